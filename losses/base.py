@@ -38,8 +38,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class import compat
-from rank4class.losses.ops import arguments, gumbel, label_checks, ranks, top_relevant
+from rank4class import arguments, compat
+from rank4class.losses.ops import gumbel, label_checks, ranks, tensors, top_relevant
 from rank4class.registry import Registry
 
 MEAN = "sum_over_batch_size"  # Keras's name of the reduction to the mean over the batch
@@ -113,7 +113,7 @@ class RankingLoss(tf.keras.losses.Loss):
 
     @tf.autograph.experimental.do_not_convert
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
-        y_pred = arguments.dense("y_pred", y_pred)
+        y_pred = tensors.dense("y_pred", y_pred)
         lists = y_pred[..., 0] if self.heads else y_pred
         labels = labels_of(y_true, lists)
         label_checks.assert_valid(labels, lists)
@@ -156,7 +156,7 @@ def labels_of(y_true: TensorLike, y_pred: tf.Tensor) -> tf.Tensor:
 
     Keras 3 gives a loss its class ids as float32, which are exact up to `2**24`.
     """
-    y_true = arguments.dense("y_true", y_true)
+    y_true = tensors.dense("y_true", y_true)
     is_column = y_true.shape.rank == y_pred.shape.rank and y_true.shape[-1] == 1
     if is_column and y_pred.shape[-1] != 1:
         y_true = tf.squeeze(y_true, axis=-1)
@@ -207,10 +207,10 @@ def evaluate(
       float32 `[...]`; NaN for an instance whose labels are not valid, or with a score of NaN or infinity that
       the form may pass over.
     """
-    for name in ("temperature", "kappa", "alpha"):
-        arguments.check_positive(name, options.get(name, 1.0))
+    for name in {"temperature", "kappa", "alpha"} & options.keys():
+        arguments.check_positive(**{name: options[name]})
     if options.get("rank_fn") is not None:
-        arguments.check_rank_fn(options["rank_fn"])
+        tensors.check_rank_fn(options["rank_fn"])
     scores, labels, where, are_ids = checked(scores, labels, where, heads)
     if are_ids:
         axis = -2 if heads else -1
@@ -234,13 +234,13 @@ def checked(
     scores: TensorLike, labels: TensorLike, where: TensorLike | None, heads: bool = False
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None, bool]:
     """Returns float32 scores, labels, a mask `[..., n]` or None, and whether the labels are class ids."""
-    scores, labels = arguments.dense("scores", scores), arguments.dense("labels", labels)
-    arguments.check_scores(scores, *("nH" if heads else "n"))
+    scores, labels = tensors.dense("scores", scores), tensors.dense("labels", labels)
+    tensors.check_scores(scores, *("nH" if heads else "n"))
     scores = tf.cast(scores, tf.float32)
     lists = scores[..., 0] if heads else scores
-    arguments.check_labels(labels, lists)
+    tensors.check_labels(labels, lists)
     if where is not None:
-        where = arguments.broadcast("where", where, tf.bool, lists)
+        where = tensors.broadcast("where", where, tf.bool, lists)
         # A masked score may be anything; infinity or NaN would reach the gradient through 0 * NaN.
         scores = tf.where(where[..., None] if heads else where, scores, 0.0)
     if labels.shape.is_compatible_with(lists.shape[:-1]):
@@ -272,7 +272,7 @@ def weighted(losses: tf.Tensor, weights: TensorLike | None) -> tf.Tensor:
     """Multiplies losses by weights that broadcast to them, or by nothing if those are None."""
     if weights is None:
         return losses
-    return losses * arguments.broadcast("weights", weights, tf.float32, losses)
+    return losses * tensors.broadcast("weights", weights, tf.float32, losses)
 
 
 def is_relevant(labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:

@@ -27,8 +27,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class import arguments
 from rank4class.losses import base
-from rank4class.losses.ops import arguments, label_checks, ranks
+from rank4class.losses.ops import label_checks, ranks, tensors
 
 __all__ = [
     "BatchLoss",
@@ -82,7 +83,7 @@ def spearman(
     References:
       SoDeep, eq. 4, which omits the factor.
     """
-    arguments.check_not_negative("l1", l1)
+    arguments.check_at_least(0, l1=l1)
     scores, labels, where = _checked(scores, labels, where, rank=1)
     size = ranks.list_size(scores, where)
     off = tf.square(_ranks(rank_fn, scores, where) - ranks.mean_ranks(labels, where))
@@ -111,7 +112,7 @@ class Spearman(BatchLoss):
 
 def _one_each(name: str, values: TensorLike) -> tf.Tensor:
     """Returns `[B]` of `[B]` or `[B, 1]`."""
-    values = arguments.dense(name, values)
+    values = tensors.dense(name, values)
     if values.shape.rank != 1 and not values.shape.is_compatible_with([None, 1]):
         raise ValueError(f"{name}={values.shape}: not one per instance. Give the shape [B] or [B, 1].")
     return tf.reshape(values, [-1])
@@ -160,13 +161,13 @@ def mean_average_precision(
     References:
       SoDeep, eq. 7.
     """
-    arguments.check_choice("form", form, FORMS)
-    arguments.check_not_negative("l1", l1)
-    scores = arguments.dense("scores", scores)
-    labels = arguments.dense("labels", labels)
+    arguments.check_choice(FORMS, form=form)
+    arguments.check_at_least(0, l1=l1)
+    scores = tensors.dense("scores", scores)
+    labels = tensors.dense("labels", labels)
     sound = True
     if labels.shape.rank == 1:
-        n = arguments.length(scores)
+        n = tensors.length(scores)
         labels = label_checks.ids(labels, n)
         sound = label_checks.known(labels, n)
         labels = tf.one_hot(labels, n)
@@ -244,7 +245,7 @@ def recall_triplet(
     References:
       SoDeep, eq. 9 and 10.
     """
-    arguments.check_not_negative("margin", margin)
+    arguments.check_at_least(0, margin=margin)
     scores, _, where = _checked(scores, None, where, rank=2)
     if not scores.shape[:1].is_compatible_with(scores.shape[1:]):
         raise ValueError(f"scores={scores.shape}: {_NOT_SQUARE}")
@@ -291,7 +292,7 @@ class RecallTriplet(BatchLoss):
 def _checked(
     scores: TensorLike, labels: TensorLike | None, where: TensorLike | None, rank: int
 ) -> tuple[tf.Tensor, Any, tf.Tensor | None]:
-    scores = arguments.dense("scores", scores)
+    scores = tensors.dense("scores", scores)
     if not scores.dtype.is_floating or scores.shape.rank != rank:
         shape = ("[B]", "[B, n]")[rank - 1]
         raise ValueError(
@@ -299,20 +300,20 @@ def _checked(
         )
     scores = tf.cast(scores, tf.float32)
     if labels is not None:
-        labels = tf.cast(arguments.dense("labels", labels), tf.float64)  # float32 would round times and ids
+        labels = tf.cast(tensors.dense("labels", labels), tf.float64)  # float32 would round times and ids
         if not labels.shape.is_compatible_with(scores.shape):
             raise ValueError(
                 f"labels={labels.shape}: do not fit scores of shape {scores.shape}. Give them that shape."
             )
     if where is not None:
-        where = arguments.broadcast("where", where, tf.bool, scores)
+        where = tensors.broadcast("where", where, tf.bool, scores)
         scores = tf.where(where, scores, 0.0)
         labels = labels if labels is None else tf.where(where, labels, tf.zeros_like(labels))
     return scores, labels, where
 
 
 def _ranks(rank_fn: Any, scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-    arguments.check_rank_fn(rank_fn)
+    tensors.check_rank_fn(rank_fn)
     return rank_fn(scores, where)
 
 

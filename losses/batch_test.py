@@ -214,7 +214,7 @@ def test_weights_multiply(rng):
             lambda: batch.recall_triplet([[1.0, 2.0]], rank_fn=abs),
             r"scores=\(1, 2\): not square\. Give the scores of",
         ),
-        (lambda: batch.recall_triplet([[1.0]], rank_fn=abs, margin=-1.0), "margin=-1.0: negative"),
+        (lambda: batch.recall_triplet([[1.0]], rank_fn=abs, margin=-1.0), "margin=-1.0: too small"),
         (
             lambda: batch.spearman([1.0, 2.0], [1.0, 2.0], where=[True] * 3, rank_fn=abs),
             r"where=\(3,\): cannot be broadcast to \(2,\)",

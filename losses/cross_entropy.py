@@ -3,8 +3,9 @@
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class import arguments
 from rank4class.losses import base
-from rank4class.losses.ops import arguments, log_space, pairs, ranks
+from rank4class.losses.ops import log_space, pairs, ranks
 
 __all__ = [
     "CalibratedSoftmax",
@@ -46,7 +47,7 @@ def softmax(
       Rank4Class, section 4.1. Szegedy, Vanhoucke, Ioffe, Shlens, Wojna (2016), "Rethinking the Inception
       architecture for computer vision", section 7 (label smoothing).
     """
-    arguments.check_fraction("label_smoothing", label_smoothing)
+    arguments.check_fraction(label_smoothing=label_smoothing)
     options = {"temperature": temperature, "label_smoothing": label_smoothing}
     return base.evaluate(softmax_of_ids, _softmax_of_dense, scores, labels, where, weights, **options)
 
@@ -128,7 +129,7 @@ def calibrated_softmax(
     References:
       Yan, Qin, Wang, Bendersky, Najork (2022), "Scale calibration of deep ranking models".
     """
-    arguments.check_not_negative("virtual_label", virtual_label)
+    arguments.check_at_least(0, virtual_label=virtual_label)
     forms = (_calibrated_softmax_of_ids, _calibrated_softmax_of_dense)
     options = {"temperature": temperature, "virtual_label": virtual_label}
     return base.evaluate(*forms, scores, labels, where, weights, **options)

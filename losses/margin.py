@@ -5,8 +5,9 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class import arguments
 from rank4class.losses import base
-from rank4class.losses.ops import arguments, projections, ranks, sums, thresholds, top_relevant
+from rank4class.losses.ops import projections, ranks, sums, tensors, thresholds, top_relevant
 
 __all__ = ["WARP", "Rankmax", "Sparsemax", "rankmax", "sparsemax", "warp"]
 
@@ -54,7 +55,7 @@ def rankmax(
       Kong, Krichene, Mayoraz, Rendle, Zhang (2020), "Rankmax: an adaptive projection alternative to the
       softmax function", eq. 14.
     """
-    arguments.check_k(k, arguments.dense("scores", scores).shape[-1])
+    arguments.check_integer(1, tensors.dense("scores", scores).shape[-1], k=k)
     options = {"temperature": temperature, "k": k, "max_relevant": max_relevant}
     return base.evaluate(_rankmax_of_ids, _rankmax_of_dense, scores, labels, where, weights, **options)
 

@@ -5,8 +5,9 @@ import functools
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class import arguments
 from rank4class.losses import base, stochastic
-from rank4class.losses.ops import arguments, lambda_weights, log_space, pairs, ranks, sums
+from rank4class.losses.ops import lambda_weights, log_space, pairs, ranks, sums
 
 __all__ = [
     "PairwiseHinge",
@@ -163,8 +164,8 @@ def _pairwise(
     lambda_weight: str,
 ) -> tf.Tensor:
     """Returns the loss whose pairs cost `term` of their margins (`ops.sums`)."""
-    arguments.check_choice("normalize", normalize, pairs.NORMALIZERS)
-    arguments.check_choice("lambda_weight", lambda_weight, lambda_weights.NAMES)
+    arguments.check_choice(pairs.NORMALIZERS, normalize=normalize)
+    arguments.check_choice(lambda_weights.NAMES, lambda_weight=lambda_weight)
     forms = (functools.partial(_pairwise_of_ids, term), functools.partial(_pairwise_of_dense, term))
     options = {"temperature": temperature, "normalize": normalize, "lambda_weight": lambda_weight}
     return base.evaluate(*forms, scores, labels, where, weights, **options)
@@ -232,7 +233,7 @@ def pairwise_mse(
     >>> pairwise_mse([[3., 0.]], [0], normalize="pairs").numpy()  # the difference is 3, not 1
     array([4.], dtype=float32)
     """
-    arguments.check_choice("normalize", normalize, pairs.NORMALIZERS)
+    arguments.check_choice(pairs.NORMALIZERS, normalize=normalize)
     options = {"temperature": temperature, "normalize": normalize}
     forms = (_pairwise_mse_of_ids, _pairwise_mse_of_dense)
     return base.evaluate(*forms, scores, labels, where, weights, **options)
@@ -309,7 +310,7 @@ def yeti_logistic(
       Lyzhin, Ustimenko, Gulin, Prokhorenkova (2022), "Which tricks are important for learning to
       rank?".
     """
-    arguments.check_choice("normalize", normalize, pairs.NORMALIZERS)
+    arguments.check_choice(pairs.NORMALIZERS, normalize=normalize)
     of_dense = stochastic.averaged(_yeti_logistic_of_dense, seed, samples, gumbel_temperature)
     options = {"temperature": temperature, "normalize": normalize}
     return base.evaluate(None, of_dense, scores, labels, where, weights, **options)

@@ -3,8 +3,9 @@
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class import arguments
 from rank4class.losses import base, stochastic
-from rank4class.losses.ops import arguments, gumbel, log_space, ranks
+from rank4class.losses.ops import gumbel, log_space, ranks
 
 __all__ = ["CoupledRankDistil", "ListMLE", "coupled_rank_distil", "list_mle"]
 
@@ -100,9 +101,9 @@ def coupled_rank_distil(
       Reddi et al. (2021), "RankDistil: knowledge distillation for ranking".
     """
     stochastic.check_seed(seed)
-    arguments.check_count("samples", samples)
+    arguments.check_integer(samples=samples)
     if top_k is not None:
-        arguments.check_count("top_k", top_k)
+        arguments.check_integer(top_k=top_k)
     options = {"temperature": temperature, "seed": seed, "samples": samples, "top_k": top_k}
     return base.evaluate(None, _coupled_rank_distil_of_dense, scores, labels, where, weights, **options)
 

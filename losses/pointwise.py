@@ -5,8 +5,9 @@ import numbers
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class import arguments
 from rank4class.losses import base
-from rank4class.losses.ops import arguments, log_space, ranks, sums
+from rank4class.losses.ops import log_space, ranks, sums, tensors
 
 __all__ = [
     "MSE",
@@ -176,7 +177,7 @@ def sigmoid_cross_entropy(
     >>> sigmoid_cross_entropy([[0., 0., 0.]], [2]).numpy().round(4)  # log 2
     array([0.6931], dtype=float32)
     """
-    arguments.check_fraction("label_smoothing", label_smoothing)
+    arguments.check_fraction(label_smoothing=label_smoothing)
     forms = (_sigmoid_cross_entropy_of_ids, _sigmoid_cross_entropy_of_dense)
     options = {"temperature": temperature, "label_smoothing": label_smoothing}
     return base.evaluate(*forms, scores, labels, where, weights, **options)
@@ -246,7 +247,7 @@ def ordinal(
 def _ordinal_of_dense(
     scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, use_fraction_label: bool
 ) -> tf.Tensor:
-    above = labels[..., None] - tf.range(arguments.length(scores), dtype=tf.float32)  # t - (l - 1)
+    above = labels[..., None] - tf.range(tensors.length(scores), dtype=tf.float32)  # t - (l - 1)
     levels = tf.clip_by_value(above if use_fraction_label else tf.floor(above), 0.0, 1.0)
     losses = tf.nn.sigmoid_cross_entropy_with_logits(levels, scores)
     return _mean(tf.reduce_sum(losses, axis=-1), where)
@@ -351,7 +352,7 @@ def click_em(
       Wang, Golbandi, Bendersky, Metzler, Najork (2018), "Position bias estimation for unbiased
       learning to rank in personal search"; TF-Ranking, `ClickEMLoss`.
     """
-    shape = arguments.dense("scores", scores).shape
+    shape = tensors.dense("scores", scores).shape
     if shape[-1] not in (2, None):
         raise ValueError(f"scores={shape}: click_em needs two per class. Give the shape [..., n, 2].")
     options = {"exam_loss_weight": exam_loss_weight, "rel_loss_weight": rel_loss_weight}

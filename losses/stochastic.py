@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class import arguments
 from rank4class.losses import approx, base
-from rank4class.losses.ops import arguments
 from rank4class.losses.ops import gumbel as gumbel_noise
 
 __all__ = ["Gumbel", "GumbelApproxNDCG", "gumbel", "gumbel_approx_ndcg"]
@@ -74,8 +74,8 @@ def check_draws_no_noise(loss: Callable) -> None:
 def averaged(form: Callable, seed: TensorLike, samples: int, gumbel_temperature: float) -> Callable:
     """Checks the options of the noise and wraps a form of labels: returns its mean over noisy scores."""
     check_seed(seed)
-    arguments.check_count("samples", samples)
-    arguments.check_positive("gumbel_temperature", gumbel_temperature)
+    arguments.check_integer(samples=samples)
+    arguments.check_positive(gumbel_temperature=gumbel_temperature)
     return gumbel_noise.average(form, samples=samples, seed=seed, temperature=gumbel_temperature)
 
 

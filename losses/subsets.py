@@ -3,8 +3,9 @@
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class import arguments
 from rank4class.losses import base, cross_entropy
-from rank4class.losses.ops import arguments, label_checks, ranks, set_sizes
+from rank4class.losses.ops import label_checks, ranks, set_sizes, tensors
 from rank4class.losses.ops import n_choose_k as model
 
 __all__ = ["CountLikelihood", "NChooseK", "TopKGain", "n_choose_k", "top_k_gain"]
@@ -50,7 +51,7 @@ def n_choose_k(
       Swersky, Tarlow, Adams, Zemel, Frey (2012), "Probabilistic n-choose-k models for classification and
       ranking", eq. 4 and 6.
     """
-    arguments.check_count("levels", levels, least=2)
+    arguments.check_integer(2, levels=levels)
     options = {"temperature": temperature, "levels": levels}
     return base.evaluate(_n_choose_k_of_ids, _n_choose_k_of_dense, scores, labels, where, weights, **options)
 
@@ -119,7 +120,7 @@ def top_k_gain(
     References:
       Swersky, Tarlow, Adams, Zemel, Frey (2012), eq. 8.
     """
-    arguments.check_k(k, arguments.dense("scores", scores).shape[-1])
+    arguments.check_integer(1, tensors.dense("scores", scores).shape[-1], k=k)
     options = {"temperature": temperature, "k": k}
     return base.evaluate(_top_k_gain_of_ids, _top_k_gain_of_dense, scores, labels, where, weights, **options)
 
@@ -182,6 +183,6 @@ class CountLikelihood(tf.keras.losses.Loss):
         super().__init__(reduction=reduction, name=name, **base.FLOAT32)
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
-        y_true = arguments.dense("y_true", y_true)
+        y_true = tensors.dense("y_true", y_true)
         are_ids = y_true.shape.rank == 2 and y_true.shape[1] == 1
         return set_sizes.count_nll(y_pred, tf.squeeze(y_true, axis=1) if are_ids else y_true)

@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 from official.nlp.modeling import layers as nlp_layers
 
-from rank4class.models import arguments, precision
+from rank4class import arguments
+from rank4class.models import precision
 from rank4class.models.registry import CLASS_ENCODERS
 
 Encode = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
@@ -45,7 +46,7 @@ class Embedding(tf.keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        arguments.check_not_negative("weight_decay", weight_decay)
+        arguments.check_at_least(0, weight_decay=weight_decay)
         self._initializer = "glorot_uniform" if initial is None else tf.keras.initializers.Constant(initial)
         self.num_classes, self.width, self.weight_decay = num_classes, width, weight_decay
         if weight_decay:
@@ -181,8 +182,8 @@ class Attention(tf.keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        arguments.check_units("num_heads", num_heads)
-        arguments.check_rate("dropout", dropout)
+        arguments.check_integer(num_heads=num_heads)
+        arguments.check_fraction(dropout=dropout)
         if width % num_heads:
             raise ValueError(f"num_heads={num_heads}: not a divisor of the width {width}. Choose a divisor.")
         self.base, self.width = base, width

@@ -158,7 +158,7 @@ def test_other_sizes_are_refused():
     attention = class_encoders.Attention(class_encoders.Embedding(3, 8), width=4)
     with pytest.raises(ValueError, match=r"width=4: the class encoder gives 8\. Set it to 8"):
         attention(tf.range(3))
-    with pytest.raises(ValueError, match="num_heads=0: not a positive integer"):
+    with pytest.raises(ValueError, match="num_heads=0: not an integer of at least 1"):
         class_encoders.Attention(class_encoders.Embedding(3, 8), width=8, num_heads=0)
     with pytest.raises(ValueError, match=r"dropout=1.0: not in \[0, 1\)"):
         class_encoders.Attention(class_encoders.Embedding(3, 8), width=8, dropout=1.0)

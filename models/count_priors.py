@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class.models import arguments, precision
+from rank4class import arguments
+from rank4class.models import precision
 from rank4class.models.registry import COUNT_PRIORS
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -37,8 +38,8 @@ class LearnedCounts(tf.keras.layers.Layer):
 
     def __init__(self, most: int, hidden: tuple[int, ...] = (), **kwargs: Any):
         super().__init__(**kwargs)
-        arguments.check_units("most", most)
-        arguments.check_widths("hidden", hidden, least=0)
+        arguments.check_integer(most=most)
+        arguments.check_widths(0, hidden=hidden)
         self.most, self.hidden = most, tuple(hidden)
         with precision.scope(self.dtype_policy.name):
             self._layers_before = [tf.keras.layers.Dense(units, activation="relu") for units in self.hidden]

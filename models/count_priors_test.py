@@ -67,8 +67,8 @@ def test_log_counts_are_float32_in_half_precision():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("learned", {"most": 0}, "most=0: not a positive integer"),
-        ("learned", {"most": 2.5}, "most=2.5: not a positive integer"),
+        ("learned", {"most": 0}, "most=0: not an integer of at least 1"),
+        ("learned", {"most": 2.5}, "most=2.5: not an integer of at least 1"),
         ("fixed", {"probabilities": (0.5, 0.4)}, "they sum to 0.9, not to 1. Scale them"),
         (
             "fixed",

@@ -205,7 +205,7 @@ def test_vgg16_rejects_other_image_sizes():
 
 
 def test_ids_outside_the_table():
-    with pytest.raises(ValueError, match="num_ids=None: not a positive integer"):
+    with pytest.raises(ValueError, match="num_ids=None: not an integer of at least 1"):
         encoders.InstanceEmbedding()({"id": tf.constant([0])})
     encoder = encoders.InstanceEmbedding(num_ids=3, units=2)
     compiled = tf.function(lambda ids: encoder({"id": ids}), jit_compile=True)
@@ -222,7 +222,7 @@ def test_weight_decay_of_instances_is_half_the_gradient_over_their_vectors():
     np.testing.assert_allclose(penalty, 0.25 * tf.reduce_sum(tf.square(encoder.table)), rtol=1e-6)
     np.testing.assert_allclose(tape.gradient(penalty, encoder.table), 0.5 * encoder.table, rtol=1e-6)
     assert models.get("encoder", "embedding", num_ids=5).losses == []
-    with pytest.raises(ValueError, match=r"weight_decay=-1\.0: negative\. Choose at least 0\."):
+    with pytest.raises(ValueError, match=r"weight_decay=-1\.0: too small\. Choose at least 0\."):
         models.get("encoder", "embedding", num_ids=5, weight_decay=-1.0)
 
 

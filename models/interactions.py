@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class.models import arguments
+from rank4class import arguments
 from rank4class.models.registry import INTERACTIONS
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -98,8 +98,7 @@ class Cosine(tf.keras.layers.Layer):
 
     def __init__(self, temperature: float = 0.1, **kwargs: Any):
         super().__init__(**kwargs)
-        if not temperature > 0.0:
-            raise ValueError(f"temperature={temperature}: not positive. Choose a positive number.")
+        arguments.check_positive(temperature=temperature)
         self.temperature = temperature
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -147,8 +146,8 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
 
     def __init__(self, units: int = 128, dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
-        arguments.check_units("units", units)
-        arguments.check_rate("dropout", dropout)
+        arguments.check_integer(units=units)
+        arguments.check_fraction(dropout=dropout)
         self.units, self.dropout, self.seed = units, dropout, kwargs.get("seed")
 
     def build(self, shapes: Sequence[tf.TensorShape]) -> None:

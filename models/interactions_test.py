@@ -221,7 +221,7 @@ def test_no_tensor_of_all_pairs(name):
 
 
 def test_invalid_units():
-    with pytest.raises(ValueError, match="units=0: not a positive integer"):
+    with pytest.raises(ValueError, match="units=0: not an integer of at least 1"):
         models.get("interaction", "concat_mlp", units=0)
     with pytest.raises(ValueError, match="units: interaction 'bilinear' has no such option. It has: none"):
         models.get("interaction", "bilinear", units=3)

@@ -5,7 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class.models import arguments, precision
+from rank4class import arguments
+from rank4class.models import precision
 from rank4class.models.encoders.base import WithWeightDecay, check_features
 from rank4class.models.registry import ENCODERS
 
@@ -43,8 +44,8 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
         self, hidden: tuple[int, ...] = (), dropout: float = 0.0, weight_decay: float = 0.0, **kwargs: Any
     ):
         super().__init__(weight_decay, **kwargs)
-        arguments.check_widths("hidden", hidden, least=0)
-        arguments.check_rate("dropout", dropout)
+        arguments.check_widths(0, hidden=hidden)
+        arguments.check_fraction(dropout=dropout)
         self.hidden, self.dropout = tuple(hidden), dropout
         if dropout and not self.hidden:
             raise ValueError(f"dropout={dropout}: there are no hidden layers. Set `hidden` too.")

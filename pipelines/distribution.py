@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class import arguments
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 
@@ -36,6 +37,7 @@ def get(name: str, tpu: str = "local") -> tf.distribute.Strategy:
     Raises:
       ValueError: the name is unknown, TF_CONFIG is wrong, or the TPU is not found.
     """
+    arguments.check_choice(config.STRATEGIES, strategy=name)
     if name == "default":
         return tf.distribute.get_strategy()
     if name == "mirrored":
@@ -43,9 +45,7 @@ def get(name: str, tpu: str = "local") -> tf.distribute.Strategy:
     if name == "multi_worker":
         check_tf_config()
         return tf.distribute.MultiWorkerMirroredStrategy()
-    if name == "tpu":
-        return _tpu(tpu)
-    raise ValueError(f"strategy={name!r}: unknown. Choose one of {', '.join(config.STRATEGIES)}.")
+    return _tpu(tpu)
 
 
 @functools.cache  # on CPUs two such strategies in one process would mix up their sums

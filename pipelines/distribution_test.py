@@ -61,7 +61,7 @@ def test_invalid_clusters(monkeypatch, text, message):
 def test_strategies_by_name():
     assert distribution.get("default").num_replicas_in_sync == 1
     assert distribution.get("mirrored").num_replicas_in_sync == 2  # the logical CPUs of conftest.py
-    with pytest.raises(ValueError, match="strategy='mirorred': unknown. Choose one of default, mirrored, "):
+    with pytest.raises(ValueError, match="strategy='mirorred': unknown. There are: default, mirrored, "):
         distribution.get("mirorred")
 
 

@@ -320,7 +320,7 @@ def test_predict_and_export_refuse_wrong_input(error_of, two_runs, tmp_path):
     for command, arguments, message in (
         ("predict", (run,), "--input: missing. Set --input=VALUE; --help shows all flags."),
         ("predict", (run, images, "--output=p.pdf"), "output=p.pdf: unknown format. Choose a file that ends"),
-        ("predict", (run, images, "--top_k=11"), "top_k=11: outside 1..10, the classes. Choose a number"),
+        ("predict", (run, images, "--top_k=11"), "top_k=11: not an integer in 1..10. Choose one."),
         ("predict", (run, images, "--exclude_known"), "exclude_known=True: the inputs are no users of the"),
         ("predict", (run, f"--input={tmp_path}/no.npy"), f"{tmp_path}/no.npy: no such file or folder."),
         ("predict", (f"--workdir={tmp_path}", images), "not the folder of a run, as it has no config.json"),
@@ -617,7 +617,7 @@ def test_describe_data_of_users(command, tmp_path):
         ),
         (
             ["--data=movielens", "--config.data.release=9m"],
-            "data.release='9m': unknown. Choose one of latest-",
+            "data.release='9m': unknown. There are: latest-",
         ),
         (
             ["--data=synthetic_retrieval", "--config.data.num_relevant=1"],

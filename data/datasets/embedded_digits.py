@@ -10,7 +10,7 @@ import scipy.sparse
 import sklearn.datasets
 import sklearn.neural_network
 
-from rank4class.data import arguments
+from rank4class import arguments
 from rank4class.data.dataset import Dataset, Split, draw
 from rank4class.data.datasets import mnist
 from rank4class.data.registry import DATASETS
@@ -82,9 +82,8 @@ def embedded_digits(
     References:
       n-choose-k, sections 5.1 (all labels, a machine of 1000 units) and 5.3 (one label, pixels).
     """
-    arguments.check_at_least(1, num_examples=num_examples, width=width)
-    arguments.check_at_least(0, split_seed=split_seed)
-    arguments.check_choice("features", features, FEATURES)
+    arguments.check_at_least(1, section="data.", num_examples=num_examples, width=width)
+    arguments.check_choice(FEATURES, section="data.", features=features)
     if width is not None and features != "rbm":
         raise ValueError(f"data.width={width}: data.features={features!r} has no units. Leave it unset.")
     digits, hashes = _from_folder(path, split_seed) if path else _from_sklearn(split_seed)

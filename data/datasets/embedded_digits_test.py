@@ -265,9 +265,9 @@ def test_real_mnist(real_data):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_examples": 0}, r"data\.num_examples=0: too small\. Set it to at least 1"),
-        ({"features": "rbm", "width": 0}, r"data\.width=0: too small\. Set it to at least 1"),
-        ({"features": "rgb"}, r"data\.features='rgb': unknown\. Choose one of image, pixels, rbm"),
+        ({"num_examples": 0}, r"data\.num_examples=0: too small\. Choose at least 1"),
+        ({"features": "rbm", "width": 0}, r"data\.width=0: too small\. Choose at least 1"),
+        ({"features": "rgb"}, r"data\.features='rgb': unknown\. There are: image, pixels, rbm"),
         ({"width": 100}, r"data\.width=100: data\.features='image' has no units\. Leave it unset"),
     ],
 )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rank4class.data import arguments
+from rank4class import arguments
 from rank4class.data.dataset import Dataset, Split, draw_together
 from rank4class.data.readers import class_tables, files, rows
 from rank4class.data.registry import DATASETS, LABELED
@@ -48,8 +48,9 @@ def image_folder(
       ValueError: an argument out of range, no path, fewer than two classes, a class without an image or
         without a training image, or an invalid row.
     """
-    arguments.check_fractions(validation_fraction=validation_fraction, test_fraction=test_fraction)
-    arguments.check_at_least(0, split_seed=split_seed)
+    arguments.check_fraction(
+        False, section="data.", validation_fraction=validation_fraction, test_fraction=test_fraction
+    )
     bad_rows = rows.BadRows(on_invalid_row)
     if not path:
         raise ValueError(

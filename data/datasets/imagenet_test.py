@@ -105,7 +105,7 @@ def test_invalid_folders(tiny_imagenet):
         ValueError, match=r"^data\.path=None: required\. Set it to a folder with train/ and val/"
     ):
         data.get("imagenet")
-    with pytest.raises(ValueError, match=r"^data\.on_invalid_row='skp': unknown\. Choose one of fail, skip"):
+    with pytest.raises(ValueError, match=r"^data\.on_invalid_row='skp': unknown\. There are: fail, skip"):
         data.get("imagenet", path=str(tiny_imagenet), on_invalid_row="skp")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 import sklearn.datasets
 
-from rank4class.data import arguments
+from rank4class import arguments
 from rank4class.data.dataset import Dataset, Split
 from rank4class.data.readers import files, rows
 from rank4class.data.registry import DATASETS
@@ -81,8 +81,7 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
         same file, an invalid row (named by file and line), sizes that do not match the rows, or lists that
         take too much memory.
     """
-    arguments.check_fractions(validation_fraction=validation_fraction)
-    arguments.check_at_least(0, split_seed=split_seed)
+    arguments.check_fraction(False, section="data.", validation_fraction=validation_fraction)
     paths = _find_files(path)
     queries = {split: read_queries(file) for split, file in paths.items()}
     if "validation" not in queries:

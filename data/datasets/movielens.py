@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
-from rank4class.data import arguments
+from rank4class import arguments
 from rank4class.data.dataset import Dataset, draw_pairs
 from rank4class.data.readers import files, prepared, rows
 from rank4class.data.registry import DATASETS
@@ -95,9 +95,10 @@ def movielens(
       ValueError: an argument out of range, an unknown release, a folder with several layouts, an empty file,
         an unknown header, an invalid row (named by file and line), or damaged prepared files.
     """
-    arguments.check_choice("release", release, RELEASES)
-    arguments.check_fractions(validation_fraction=validation_fraction, test_fraction=test_fraction)
-    arguments.check_at_least(0, split_seed=split_seed)
+    arguments.check_choice(RELEASES, section="data.", release=release)
+    arguments.check_fraction(
+        False, section="data.", validation_fraction=validation_fraction, test_fraction=test_fraction
+    )
     bad_rows = rows.BadRows(on_invalid_row)
     if path:
         layout, ratings_path, titles_path = _find_files(path)

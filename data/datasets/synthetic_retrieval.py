@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import scipy.sparse
 
-from rank4class.data import arguments
+from rank4class import arguments
 from rank4class.data.dataset import Dataset, draw_pairs
 from rank4class.data.registry import DATASETS
 
@@ -73,10 +73,11 @@ def synthetic_retrieval(
     >>> {name: split.labels.shape for name, split in splits.items()}
     {'train': (20, 50), 'validation': (8, 50), 'test': (7, 50)}
     """
-    arguments.check_at_least(10, num_classes=num_classes)
-    arguments.check_at_least(1, num_examples=num_examples, width=width)
-    arguments.check_fractions(validation_fraction=validation_fraction, test_fraction=test_fraction)
-    arguments.check_at_least(0, split_seed=split_seed)
+    arguments.check_at_least(10, section="data.", num_classes=num_classes)
+    arguments.check_at_least(1, section="data.", num_examples=num_examples, width=width)
+    arguments.check_fraction(
+        False, section="data.", validation_fraction=validation_fraction, test_fraction=test_fraction
+    )
     if not MIN_RELEVANT <= num_relevant <= num_classes // 2:
         raise ValueError(
             f"data.num_relevant={num_relevant}: outside {MIN_RELEVANT}..{num_classes // 2}, half the "

@@ -90,7 +90,7 @@ def test_split_seed_determines_the_labels():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_classes": 9}, "data.num_classes=9: too small. Set it to at least 10"),
+        ({"num_classes": 9}, "data.num_classes=9: too small. Choose at least 10"),
         ({"num_relevant": 2}, "data.num_relevant=2: outside 3..500, half the classes"),
         ({"num_relevant": 501}, "data.num_relevant=501: outside 3..500, half the classes"),
         (

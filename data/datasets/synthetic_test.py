@@ -35,9 +35,9 @@ def test_split_seed_determines_the_vectors():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_classes": 1}, "data.num_classes=1: too small. Set it to at least 2"),
-        ({"num_examples": 4}, "data.num_examples=4: too small. Set it to at least 5"),
-        ({"spread": -1.0}, "data.spread=-1.0: too small. Set it to at least 0"),
+        ({"num_classes": 1}, "data.num_classes=1: too small. Choose at least 2"),
+        ({"num_examples": 4}, "data.num_examples=4: too small. Choose at least 5"),
+        ({"spread": -1.0}, "data.spread=-1.0: too small. Choose at least 0"),
     ],
 )
 def test_invalid_options(options, message):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
-from rank4class.data import arguments
+from rank4class import arguments
 from rank4class.data.dataset import Dataset, Split, draw_together
 from rank4class.data.readers import class_tables, files, rows
 from rank4class.data.readers.text_rows import (
@@ -73,8 +73,9 @@ def text_file(
         without rows or without a column; fewer than two classes; a class without a training example; splits
         that cannot be drawn.
     """
-    arguments.check_fractions(validation_fraction=validation_fraction, test_fraction=test_fraction)
-    arguments.check_at_least(0, split_seed=split_seed)
+    arguments.check_fraction(
+        False, section="data.", validation_fraction=validation_fraction, test_fraction=test_fraction
+    )
     bad_rows = rows.BadRows(on_invalid_row)
     columns = Columns(text_column, text_pair_column, label_column)
     if len(set(columns)) < len(columns):

@@ -671,7 +671,7 @@ def test_split_file_of_only_invalid_rows(tmp_path):
             "mine.tsv",
             tsv(ROWS),
             {"on_invalid_row": "drop"},
-            "^data.on_invalid_row='drop': unknown. Choose one of",
+            "^data.on_invalid_row='drop': unknown. There are:",
         ),
         (
             "mine.tsv",

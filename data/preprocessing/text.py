@@ -7,8 +7,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from rank4class import strict_json
-from rank4class.data import arguments
+from rank4class import arguments, strict_json
 from rank4class.data.readers import rows
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -53,7 +52,7 @@ class WordPiece(tf.Module):
         self, vocab: Sequence[str], max_length: int, lower_case: bool = True, *, static_length: bool = False
     ):
         super().__init__()
-        arguments.check_at_least(3, max_length=max_length)
+        arguments.check_at_least(3, section="data.", max_length=max_length)
         _check_vocab(vocab, "vocab")
         self._padding, _, self._start, self._end = map(vocab.index, SPECIAL_TOKENS)
         self._vocab, self._max_length, self._lower_case = tuple(vocab), max_length, lower_case
@@ -143,7 +142,7 @@ class WordPiece(tf.Module):
         text = self._pieces(features["text"])
         segments = [tf.concat([tf.fill([text.nrows(), 1], self._start), text], axis=1)]
         if "text_pair" in features:
-            arguments.check_at_least(5, max_length=self._max_length)
+            arguments.check_at_least(5, section="data.", max_length=self._max_length)
             # Counting the first [SEP] to the pair omits empty pairs and cuts the others as BERT does.
             pair = self._pieces(features["text_pair"])
             segments.append(tf.concat([self._end * tf.ones_like(pair[:, :1]), pair], axis=1))

@@ -147,14 +147,14 @@ def test_empty_pair_equals_no_pair(folder):
 
 
 def test_minimum_length_of_pairs(folder):
-    with pytest.raises(ValueError, match="^data.max_length=4: too small. Set it to at least 5"):
+    with pytest.raises(ValueError, match="^data.max_length=4: too small. Choose at least 5"):
         data.WordPiece.from_folder(str(folder), 4)(
             {"text": tf.constant(["ball"]), "text_pair": tf.constant(["ball"])}
         )
 
 
 def test_invalid_folders(folder):
-    with pytest.raises(ValueError, match="^data.max_length=2: too small. Set it to at least 3"):
+    with pytest.raises(ValueError, match="^data.max_length=2: too small. Choose at least 3"):
         data.WordPiece.from_folder(str(folder), 2)
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n")
     with pytest.raises(ValueError, match=r"vocab\.txt: no \[SEP\]"):

@@ -12,6 +12,8 @@ from typing import Any, BinaryIO
 
 from absl import logging
 
+from rank4class import arguments
+
 POLICIES = ("fail", "skip")
 
 
@@ -33,8 +35,7 @@ class BadRows:
     """
 
     def __init__(self, policy: str, field: str | None = "data.on_invalid_row"):
-        if policy not in POLICIES:
-            raise ValueError(f"{field}={policy!r}: unknown. Choose one of {', '.join(POLICIES)}.")
+        arguments.check_choice(POLICIES, **{str(field): policy})
         self._policy, self._field = policy, field
         self._reads_on = False
         self._invalid = 0  # in the file that `whole_file` reads

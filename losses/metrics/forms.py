@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from rank4class.losses.ops import arguments, ranks, thresholds, top_relevant
+from rank4class.losses.ops import ranks, tensors, thresholds, top_relevant
 from rank4class.losses.ops.gains import discount, exponential_gains
 
 
@@ -81,7 +81,7 @@ def in_order(
 
     See `functional` for `ties` and `max_relevant`.
     """
-    n = arguments.length(scores)
+    n = tensors.length(scores)
     if scores.dtype != tf.float64:
         scores = tf.cast(scores, tf.float32)
     scores, gains = tf.reshape(scores, [-1, n]), tf.reshape(gains, [-1, n])
@@ -95,7 +95,7 @@ def in_order(
         scores, gains = _first_with_lesser_first(scores, gains, k + 1)
     else:
         scores, gains = _lesser_first(scores, gains)
-    rank = tf.broadcast_to(tf.range(1, arguments.length(scores) + 1), tf.shape(scores))
+    rank = tf.broadcast_to(tf.range(1, tensors.length(scores) + 1), tf.shape(scores))
     if left_out is not None:
         rank += thresholds.at_or_above(left_out, scores)
     rank = tf.cast(rank, tf.float32)
@@ -120,7 +120,7 @@ def _first_with_lesser_first(scores: tf.Tensor, gains: tf.Tensor, most: int) -> 
 
 def _lesser_first(scores: tf.Tensor, gains: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Sorts scores and gains by score; among equal scores the lower gain comes first."""
-    in_order, order = tf.math.top_k(scores, arguments.length(scores))
+    in_order, order = tf.math.top_k(scores, tensors.length(scores))
     gains_in_order = ranks.take(gains, order)
     is_tie = in_order[:, :-1] == in_order[:, 1:]
     is_out_of_order = is_tie & (gains_in_order[:, :-1] > gains_in_order[:, 1:])
@@ -196,7 +196,7 @@ def ndcg_of_order(order: Order, k: int | None = None) -> tf.Tensor:
     largest = tf.reduce_max(order.all_gains, axis=-1, keepdims=True)
     gains = exponential_gains(order.gains, largest)
     ideal = _falling(exponential_gains(order.all_gains, largest), k)
-    first_ranks = tf.range(1, arguments.length(ideal) + 1, dtype=tf.float32)
+    first_ranks = tf.range(1, tensors.length(ideal) + 1, dtype=tf.float32)
     return tf.math.divide_no_nan(
         collected(_expected(gains, order), order.rank), collected(ideal, first_ranks)
     )
@@ -204,7 +204,7 @@ def ndcg_of_order(order: Order, k: int | None = None) -> tf.Tensor:
 
 def _falling(gains: tf.Tensor, k: int | None) -> tf.Tensor:
     """Returns the `k` highest gains, or all, in order; those of one value besides 0 need no sort."""
-    n = arguments.length(gains)
+    n = tensors.length(gains)
     if k is not None and isinstance(n, int) and k < n:
         return tf.math.top_k(gains, k)[0]
     highest = tf.reduce_max(gains, axis=-1, keepdims=True)

@@ -22,15 +22,15 @@ No metric hides a problem:
 """
 
 import functools
-import numbers
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class import arguments
 from rank4class.losses.metrics import forms
-from rank4class.losses.ops import arguments, ranks, top_relevant
+from rank4class.losses.ops import ranks, tensors, top_relevant
 
 __all__ = [
     "TIES",
@@ -142,7 +142,7 @@ def ndcg(
       Rank4Class, eq. 2; Järvelin, Kekäläinen (2002).
     """
     if k is not None:
-        check_cutoff("NDCG@K", k)
+        arguments.check_integer(k=k)
     return _evaluate(forms.ndcg_of_rank, forms.ndcg_of_order, scores, labels, where, ties, max_relevant, k=k)
 
 
@@ -263,9 +263,9 @@ def grade_precision(
       Swersky, Tarlow, Adams, Zemel, Frey (2012), "Probabilistic n-choose-k models for classification and
       ranking", section 4.2.
     """
-    arguments.check_count("grade", grade)
-    labels = arguments.dense("labels", labels)
-    are_ids = labels.shape.rank != arguments.dense("scores", scores).shape.rank
+    arguments.check_integer(grade=grade)
+    labels = tensors.dense("labels", labels)
+    are_ids = labels.shape.rank != tensors.dense("scores", scores).shape.rank
     if not are_ids:
         is_lower = (labels >= 0) & (labels < grade)  # invalid labels stay
         labels = tf.where(is_lower, tf.zeros_like(labels), labels)
@@ -335,7 +335,7 @@ def average_precision(
       the presence of tied scores", for the average over ties.
     """
     if k is not None:
-        check_cutoff("MAP@K", k)
+        arguments.check_integer(k=k)
     return _evaluate(
         forms.average_precision_of_rank,
         forms.average_precision_of_order,
@@ -377,7 +377,7 @@ def information(values: TensorLike) -> tf.Tensor:
 
 def check_k(k: int, num_classes: int | None) -> None:
     """Raises ValueError if top-K is trivial for that number of classes."""
-    arguments.check_k(k, None)
+    arguments.check_integer(k=k)
     if num_classes is not None and k >= num_classes:
         raise ValueError(f"k={k}: trivial for {num_classes} classes. Choose K in 1..n-1.")
 
@@ -393,7 +393,7 @@ def _evaluate_first(
     max_relevant: int | None,
 ) -> tf.Tensor:
     """Computes a metric of the first K classes, which is trivial for lists of at most K classes."""
-    check_k(k, arguments.dense("scores", scores).shape[-1])
+    check_k(k, tensors.dense("scores", scores).shape[-1])
     return _evaluate(of_rank, of_order, scores, labels, where, ties, max_relevant, longer_than=k, k=k)
 
 
@@ -421,13 +421,13 @@ def _evaluate(
       longer_than: lists of at most this length get the worst value.
       **options: passed to the form.
     """
-    arguments.check_choice("ties", ties, TIES)
-    scores, labels = arguments.dense("scores", scores), arguments.dense("labels", labels)
-    arguments.check_scores(scores)
-    arguments.check_labels(labels, scores)
+    arguments.check_choice(TIES, ties=ties)
+    scores, labels = tensors.dense("scores", scores), tensors.dense("labels", labels)
+    tensors.check_scores(scores)
+    tensors.check_labels(labels, scores)
     size = tf.shape(scores)[-1]
     if where is not None:
-        where = arguments.broadcast("where", where, tf.bool, scores)
+        where = tensors.broadcast("where", where, tf.bool, scores)
         size = tf.reduce_sum(tf.cast(where, tf.int32), axis=-1)
     if labels.shape.rank == scores.shape.rank:
         labels = tf.reshape(labels, tf.shape(scores))  # checks shapes that are known only at run time
@@ -466,9 +466,3 @@ def _mean_over(of_rank: Callable, first: tf.Tensor, last: tf.Tensor, scores: tf.
     low, high = (tf.cast(tf.where(valid, rank, 1.0), tf.int32) for rank in (first, last))
     mean = (tf.gather(sums, high) - tf.gather(sums, low - 1)) / tf.cast(high - low + 1, tf.float64)
     return tf.where(valid, tf.cast(mean, tf.float32), of_rank(last))
-
-
-def check_cutoff(name: str, k: int) -> None:
-    """Raises ValueError, which names the metric, unless K is an integer of at least 1."""
-    if not isinstance(k, numbers.Integral) or isinstance(k, bool) or int(k) < 1:
-        raise ValueError(f"{name}: K is {k!r}, not a whole number of at least 1. Choose one.")

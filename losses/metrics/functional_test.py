@@ -362,7 +362,7 @@ def test_precision_of_a_grade_by_hand():
     np.testing.assert_allclose(metrics.grade_precision(scores, grades, 3, 2), [2 / 3, 0.0, 0.0, 0.0])
     np.testing.assert_allclose(metrics.grade_precision(scores, [0, 0, 1, 3], 2, 1), [0.5, 0.5, 0.5, 0.0])
     np.testing.assert_allclose(metrics.grade_precision(scores, [0, 0, 1, 3], 2, 2), [0.0] * 4)
-    with pytest.raises(ValueError, match=r"grade=0: not a whole number of at least 1"):
+    with pytest.raises(ValueError, match=r"grade=0: not an integer of at least 1"):
         losses.get_metric("grade0_precision@3")
     with pytest.raises(ValueError, match="k=4: trivial for 4 classes"):
         losses.get_metric("grade2_precision@4").check_classes(4)
@@ -416,7 +416,7 @@ def test_invalid_input():
     with pytest.raises(ValueError, match="labels=<unknown>: of no known rank"):
         tf.function(metrics.mrr, input_signature=[tf.TensorSpec([2, 3]), tf.TensorSpec(None)])(scores, scores)
     for make in (lambda: losses.NDCG(k=2.5), lambda: losses.TopKError(None), lambda: losses.MAP("5")):
-        with pytest.raises(ValueError, match="K is .*, not a whole number of at least 1"):
+        with pytest.raises(ValueError, match="k=.*: not an integer of at least 1"):
             make()
 
 
@@ -459,9 +459,9 @@ def test_top_k_of_all_classes_is_refused():
         with pytest.raises(ValueError, match=f"k={k}: trivial for 3 classes"):
             metrics.top_k_error(tf.zeros([1, 3]), tf.constant([0]), k)
     for number in (0, 1.5):
-        with pytest.raises(ValueError, match=f"k={number}: not a whole number in 1..n"):
+        with pytest.raises(ValueError, match=f"k={number}: not an integer of at least 1"):
             metrics.top_k_accuracy(tf.zeros([1, 3]), tf.constant([0]), number)
-    with pytest.raises(ValueError, match="K is 0, not a whole number of at least 1"):
+    with pytest.raises(ValueError, match="k=0: not an integer of at least 1"):
         metrics.ndcg(tf.zeros([1, 3]), tf.constant([0]), 0)
 
 
@@ -599,7 +599,7 @@ def test_more_than_max_relevant_classes(name, ties):
 
 @pytest.mark.parametrize("most", [0, -1, 1.0, True])
 def test_invalid_max_relevant(most):
-    message = f"max_relevant={most}: not a whole number of at least 1"
+    message = f"max_relevant={most}: not an integer of at least 1"
     with pytest.raises(ValueError, match=message):
         metrics.mrr([[1.0, 2.0]], [[0.0, 1.0]], max_relevant=most)
     with pytest.raises(ValueError, match=message):
@@ -621,10 +621,10 @@ def test_inputs_of_keras_metrics_are_accepted():
         with pytest.raises(ValueError, match=r"where=\(2, 3\): cannot be broadcast to \(1, 3\)\. "):
             metrics.mrr(tf.zeros([1, 3]), labels, where=tf.ones([2, 3], tf.bool))
     for name in ("ndcg@0", "top0_error", "map@0", "precision@0"):
-        with pytest.raises(ValueError, match="K is 0, not a whole number of at least 1"):
+        with pytest.raises(ValueError, match="k=0: not an integer of at least 1"):
             losses.get_metric(name)
     for bad in (lambda: losses.get_metric("mrr", "best"), lambda: metrics.mrr(scores, [2, 0], ties="best")):
-        with pytest.raises(ValueError, match="ties='best': unknown. Choose one of worst, average"):
+        with pytest.raises(ValueError, match="ties='best': unknown. There are: worst, average"):
             bad()
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class import arguments
 from rank4class.losses.base import labels_of
 from rank4class.losses.metrics import forms, functional
-from rank4class.losses.ops import arguments, top_relevant
+from rank4class.losses.ops import tensors, top_relevant
 
 __all__ = [
     "MAP",
@@ -72,7 +73,7 @@ class RankingMetric(tf.keras.metrics.Mean):
         **options: Any,
     ) -> None:
         super().__init__(name=name or self.default_name.format(**options), dtype=dtype)
-        arguments.check_choice("ties", ties, functional.TIES)
+        arguments.check_choice(functional.TIES, ties=ties)
         top_relevant.check_most(max_relevant)
         self.ties = ties
         self.max_relevant = max_relevant
@@ -94,10 +95,10 @@ class RankingMetric(tf.keras.metrics.Mean):
     def update_state(
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Operation | None:
-        y_pred = arguments.dense("y_pred", y_pred)
+        y_pred = tensors.dense("y_pred", y_pred)
         values = self.of_scores(y_pred, labels_of(y_true, y_pred))
         if sample_weight is not None:
-            sample_weight = arguments.dense("sample_weight", sample_weight)
+            sample_weight = tensors.dense("sample_weight", sample_weight)
             sample_weight = _as_values(tf.cast(sample_weight, values.dtype), values)
             # An instance of weight 0 may have an infinite rank, and 0 times infinity is NaN.
             values = tf.where(sample_weight == 0.0, 0.0, values)
@@ -131,7 +132,7 @@ class _AtK(RankingMetric):
         whole_list = self.default_name.removesuffix("@{k}") if k is None else None
         super().__init__(ties, name or whole_list, dtype, max_relevant, k=k)
         if k is not None:
-            functional.check_cutoff(self.name, k)
+            arguments.check_integer(section=f"{self.name}: ", k=k)
 
 
 class _AmongK(_AtK):
@@ -146,7 +147,7 @@ class _AmongK(_AtK):
         max_relevant: int | None = None,
     ) -> None:
         super().__init__(k, ties, name, dtype, max_relevant)
-        functional.check_cutoff(self.name, k)
+        arguments.check_integer(section=f"{self.name}: ", k=k)
 
     def check_classes(self, num_classes: int) -> None:
         functional.check_k(self.options["k"], num_classes)
@@ -281,8 +282,8 @@ class GradePrecision(RankingMetric):
         max_relevant: int | None = None,
     ) -> None:
         super().__init__(ties, name, dtype, max_relevant, grade=grade, k=k)
-        functional.check_cutoff(self.name, k)
-        arguments.check_count("grade", grade)
+        arguments.check_integer(section=f"{self.name}: ", k=k)
+        arguments.check_integer(grade=grade)
 
     def check_classes(self, num_classes: int) -> None:
         functional.check_k(self.options["k"], num_classes)

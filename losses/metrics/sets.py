@@ -15,7 +15,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class.losses.ops import arguments, label_checks, set_sizes
+from rank4class.losses.ops import label_checks, set_sizes, tensors
 
 __all__ = ["SET_METRICS", "SetMetric", "exact_match", "nll"]
 
@@ -40,7 +40,7 @@ def nll(
     >>> nll([[0.0, 0.0]], [[1.0, 0.0]], tf.math.log([[0.25, 0.5, 0.25]])).numpy().round(4)
     array([1.3863], dtype=float32)
     """
-    scores = arguments.dense("scores", scores)
+    scores = tensors.dense("scores", scores)
     chosen, valid = _chosen(scores, labels, where)
     value = -set_sizes.log_likelihood(scores, chosen, log_prior, where=where)
     return tf.cast(tf.where(tf.math.is_nan(value) | ~valid, float("inf"), value), tf.float32)
@@ -60,8 +60,8 @@ def exact_match(
     >>> exact_match([[3.0, 1.0, 2.0]], [[1.0, 0.0, 1.0]], tf.math.log([[0.0, 0.2, 0.8]])).numpy()
     array([1.], dtype=float32)
     """
-    scores = arguments.dense("scores", scores)
-    where = None if where is None else arguments.broadcast("where", where, tf.bool, scores)
+    scores = tensors.dense("scores", scores)
+    where = None if where is None else tensors.broadcast("where", where, tf.bool, scores)
     chosen, valid = _chosen(scores, labels, where)
     chosen = chosen if where is None else chosen & where
     predicted = set_sizes.most_probable(scores, log_prior, where=where)
@@ -73,12 +73,12 @@ def exact_match(
 
 def _chosen(scores: tf.Tensor, labels: TensorLike, where: TensorLike | None) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the classes of each set, bool `[..., n]`, and whether its labels are valid, bool `[...]`."""
-    labels = arguments.dense("labels", labels)
+    labels = tensors.dense("labels", labels)
     if labels.dtype.is_integer and labels.shape.rank == scores.shape.rank - 1:
-        labels, n = arguments.widen(labels), tf.shape(scores)[-1]
+        labels, n = tensors.widen(labels), tf.shape(scores)[-1]
         return tf.one_hot(labels, n, True, False), label_checks.known(labels, n)
     labels = tf.cast(labels, tf.float32)
-    where = None if where is None else arguments.broadcast("where", where, tf.bool, labels)
+    where = None if where is None else tensors.broadcast("where", where, tf.bool, labels)
     return labels > 0.0, tf.reduce_all(label_checks.valid_gains(labels, where), axis=-1)
 
 

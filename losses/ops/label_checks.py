@@ -6,7 +6,7 @@ and `valid_gains`; `assert_valid` also raises in a graph, except under XLA.
 
 import tensorflow as tf
 
-from rank4class.losses.ops import arguments
+from rank4class.losses.ops import tensors
 
 _EXACT = {tf.float16: 2**11, tf.bfloat16: 2**8}  # the number up to which a type has all whole numbers
 
@@ -14,9 +14,9 @@ _EXACT = {tf.float16: 2**11, tf.bfloat16: 2**8}  # the number up to which a type
 @tf.autograph.experimental.do_not_convert
 def ids(labels: tf.Tensor, n: int | tf.Tensor) -> tf.Tensor:
     """Returns class ids as int32 or int64; raises ValueError if they are not ids within the classes."""
-    arguments.check_ids(labels)
-    labels = arguments.widen(labels)
-    if (culprit := arguments.first_wrong(known(labels, n))) is not None:
+    tensors.check_ids(labels)
+    labels = tensors.widen(labels)
+    if (culprit := tensors.first_wrong(known(labels, n))) is not None:
         label = int(labels[tuple(culprit)])
         raise ValueError(f"labels{culprit}={label}: outside the classes 0..{int(n) - 1}. Number them from 0.")
     return labels
@@ -45,7 +45,7 @@ def ids_from_floats(labels: tf.Tensor, n: int | None) -> tf.Tensor:
         )
     labels = tf.cast(labels, tf.float32)
     whole = (labels == tf.math.floor(labels)) & (tf.abs(labels) <= 2.0**24)
-    if (culprit := arguments.first_wrong(whole)) is not None:
+    if (culprit := tensors.first_wrong(whole)) is not None:
         label = float(labels[tuple(culprit)])
         raise ValueError(f"labels{culprit}={label:g}: not a class id. Give whole numbers.")
     return tf.cast(tf.where(whole, labels, -1.0), tf.int32)
@@ -69,7 +69,7 @@ def gains(labels: tf.Tensor, lists: tf.Tensor, where: tf.Tensor | None) -> tf.Te
         same = tf.debugging.assert_equal(tf.shape(labels), tf.shape(lists), message)
         with tf.control_dependencies([same]):
             labels = tf.reshape(labels, tf.shape(lists))  # XLA drops the assertion, and stops here
-    if (culprit := arguments.first_wrong(valid_gains(labels, where))) is not None:
+    if (culprit := tensors.first_wrong(valid_gains(labels, where))) is not None:
         raise ValueError(
             f"labels{culprit}={float(labels[tuple(culprit)])}: not a finite gain of at least 0. Correct it, "
             "or leave the class out with where."
@@ -90,8 +90,8 @@ def assert_valid(labels: tf.Tensor, lists: tf.Tensor) -> None:
         labels = tf.cast(labels, tf.float32)
         valid, problem = valid_gains(labels, None), "not all finite values of at least 0. Correct them."
     elif labels.dtype.is_integer:
-        labels = arguments.widen(labels)
-        n = arguments.length(lists)
+        labels = tensors.widen(labels)
+        n = tensors.length(lists)
         valid = known(labels, n)
         classes = f"0..{n - 1}" if isinstance(n, int) else "of the scores"
         problem = f"not all within the classes {classes}. Number them from 0."
@@ -120,7 +120,7 @@ def are_levels(labels: tf.Tensor, levels: int) -> tf.Tensor:
 @tf.autograph.experimental.do_not_convert
 def check_levels(labels: tf.Tensor, levels: int | None) -> None:
     """Raises ValueError in eager mode if a label is not one of the levels; None allows any label."""
-    if levels is not None and (culprit := arguments.first_wrong(are_levels(labels, levels))) is not None:
+    if levels is not None and (culprit := tensors.first_wrong(are_levels(labels, levels))) is not None:
         raise ValueError(
             f"labels{culprit}={float(labels[tuple(culprit)]):g}: not a whole number in 0..{levels - 1}. "
             "Raise levels, or number them from 0."

@@ -39,8 +39,8 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class.losses.ops import arguments
 from rank4class.losses.ops import poisson_binomial as coins
+from rank4class.losses.ops import tensors
 
 _LARGEST = 1e12  # larger scores leave float64 too few digits for the shift
 TINY = 1e-8  # smaller marginals have lost half of float64's digits
@@ -148,7 +148,7 @@ def log_likelihood(scores: TensorLike, chosen: TensorLike, *, where: TensorLike 
     array([-1.0986], dtype=float32)
     """
     scores, where, dtype = checked(scores, where)
-    chosen = where & arguments.broadcast("chosen", chosen, tf.bool, scores)
+    chosen = where & tensors.broadcast("chosen", chosen, tf.bool, scores)
     k = tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32)
     total = tf.reduce_sum(tf.where(chosen, scores, 0.0), axis=-1)
     return tf.cast(tf.minimum(total - log_z(scores, k, where=where), 0.0), dtype)
@@ -254,11 +254,11 @@ def _covariance(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor, vector: tf.Te
 
 def checked(scores: TensorLike, where: TensorLike | None) -> tuple[tf.Tensor, tf.Tensor, tf.DType]:
     """Returns float64 scores, the mask `[..., n]` and the dtype of results; raises ValueError."""
-    scores = arguments.dense("scores", scores)
-    arguments.check_scores(scores)
+    scores = tensors.dense("scores", scores)
+    tensors.check_scores(scores)
     if scores.shape[-1] == 0:
         raise ValueError(f"scores={scores.shape}: no classes. Give at least one.")
-    where = arguments.broadcast("where", True if where is None else where, tf.bool, scores)
+    where = tensors.broadcast("where", True if where is None else where, tf.bool, scores)
     return tf.cast(scores, tf.float64), where, tf.float64 if scores.dtype == tf.float64 else tf.float32
 
 
@@ -268,16 +268,16 @@ def _checked(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.DType]:
     """Returns float64 scores, the mask, `k` in float64 `[...]`, and the dtype of results."""
     scores, where, dtype = checked(scores, where)
-    k = arguments.dense("k", k)
+    k = tensors.dense("k", k)
     if not k.dtype.is_integer:
         raise ValueError(f"k={k.dtype.name}: not integers. Cast it to int32.")
     if k.shape.rank and not k.shape.is_compatible_with(scores.shape[:-1]):
         raise ValueError(
             f"k={k.shape}: not one per instance. Give a number, or the shape {scores.shape[:-1]}."
         )
-    k = tf.broadcast_to(arguments.widen(k), tf.shape(scores)[:-1])
+    k = tf.broadcast_to(tensors.widen(k), tf.shape(scores)[:-1])
     size = tf.math.count_nonzero(where, axis=-1, dtype=k.dtype)
-    if (culprit := arguments.first_wrong((k >= 0) & (k <= size))) is not None:
+    if (culprit := tensors.first_wrong((k >= 0) & (k <= size))) is not None:
         place = tuple(culprit)
         raise ValueError(
             f"k{culprit}={int(k[place])}: outside 0..{int(size[place])}. Choose one of that range."

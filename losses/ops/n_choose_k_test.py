@@ -349,8 +349,8 @@ def test_tiny_marginals(k):
             r"labels\[0, 1\]=2: not a whole number in 0\.\.1\. Raise levels, or number them from 0\.",
         ),
         ([[0.5, 1.0]], 3, r"labels\[0, 0\]=0\.5: not a whole number in 0\.\.2"),
-        ([[0.0, 1.0]], 1, "levels=1: not a whole number of at least 2"),
-        ([[0.0, 1.0]], 2.0, "levels=2.0: not a whole number of at least 2"),
+        ([[0.0, 1.0]], 1, "levels=1: not an integer of at least 2"),
+        ([[0.0, 1.0]], 2.0, "levels=2.0: not an integer of at least 2"),
     ],
 )
 def test_invalid_levels(labels, levels, message):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rank4class.losses.ops import arguments
+from rank4class.losses.ops import tensors
 
 _SEARCH_STEPS = 200
 _PAIRS = 28  # pairs of nodes
@@ -53,7 +53,7 @@ def around(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> Circle:
     heads, tails = tf.sigmoid(shifted), tf.sigmoid(-shifted)
     variance = tf.reduce_sum(heads * tails, axis=-1, keepdims=True)
     farthest = 2.0 * tf.math.asin(tf.sqrt(tf.minimum(_NEGLIGIBLE / (2.0 * variance), 1.0)))
-    n = arguments.length(scores)
+    n = tensors.length(scores)
     # With more than n nodes the rule is exact. No node is at pi, where the factor of a fair coin is 0.
     pairs = min(_PAIRS, (n + 2) // 2) if isinstance(n, int) else _PAIRS
     half = tf.minimum(tf.floor(_PAIRS * math.pi / farthest), tf.cast((n + 2) // 2, tf.float64))
@@ -109,7 +109,7 @@ def find_shift(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
 
 def _product(heads: tf.Tensor, tails: tf.Tensor, angles: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Multiplies `tails + heads e^(i angle)` over the classes; returns log modulus and phase, `[..., L]`."""
-    n = arguments.length(heads)
+    n = tensors.length(heads)
     blocks = (n + _BLOCK - 1) // _BLOCK
     width = min(n, _BLOCK) if isinstance(n, int) else tf.minimum(n, _BLOCK)
     pad = [[0, 0]] * (heads.shape.rank - 1) + [[0, blocks * width - n]]

@@ -30,7 +30,8 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class.losses.ops import arguments, label_checks, log_space, ranks
+from rank4class import arguments
+from rank4class.losses.ops import label_checks, log_space, ranks, tensors
 
 _SEARCH_STEPS = 100
 _SORTED = 64  # classes that the search for a level on the simplex sorts first
@@ -64,7 +65,7 @@ def euclidean(
     References:
       Rankmax, Theorem 2 and eq. 8.
     """
-    arguments.check_positive("alpha", alpha)
+    arguments.check_positive(alpha=alpha)
     return _projected(lambda s: _euclidean(s, k), scores, k, where, alpha)
 
 
@@ -113,7 +114,7 @@ def entropy(
       Rankmax, Theorem 2; Warmuth, Kuzmin (2008), "Randomized online PCA algorithms with regret bounds that
       are logarithmic in the dimension".
     """
-    arguments.check_positive("alpha", alpha)
+    arguments.check_positive(alpha=alpha)
     return _projected(lambda s: _entropy(s, k), scores, k, where, alpha)
 
 
@@ -140,10 +141,10 @@ def rankmax(
     References:
       Rankmax, Proposition 3, definition 4 and eq. 15.
     """
-    scores, labels = arguments.dense("scores", scores), arguments.dense("labels", labels)
-    arguments.check_ids(labels, scores)
-    labels = arguments.widen(labels)
-    known = label_checks.known(labels, arguments.length(scores))
+    scores, labels = tensors.dense("scores", scores), tensors.dense("labels", labels)
+    tensors.check_ids(labels, scores)
+    labels = tensors.widen(labels)
+    known = label_checks.known(labels, tensors.length(scores))
     shares = _projected(lambda s: _rankmax(s, labels, k), scores, k, where)
     return tf.where(known[..., None], shares, float("nan"))
 
@@ -189,7 +190,7 @@ def first(scores: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, t
     last = tf.reduce_min(top, axis=-1, keepdims=True)  # a slice would make XLA sort all scores
     # Among equal scores, lower class ids come first.
     last_class = tf.reduce_max(tf.where(top == last, classes, 0), axis=-1)
-    is_later = tf.range(arguments.length(scores)) > last_class[..., None]
+    is_later = tf.range(tensors.length(scores)) > last_class[..., None]
     return top, last, last_class, (scores < last) | (scores == last) & is_later
 
 
@@ -204,12 +205,12 @@ def behind_all(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
 def _projected(
     project: Callable, scores: TensorLike, k: int, where: TensorLike | None, alpha: TensorLike = 1.0
 ) -> tf.Tensor:
-    scores = arguments.dense("scores", scores)
-    arguments.check_scores(scores)
-    arguments.check_k(k, scores.shape[-1])
+    scores = tensors.dense("scores", scores)
+    tensors.check_scores(scores)
+    arguments.check_integer(1, scores.shape[-1], k=k)
     scores = tf.cast(scores, tf.float32) * alpha
     if where is not None:
-        where = arguments.broadcast("where", where, tf.bool, scores)
+        where = tensors.broadcast("where", where, tf.bool, scores)
         scores = behind_all(scores, where)  # after alpha, which would bring masked classes nearer
     shares = project(scores)
     if where is not None:
@@ -276,14 +277,14 @@ def simplex_level(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Support]:
       Michelot (1986), "A finite algorithm for finding the projection of a point onto the canonical simplex
       of R^n".
     """
-    n = arguments.length(scores)
+    n = tensors.length(scores)
     top, classes = tf.math.top_k(scores, min(n, _SORTED) if isinstance(n, int) else tf.minimum(n, _SORTED))
     highest = tf.reduce_max(top, axis=-1)  # a slice would make XLA sort all scores
     top -= highest[..., None]
-    place = tf.range(1, arguments.length(top) + 1, dtype=tf.float32)
+    place = tf.range(1, tensors.length(top) + 1, dtype=tf.float32)
     above = 1.0 + place * top > ranks.running_sum(top)
     level = (tf.reduce_sum(tf.where(above, top, 0.0), axis=-1) - 1.0) / _count(above)
-    is_complete = (tf.reduce_min(top, axis=-1) <= level) | (arguments.length(top) == n)
+    is_complete = (tf.reduce_min(top, axis=-1) <= level) | (tensors.length(top) == n)
     level = tf.where(is_complete, level, _rising_level(scores, highest, level, ~tf.reduce_all(is_complete)))
     return highest, level, Support(tf.nn.relu(top - level[..., None]), classes, is_complete)
 
@@ -384,7 +385,7 @@ def _rankmax(scores: tf.Tensor, labels: tf.Tensor, k: int) -> tf.Tensor:
 def at_lowest(scores: tf.Tensor, labels: tf.Tensor, last: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Returns zeros `[..., n]` with values `[...]` at the lower of the true and the k-th score."""
     true_is_lower = ranks.true_score(scores, labels) <= ranks.true_score(scores, last)
-    return tf.one_hot(tf.where(true_is_lower, labels, last), arguments.length(scores)) * values[..., None]
+    return tf.one_hot(tf.where(true_is_lower, labels, last), tensors.length(scores)) * values[..., None]
 
 
 def left_of(k: int) -> tf.Tensor:

@@ -299,9 +299,9 @@ def test_xla(k):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: projections.euclidean([[1.0, 2.0]], k=3), r"k=3: not a whole number in 1..2"),
-        (lambda: projections.entropy([[1.0, 2.0]], k=0), r"k=0: not a whole number in 1..2"),
-        (lambda: projections.rankmax([[1.0, 2.0]], [0], k=1.0), r"k=1.0: not a whole number in 1..2"),
+        (lambda: projections.euclidean([[1.0, 2.0]], k=3), r"k=3: not an integer in 1..2"),
+        (lambda: projections.entropy([[1.0, 2.0]], k=0), r"k=0: not an integer in 1..2"),
+        (lambda: projections.rankmax([[1.0, 2.0]], [0], k=1.0), r"k=1.0: not an integer in 1..2"),
         (lambda: projections.euclidean([[1.0, 2.0]], alpha=0.0), "alpha=0.0: not positive"),
         (lambda: projections.entropy([[1.0, 2.0]], alpha=float("nan")), "alpha=nan: not positive"),
         (

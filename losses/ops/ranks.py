@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
 from rank4class import compat
-from rank4class.losses.ops import arguments, label_checks
+from rank4class.losses.ops import label_checks, tensors
 
 MASKED = -1e30  # a score that stands for minus infinity, which has no gradient
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -97,17 +97,17 @@ def tie_range(
     >>> first.numpy(), last.numpy()
     (array([2.], dtype=float32), array([4.], dtype=float32))
     """
-    scores, labels = arguments.dense("scores", scores), arguments.dense("labels", labels)
+    scores, labels = tensors.dense("scores", scores), tensors.dense("labels", labels)
     if scores.dtype != tf.float64:
         scores = tf.cast(scores, tf.float32)
-    arguments.check_ids(labels, scores)
-    labels = arguments.widen(labels)
+    tensors.check_ids(labels, scores)
+    labels = tensors.widen(labels)
     if where is not None:
-        where = arguments.broadcast("where", where, tf.bool, scores)
+        where = tensors.broadcast("where", where, tf.bool, scores)
     competes = others(scores, labels, where)
     true = true_score(scores, labels)[..., None]
     finite = tf.math.is_finite(scores) if where is None else tf.math.is_finite(scores) | ~where
-    valid = tf.reduce_all(finite, axis=-1) & label_checks.known(labels, arguments.length(scores))
+    valid = tf.reduce_all(finite, axis=-1) & label_checks.known(labels, tensors.length(scores))
     if where is not None:
         valid &= true_score(where, labels)
     ahead = (competes & (scores > true), competes & (scores >= true))

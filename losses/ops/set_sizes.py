@@ -29,7 +29,8 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class.losses.ops import arguments, n_choose_k
+from rank4class import arguments
+from rank4class.losses.ops import n_choose_k, tensors
 from rank4class.losses.ops import poisson_binomial as coins
 
 _LEAST = 0.1  # counts of a smaller probability, relative to the peak's, need another circle
@@ -110,7 +111,7 @@ def log_likelihood(
     array([-1.3863], dtype=float32)
     """
     scores, where, dtype = n_choose_k.checked(scores, where)
-    chosen = where & arguments.broadcast("chosen", chosen, tf.bool, scores)
+    chosen = where & tensors.broadcast("chosen", chosen, tf.bool, scores)
     log_prior = _checked_prior(log_prior, scores, where)
     of_count = _of_size(log_prior, tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32))
     return tf.cast(of_count + n_choose_k.log_likelihood(scores, chosen, where=where), dtype)
@@ -131,9 +132,9 @@ def conditioned(log_prior: TensorLike, where: TensorLike) -> tf.Tensor:
     >>> tf.exp(conditioned(tf.math.log([[0.2, 0.2, 0.6]]), [[True, False]])).numpy()
     array([[0.5, 0.5, 0. ]], dtype=float32)
     """
-    log_prior = arguments.dense("log_prior", log_prior)
+    log_prior = tensors.dense("log_prior", log_prior)
     size = tf.math.count_nonzero(where, axis=-1, keepdims=True, dtype=tf.int32)
-    possible = tf.range(arguments.length(log_prior)) <= size
+    possible = tf.range(tensors.length(log_prior)) <= size
     return tf.nn.log_softmax(tf.where(possible, log_prior, tf.cast(-float("inf"), log_prior.dtype)))
 
 
@@ -154,8 +155,8 @@ def count_nll(log_prior: TensorLike, labels: TensorLike, *, where: TensorLike | 
     >>> count_nll(tf.math.log([[0.25, 0.5, 0.25]]), [[0.0, 1.0, 1.0, 0.0]]).numpy().round(4)
     array([1.3863], dtype=float32)
     """
-    log_prior = tf.cast(arguments.dense("log_prior", log_prior), tf.float32)
-    labels = arguments.dense("labels", labels)
+    log_prior = tf.cast(tensors.dense("log_prior", log_prior), tf.float32)
+    labels = tensors.dense("labels", labels)
     if labels.shape.rank not in (log_prior.shape.rank - 1, log_prior.shape.rank) or not (
         labels.shape[: log_prior.shape.rank - 1].is_compatible_with(log_prior.shape[:-1])
     ):
@@ -167,7 +168,7 @@ def count_nll(log_prior: TensorLike, labels: TensorLike, *, where: TensorLike | 
         return -_of_size(log_prior, tf.ones_like(labels, tf.int32))
     is_relevant = labels > 0
     if where is not None:
-        is_relevant &= arguments.broadcast("where", where, tf.bool, labels)
+        is_relevant &= tensors.broadcast("where", where, tf.bool, labels)
     return -_of_size(log_prior, tf.math.count_nonzero(is_relevant, axis=-1, dtype=tf.int32))
 
 
@@ -212,7 +213,7 @@ def sample(
     scores, where, _ = n_choose_k.checked(scores, where)
     log_prior = _checked_prior(log_prior, scores, where)
     of_count, of_set = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
-    lists = tf.reshape(log_prior, [-1, arguments.length(log_prior)])
+    lists = tf.reshape(log_prior, [-1, tensors.length(log_prior)])
     # The draws of `stateless_categorical` depend on the number of threads.
     ends = tf.cumsum(tf.nn.softmax(lists), axis=1)
     pick = ends[:, -1:] * tf.random.stateless_uniform([tf.shape(lists)[0], 1], of_count, dtype=ends.dtype)
@@ -243,7 +244,7 @@ def most_probable(scores: TensorLike, log_prior: TensorLike, *, where: TensorLik
     """
     scores, where, _ = n_choose_k.checked(scores, where)
     log_prior = _checked_prior(log_prior, scores, where)
-    most = arguments.length(log_prior) - 1
+    most = tensors.length(log_prior) - 1
     highest, places = tf.math.top_k(tf.where(where, scores, -float("inf")), most)
     taken = tf.range(most) < tf.math.count_nonzero(where, axis=-1, keepdims=True, dtype=tf.int32)
     of_best = tf.cumsum(tf.where(taken, highest, 0.0), axis=-1)
@@ -269,7 +270,7 @@ def _at(places: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
 
 def _of_size(log_prior: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
     """Returns `log p(k)` of the counts `k`, `[...]`; minus infinity beyond the last."""
-    last = arguments.length(log_prior) - 1
+    last = tensors.length(log_prior) - 1
     log_p = tf.gather(log_prior, tf.minimum(k, last), batch_dims=k.shape.rank)
     return tf.where(k <= last, log_p, -float("inf"))
 
@@ -280,7 +281,7 @@ def _checked_most(most: int | None, scores: tf.Tensor) -> int:
         if n is None:
             raise ValueError("most=None: the scores are of unknown length. Set it to the largest count.")
         return n
-    arguments.check_count("most", most, least=0)
+    arguments.check_integer(0, most=most)
     if n is not None and most > n:
         raise ValueError(f"most={most}: there are only {n} classes. Lower it.")
     return int(most)
@@ -289,7 +290,7 @@ def _checked_most(most: int | None, scores: tf.Tensor) -> int:
 @tf.autograph.experimental.do_not_convert
 def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """Returns the prior of each instance in float64, `[..., m + 1]`; NaN if it is invalid."""
-    log_prior = arguments.dense("log_prior", log_prior)
+    log_prior = tensors.dense("log_prior", log_prior)
     if not log_prior.dtype.is_floating or not log_prior.shape.rank or not log_prior.shape[-1]:
         raise ValueError(
             f"log_prior={log_prior.dtype.name} {log_prior.shape}: not floats of shape [..., m + 1]. "
@@ -320,7 +321,7 @@ def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -
         "allows more classes than take part": tf.reduce_any(impossible, axis=-1),
     }
     for what, wrong in faults.items():
-        if (culprit := arguments.first_wrong(~wrong)) is not None:
+        if (culprit := tensors.first_wrong(~wrong)) is not None:
             raise ValueError(f"log_prior{culprit}: {what}. Correct it.")
         log_prior = tf.where(wrong[..., None], tf.constant(float("nan"), tf.float64), log_prior)
     return log_prior

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from rank4class import compat
-from rank4class.losses.ops import arguments, ranks
+from rank4class.losses.ops import ranks, tensors
 
 # A processor selects eight values at a time, but looks up one by one, and one look-up keeps XLA from that.
 _SELECTED_BITS = 6
@@ -75,7 +75,7 @@ def count(falling: tf.Tensor, thresholds: tf.Tensor, or_equal: bool = False) -> 
     >>> count(tf.constant([[3.0, 2.0, 2.0, 1.0]]), tf.constant([[2.0, 0.0]])).numpy()
     array([[1, 4]], dtype=int32)
     """
-    n = arguments.length(falling)
+    n = tensors.length(falling)
     bits = int(falling.shape[-1] or 2**30 - 1).bit_length()
     lowest = tf.constant(-float("inf"), falling.dtype)
     ends = tf.concat([falling, tf.fill(tf.shape(falling[..., :1]), lowest)], axis=-1)
@@ -167,7 +167,7 @@ def _among_all(lists: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """Converts indices in each list `[..., m]`, or at its end, to indices among all lists with their ends."""
     first = lists[..., :1]
     of_list = tf.reshape(tf.range(tf.size(first)), tf.shape(first))
-    return of_list * (arguments.length(lists) + 1) + places
+    return of_list * (tensors.length(lists) + 1) + places
 
 
 def _with_end(lists: tf.Tensor, end: float) -> tf.Tensor:

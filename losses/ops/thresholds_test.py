@@ -181,7 +181,7 @@ def test_more_than_max_relevant_classes(name):
 
 @pytest.mark.parametrize("most", [0, -1, 1.0, True])
 def test_invalid_max_relevant(most):
-    with pytest.raises(ValueError, match=f"max_relevant={most}: not a whole number of at least 1"):
+    with pytest.raises(ValueError, match=f"max_relevant={most}: not an integer of at least 1"):
         losses.rankmax(SCORES, RELEVANT, max_relevant=most)
 
 
@@ -306,7 +306,7 @@ def test_small_excess_of_large_scores():
 
 @pytest.mark.parametrize("k", [0, 4, 1.0])
 def test_invalid_k(k):
-    with pytest.raises(ValueError, match="not a whole number in 1..3"):
+    with pytest.raises(ValueError, match="not an integer in 1..3"):
         losses.rankmax([[1.0, 2.0, 3.0]], [0], k=k)
 
 

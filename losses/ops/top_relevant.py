@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from rank4class.losses.ops import arguments, ranks
+from rank4class import arguments
+from rank4class.losses.ops import ranks, tensors
 
 
 def sorted_scores(scores: tf.Tensor, labels: tf.Tensor, most: int | None) -> tuple[tf.Tensor, tf.Tensor]:
@@ -20,7 +21,7 @@ def sorted_scores(scores: tf.Tensor, labels: tf.Tensor, most: int | None) -> tup
     >>> [x.numpy().tolist() for x in sorted_scores(scores, labels, 3)]
     [[[1.0, 0.0, -inf]], [[1.0, 2.0, 0.0]]]
     """
-    n = arguments.length(scores)
+    n = tensors.length(scores)
     if most is None:
         most = n
     most = min(most, n) if isinstance(n, int) else tf.minimum(most, n)
@@ -43,7 +44,7 @@ def too_many(labels: tf.Tensor, most: int | None) -> tf.Tensor:
 def check(labels: tf.Tensor, most: int | None) -> None:
     """Raises ValueError if `max_relevant` is invalid or, in eager mode, if a list has more."""
     check_most(most)
-    if most is not None and (culprit := arguments.first_wrong(~too_many(labels, most))) is not None:
+    if most is not None and (culprit := tensors.first_wrong(~too_many(labels, most))) is not None:
         raise ValueError(
             f"max_relevant={most}: labels{culprit} have {int(_num_relevant(labels)[tuple(culprit)])} "
             "relevant classes. Raise it."
@@ -53,7 +54,7 @@ def check(labels: tf.Tensor, most: int | None) -> None:
 def check_most(most: int | None) -> None:
     """Raises ValueError unless `max_relevant` is None or a whole number of at least 1."""
     if most is not None:
-        arguments.check_count("max_relevant", most)
+        arguments.check_integer(max_relevant=most)
 
 
 def _num_relevant(labels: tf.Tensor) -> tf.Tensor:

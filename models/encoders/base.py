@@ -6,7 +6,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from rank4class.models import arguments, checkpoints
+from rank4class import arguments
+from rank4class.models import checkpoints
 
 serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
@@ -54,7 +55,7 @@ class WithWeightDecay(tf.keras.layers.Layer):
 
     def __init__(self, weight_decay: float, **kwargs: Any):
         super().__init__(**kwargs)
-        arguments.check_not_negative("weight_decay", weight_decay)
+        arguments.check_at_least(0, weight_decay=weight_decay)
         self.weight_decay = weight_decay
         if weight_decay:
             self.add_loss(self._penalty)

@@ -5,7 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class.models import arguments, precision
+from rank4class import arguments
+from rank4class.models import precision
 from rank4class.models.encoders import base
 from rank4class.models.registry import ENCODERS
 
@@ -30,9 +31,9 @@ class SmallCnn(base.ImageEncoder):
         self, filters: tuple[int, ...] = (32, 64), units: int = 64, dropout: float = 0.0, **kwargs: Any
     ):
         super().__init__(**kwargs)
-        arguments.check_widths("filters", filters)
-        arguments.check_units("units", units)
-        arguments.check_rate("dropout", dropout)
+        arguments.check_widths(filters=filters)
+        arguments.check_integer(units=units)
+        arguments.check_fraction(dropout=dropout)
         self.filters, self.units, self.dropout = tuple(filters), units, dropout
         with precision.scope(self.dtype_policy.name):
             self.layers = [

@@ -6,7 +6,8 @@ from typing import Any
 import tensorflow as tf
 from official.nlp.modeling import networks
 
-from rank4class.models import arguments, precision
+from rank4class import arguments
+from rank4class.models import precision
 from rank4class.models.encoders import base
 from rank4class.models.registry import ENCODERS
 
@@ -176,8 +177,8 @@ def electra(
 
 
 def _load(cls: type[Bert], path: str, dropout: float, output_dropout: float, pooling: str | None) -> Any:
-    arguments.check_rate("dropout", dropout)
-    arguments.check_rate("output_dropout", output_dropout)
+    arguments.check_fraction(dropout=dropout)
+    arguments.check_fraction(output_dropout=output_dropout)
     options: dict[str, Any] = {"dropout": dropout, "output_dropout": output_dropout}
     if pooling is not None:
         options["pooling"] = pooling

@@ -5,7 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class.models import arguments, precision
+from rank4class import arguments
+from rank4class.models import precision
 from rank4class.models.encoders import base
 from rank4class.models.registry import ENCODERS
 
@@ -74,9 +75,9 @@ class InstanceEmbedding(tf.keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        arguments.check_units("units", units)
-        arguments.check_rate("dropout", dropout)
-        arguments.check_not_negative("weight_decay", weight_decay)
+        arguments.check_integer(units=units)
+        arguments.check_fraction(dropout=dropout)
+        arguments.check_at_least(0, weight_decay=weight_decay)
         self.num_ids, self.units, self.dropout, self.weight_decay = num_ids, units, dropout, weight_decay
         if weight_decay:
             self.add_loss(lambda: self.weight_decay * tf.reduce_sum(tf.square(self.table)))
@@ -88,7 +89,7 @@ class InstanceEmbedding(tf.keras.layers.Layer):
         return self.units
 
     def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
-        arguments.check_units("num_ids", self.num_ids)
+        arguments.check_integer(num_ids=self.num_ids)
         self.table = self.add_weight("table", [self.num_ids, self.units], initializer="glorot_uniform")
         super().build(shapes)
 
@@ -122,8 +123,8 @@ class Mlp(base.ImageEncoder):
 
     def __init__(self, hidden: tuple[int, ...] = (128, 64), dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
-        arguments.check_widths("hidden", hidden)
-        arguments.check_rate("dropout", dropout)
+        arguments.check_widths(hidden=hidden)
+        arguments.check_fraction(dropout=dropout)
         self.hidden, self.dropout = tuple(hidden), dropout
         with precision.scope(self.dtype_policy.name):
             self.layers = [tf.keras.layers.Flatten()]

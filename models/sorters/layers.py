@@ -8,7 +8,7 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from rank4class.models import arguments
+from rank4class import arguments
 from rank4class.models.registry import SORTERS
 from rank4class.models.sorters import order_statistics, weights
 
@@ -196,13 +196,13 @@ class FixedLengthSorter(LearnedSorter):
       trained: see `LearnedSorter`.
 
     Raises:
-      ValueError: `n` is not a whole number of at least 2.
+      ValueError: `n` is not an integer of at least 2.
     """
 
     def __init__(self, n: int | None = None, trained: str | None = None, **kwargs: Any):
         super().__init__(trained, **kwargs)
-        if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 2):
-            raise ValueError(f"n={n!r}: not a whole number of at least 2. Choose one.")
+        if n is not None:
+            arguments.check_integer(2, n=n)
         self.n = n
 
     def sort(self, scores: tf.Tensor, where: tf.Tensor | None, training: bool = False) -> tf.Tensor:
@@ -274,7 +274,7 @@ class Cnn(FixedLengthSorter):
         **kwargs: Any,
     ):
         super().__init__(n, trained, **kwargs)
-        arguments.check_units("layers", layers)
+        arguments.check_integer(layers=layers)
         self.filters, self.width, self.layers = filters, width, layers
         self.net = tf.keras.Sequential(name="net")
         for i in range(layers - 1):

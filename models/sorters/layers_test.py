@@ -254,7 +254,7 @@ def test_a_saved_sorter_does_not_need_its_file(tmp_path):
             marks=pytest.mark.nightly,
         ),
         ({"name": "cnn", "n": 57}, "no weights of sorter 'cnn' for lists of 57 are shipped.*train_sorter"),
-        ({"name": "cnn", "n": 1, "trained": None}, "n=1: not a whole number of at least 2"),
+        ({"name": "cnn", "n": 1, "trained": None}, "n=1: not an integer of at least 2"),
         ({"name": "cnn", "n": 9, "trained": None, "layers": 0}, "layers=0: not"),
         ({"name": "exact", "sharpness": 2.0}, "sharpness: sorter 'exact' has no such option"),
         ({"name": "cnn", "n": 9, "trained": "nowhere"}, "nowhere: cannot be read"),

@@ -11,7 +11,6 @@ from rank4class.pipelines.config.checks import (
     STRATEGIES,
     check,
     check_optimizer,
-    check_seed,
 )
 from rank4class.pipelines.config.experiment import (
     ALTERNATIVES,
@@ -65,7 +64,6 @@ __all__ = [
     "check",
     "check_field",
     "check_optimizer",
-    "check_seed",
     "check_types",
     "clear_alternatives",
     "first_difference",

@@ -6,9 +6,10 @@ framework, and combinations of parts. It imports TensorFlow when a check is call
 
 import collections
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from rank4class import arguments
 from rank4class.pipelines.config.experiment import Experiment, check_types, value_of
 
 DECAYS = ("none", "linear", "cosine", "step")
@@ -45,9 +46,8 @@ def check(experiment: Experiment, *, trains: bool = True) -> None:
     """
     check_types(experiment)
     for name in POSITIVE:
-        check_positive(name, value_of(experiment, name))
-    if experiment.epochs < 0:
-        raise ValueError(f"epochs={experiment.epochs}: negative. Choose at least 0.")
+        arguments.check_positive(**{name: value_of(experiment, name)})
+    arguments.check_at_least(0, epochs=experiment.epochs, patience=experiment.patience)
     _check_data(experiment)
     _check_encoder(experiment, trains)
     _check_class_encoder(experiment)
@@ -57,13 +57,11 @@ def check(experiment: Experiment, *, trains: bool = True) -> None:
     _check_count_prior(experiment)
     check_optimizer(experiment.optimizer)
     _check_lazy(experiment)
-    check_choice("precision", experiment.precision, PRECISIONS)
-    check_choice("calibration", experiment.calibration, CALIBRATIONS)
+    arguments.check_choice(PRECISIONS, precision=experiment.precision)
+    arguments.check_choice(CALIBRATIONS, calibration=experiment.calibration)
     if experiment.init_from == "":
         raise ValueError("init_from='': empty. Set it to the folder of a run, or to None.")
-    if experiment.patience < 0:
-        raise ValueError(f"patience={experiment.patience}: negative. Choose at least 0.")
-    check_seed(experiment.seed)
+    arguments.check_seed(experiment.seed)
     _check_metrics(experiment)
 
 
@@ -80,25 +78,17 @@ def _check_lazy(experiment: Experiment) -> None:
             )
 
 
-def check_seed(seed: int) -> None:
-    """Raises ValueError unless a seed is in 0..2**32 - 1."""
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed={seed}: not in 0..2**32 - 1. Choose another seed.")
-
-
 def check_optimizer(optimizer: Any, prefix: str = "optimizer.") -> None:
     """Raises ValueError, with the field, if a `config.Optimizer` cannot be built."""
     from rank4class.pipelines.config.optimizers import OPTIMIZERS
 
     with fields_of(prefix):
-        check_choice("decay", optimizer.decay, DECAYS)
+        arguments.check_choice(DECAYS, decay=optimizer.decay)
         _check_step_decay(optimizer)
-        check_positive("learning_rate", optimizer.learning_rate)
-        check_positive("clip_norm", optimizer.clip_norm)
-        momentum = optimizer.ema_momentum
-        if momentum is not None and not 0.0 < momentum < 1.0:
-            raise ValueError(f"ema_momentum={momentum}: not in (0, 1). Choose another value.")
-        check_fraction("warmup_fraction", optimizer.warmup_fraction)
+        arguments.check_positive(learning_rate=optimizer.learning_rate, clip_norm=optimizer.clip_norm)
+        if optimizer.ema_momentum is not None:
+            arguments.check_fraction(False, ema_momentum=optimizer.ema_momentum)
+        arguments.check_fraction(warmup_fraction=optimizer.warmup_fraction)
         if optimizer.name in OPTIMIZERS:  # or it is that of a run, see `RunDirectory.experiment`
             OPTIMIZERS.build(optimizer.name, schedule=optimizer.learning_rate, **optimizer.options())
 
@@ -107,9 +97,8 @@ def _check_step_decay(optimizer: Any) -> None:
     if optimizer.decay == "step":
         if optimizer.decay_epochs is None:
             raise ValueError("decay_epochs=None: decay 'step' requires it. Set it, such as to 100.")
-        check_positive("decay_epochs", optimizer.decay_epochs)
-        if not 0.0 < optimizer.decay_factor < 1.0:
-            raise ValueError(f"decay_factor={optimizer.decay_factor}: not in (0, 1). Choose another value.")
+        arguments.check_positive(decay_epochs=optimizer.decay_epochs)
+        arguments.check_fraction(False, decay_factor=optimizer.decay_factor)
         return
     for field, default in (("decay_epochs", None), ("decay_factor", 0.5)):
         value = getattr(optimizer, field)
@@ -118,24 +107,6 @@ def _check_step_decay(optimizer: Any) -> None:
                 f"{field}={value}: it has no effect with decay {optimizer.decay!r}. Leave it out, or set "
                 "decay to 'step'."
             )
-
-
-def check_choice(field: str, value: str, choices: Iterable[str]) -> None:
-    """Raises ValueError unless a value is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{field}={value!r}: unknown. There are: {', '.join(choices)}.")
-
-
-def check_positive(field: str, value: float | None) -> None:
-    """Raises ValueError unless a number is positive or None."""
-    if value is not None and not value > 0:
-        raise ValueError(f"{field}={value}: not positive. Choose a positive number.")
-
-
-def check_fraction(field: str, value: float) -> None:
-    """Raises ValueError unless a number is in [0, 1)."""
-    if not 0.0 <= value < 1.0:
-        raise ValueError(f"{field}={value}: not in [0, 1). Choose another value.")
 
 
 @contextlib.contextmanager
@@ -154,22 +125,20 @@ def _check_data(experiment: Experiment) -> None:
     if data.name in DATASETS:  # or the data are those of a run, see `RunDirectory.experiment`
         with fields_of("data."):
             DATASETS.check(data.name, data.options())
-    check_choice("data.augmentation", data.augmentation, AUGMENTATIONS)
+    arguments.check_choice(AUGMENTATIONS, section="data.", augmentation=data.augmentation)
     if data.augmentation != "none" and experiment.encoder.frozen:
         raise ValueError(
             f"data.augmentation={data.augmentation!r}: a frozen encoder encodes each image once. Set "
             "encoder.frozen=False or data.augmentation='none'."
         )
-    check_fraction("data.label_noise", data.label_noise)
+    arguments.check_fraction(section="data.", label_noise=data.label_noise)
     if data.label_noise and data.held_out:
         raise ValueError(
             f"data.label_noise={data.label_noise}: it would put examples of held-out classes into the "
             "training. Set it to 0, or hold out no class."
         )
-    if data.image_size < 2:
-        raise ValueError(f"data.image_size={data.image_size}: smaller than 2 pixels. Choose a larger size.")
-    if data.split_seed < 0:
-        raise ValueError(f"data.split_seed={data.split_seed}: negative. Choose at least 0.")
+    arguments.check_at_least(2, section="data.", image_size=data.image_size)
+    arguments.check_at_least(0, section="data.", split_seed=data.split_seed)
 
 
 def _check_encoder(experiment: Experiment, trains: bool) -> None:
@@ -193,11 +162,10 @@ def _check_class_encoder(experiment: Experiment) -> None:
     from rank4class import models
 
     class_encoder = experiment.class_encoder
-    if class_encoder.attention_layers < 0:
-        raise ValueError(
-            f"class_encoder.attention_layers={class_encoder.attention_layers}: negative. Choose at least 0."
-        )
-    check_fraction("class_encoder.attention_dropout", class_encoder.attention_dropout)
+    with fields_of("class_encoder."):
+        arguments.check_at_least(0, attention_layers=class_encoder.attention_layers)
+        arguments.check_fraction(attention_dropout=class_encoder.attention_dropout)
+        arguments.check_choice(CLASS_INITS, init=class_encoder.init)
     for field in ("attention_heads", "attention_dropout"):
         if field in class_encoder.changed() and not class_encoder.attention_layers:
             raise ValueError(
@@ -207,7 +175,6 @@ def _check_class_encoder(experiment: Experiment) -> None:
     if class_encoder.name == "embedding":
         with fields_of("class_encoder."):
             models.get("class_encoder", "embedding", num_classes=2, width=2, **class_encoder.options())
-    check_choice("class_encoder.init", class_encoder.init, CLASS_INITS)
     needs_encoder = class_encoder.init in ("names", "means")
     if needs_encoder and not experiment.encoder.path and experiment.encoder.name != "identity":
         raise ValueError(
@@ -252,7 +219,7 @@ def _check_loss(experiment: Experiment) -> None:
     rank_functions.check(part)
     rank_fn = {"rank_fn": ranks.sigmoid_ranks} if part.rank_fn else {}
     with fields_of("loss."):
-        check_positive("final_temperature", part.final_temperature)
+        arguments.check_positive(final_temperature=part.final_temperature)
         loss = losses.get(part.name, **part.options(), **rank_fn)
         # A call checks the options against the scores.
         if loss.of_classes and not loss.heads:

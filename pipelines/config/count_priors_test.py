@@ -228,7 +228,7 @@ def test_training_checks_its_examples(loaded, tmp_path):
             {"count_prior.name": "fixed", "count_prior.probabilities": (0.5,)},
             r"count_prior\.probabilities=.*: they sum to 0\.5, not to 1",
         ),
-        ({"count_prior.most": 0}, r"count_prior\.most=0: not a positive integer\. Choose one\."),
+        ({"count_prior.most": 0}, r"count_prior\.most=0: not an integer of at least 1\. Choose one\."),
         (
             {"loss.levels": 3},
             r"loss\.levels=3: count prior 'learned' counts one level\. Set loss\.levels=2 or",

@@ -22,7 +22,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
             {"data.augmentation": "flip"},
             r"data\.augmentation='flip': unknown\. There are: none, affine_flip, random_crop\.",
         ),
-        ({"data.split_seed": -1}, r"data\.split_seed=-1: negative\. Choose at least 0\."),
+        ({"data.split_seed": -1}, r"data\.split_seed=-1: too small\. Choose at least 0\."),
         (
             {"precision": "float16"},
             r"precision='float16': unknown\. There are: float32, mixed_float16, mixed_bfloat16\.",
@@ -90,7 +90,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         ),
         (
             {"class_encoder.attention_layers": -1},
-            r"class_encoder\.attention_layers=-1: negative\. Choose at least 0\.",
+            r"class_encoder\.attention_layers=-1: too small\. Choose at least 0\.",
         ),
         (
             {"class_encoder.attention_dropout": 1.0},
@@ -127,7 +127,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         ),
         (
             {"optimizer.name": "adamw", "optimizer.weight_decay": -0.1},
-            r"optimizer\.weight_decay=-0\.1: negative\. Choose at least 0\.",
+            r"optimizer\.weight_decay=-0\.1: too small\. Choose at least 0\.",
         ),
         (
             {"optimizer.weight_decay": -0.1},
@@ -146,7 +146,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         ({"steps": 0}, r"steps=0: not positive\. Choose a positive number\."),
         (
             {"encoder.name": "items", "encoder.weight_decay": -1.0},
-            r"encoder\.weight_decay=-1\.0: negative\. Choose at least 0\.",
+            r"encoder\.weight_decay=-1\.0: too small\. Choose at least 0\.",
         ),
         ({"interaction.units": 3}, "units: interaction 'dot' has no such option"),
         ({"loss.name": "softmx"}, "loss='softmx': unknown. Did you mean 'softmax'"),
@@ -154,10 +154,10 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
             {"loss.kappa": 2.0},
             r"loss\.kappa: loss 'softmax' has no such option\. Choose an entry that has it with --loss:",
         ),
-        ({"loss.temperature": 0.0}, r"loss\.temperature=0\.0: not positive\. Choose a value above 0\."),
+        ({"loss.temperature": 0.0}, r"loss\.temperature=0\.0: not positive\. Choose a positive number\."),
         (
             {"loss.label_smoothing": 1.0},
-            r"loss\.label_smoothing=1\.0: not a number in \[0, 1\)\. Choose one\.",
+            r"loss\.label_smoothing=1\.0: not in \[0, 1\)\. Choose another value\.",
         ),
         (
             {"optimizer.name": "adamax"},
@@ -198,14 +198,14 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
             r"encoder\.filters=\(\): at least 1 needed\.",
         ),
         ({"encoder.hidden": (8, 0)}, r"encoder\.hidden=\(8, 0\): 0 is not a positive integer\. Choose one\."),
-        ({"encoder.dropout": 1.0}, r"encoder\.dropout=1\.0: not in \[0, 1\)\. Choose another rate\."),
+        ({"encoder.dropout": 1.0}, r"encoder\.dropout=1\.0: not in \[0, 1\)\. Choose another value\."),
         (
             {"encoder.name": "resnet50", "encoder.frozen": True},
             "requires pretrained weights",
         ),
         (
             {"interaction.name": "lc_mlp", "interaction.units": 0},
-            r"interaction\.units=0: not a positive integer\. Choose one\.",
+            r"interaction\.units=0: not an integer of at least 1\. Choose one\.",
         ),
         ({"loss.name": "rescaled_mse", "loss.kappa": -3.0}, "kappa=-3.0: not positive"),
         (
@@ -215,13 +215,13 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         ({"loss.name": "gumbel_list_mle"}, "list_mle draws noise already"),
         (
             {"loss.name": "pairwise_hinge", "loss.lambda_weight": "ndgc"},
-            "lambda_weight='ndgc': unknown. Choose one of",
+            "lambda_weight='ndgc': unknown. There are:",
         ),
         (
             {"loss.name": "pairwise_logistic", "loss.normalize": "mean"},
-            "normalize='mean': unknown. Choose one of",
+            "normalize='mean': unknown. There are:",
         ),
-        ({"metrics": ("top0_error", "ndcg@5")}, "top0_error: K is 0, not a whole number of at least 1"),
+        ({"metrics": ("top0_error", "ndcg@5")}, "top0_error: k=0: not an integer of at least 1"),
         (
             {"optimizer.warmup_fraction": 1.0},
             r"optimizer\.warmup_fraction=1\.0: not in \[0, 1\)\. Choose another value\.",
@@ -242,7 +242,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
             {"optimizer.weight_decay": 0.1},
             r"optimizer\.weight_decay: optimizer 'adam' has no such option\. .*--optimizer: adamw\.",
         ),
-        ({"loss.name": "rankmax", "loss.k": 0}, r"loss\.k=0: not a whole number in 1\.\.2\. Choose one\."),
+        ({"loss.name": "rankmax", "loss.k": 0}, r"loss\.k=0: not an integer in 1\.\.2\. Choose one\."),
         (
             {"loss.final_temperature": -1.0},
             r"loss\.final_temperature=-1\.0: not positive\. Choose a positive number\.",
@@ -253,7 +253,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         ),
         ({"batch_size": 0}, r"batch_size=0: not positive\. Choose a positive number\."),
         ({"batch_size": 2.5}, r"batch_size=2\.5: expected int\. Change its type\."),
-        ({"epochs": -1.0}, r"epochs=-1\.0: negative\. Choose at least 0\."),
+        ({"epochs": -1.0}, r"epochs=-1\.0: too small\. Choose at least 0\."),
         (
             {"class_encoder.init": "mean"},
             r"class_encoder\.init='mean': unknown\. There are: random, zeros, names",
@@ -262,8 +262,8 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
             {"class_encoder.init": "means"},
             r"class_encoder\.init='means': needs the vectors of a pretrained encoder\. Set encoder\.path\.",
         ),
-        ({"patience": -1}, r"patience=-1: negative\. Choose at least 0\."),
-        ({"seed": -1}, r"seed=-1: not in 0\.\.2\*\*32 - 1\. Choose another seed\."),
+        ({"patience": -1}, r"patience=-1: too small\. Choose at least 0\."),
+        ({"seed": -1}, r"seed=-1: not an integer in 0\.\.4294967295\. Choose one\."),
         ({"metrics": ("ndgc",)}, r"monitor='ndcg@5': not among the metrics\. Choose one of: ndgc\."),
         ({"metrics": ("ndcg@5", "ndgc")}, "metric='ndgc': unknown"),
     ],

@@ -4,6 +4,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from rank4class import arguments
 from rank4class.registry import Registry
 
 OPTIMIZERS = Registry("optimizer")
@@ -30,7 +31,7 @@ def lazy_adam(schedule: Schedule, **average: Any) -> tf.keras.optimizers.Optimiz
 @OPTIMIZERS.register("adamw")
 def adamw(schedule: Schedule, weight_decay: float = 0.0, **average: Any) -> tf.keras.optimizers.Optimizer:
     """Returns Adam with decoupled weight decay, except of biases and normalization scales."""
-    _check_weight_decay(weight_decay)
+    arguments.check_at_least(0, weight_decay=weight_decay)
     optimizer = _Adam(schedule, weight_decay=weight_decay or None, **average)
     optimizer.exclude_from_weight_decay(var_names=WITHOUT_DECAY)
     return optimizer
@@ -47,7 +48,7 @@ def sgd(
     schedule: Schedule, momentum: float = 0.0, nesterov: bool = False, **average: Any
 ) -> tf.keras.optimizers.Optimizer:
     """Returns stochastic gradient descent, with momentum or Nesterov's momentum."""
-    _check_fraction("momentum", momentum)
+    arguments.check_fraction(momentum=momentum)
     if nesterov and not momentum:
         raise ValueError("nesterov=True: it has no effect without momentum. Set momentum.")
     return tf.keras.optimizers.SGD(schedule, momentum=momentum, nesterov=nesterov, **average)
@@ -81,13 +82,3 @@ class _Adam(tf.keras.optimizers.Adam):
         m.scatter_update(tf.IndexedSlices(new_m, rows))
         v.scatter_update(tf.IndexedSlices(new_v, rows))
         variable.scatter_sub(tf.IndexedSlices(update, rows))
-
-
-def _check_weight_decay(weight_decay: float) -> None:
-    if weight_decay < 0.0:
-        raise ValueError(f"weight_decay={weight_decay}: negative. Choose at least 0.")
-
-
-def _check_fraction(name: str, value: float) -> None:
-    if not 0.0 <= value < 1.0:
-        raise ValueError(f"{name}={value}: not in [0, 1). Choose another value.")

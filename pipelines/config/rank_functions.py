@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from rank4class import losses
+from rank4class import arguments, losses
 from rank4class.losses.ops import ranks
 from rank4class.models import sorters
 from rank4class.pipelines.config.parts import Loss
@@ -31,8 +31,7 @@ def get(name: str, n: int, trained: str | None = None) -> Callable[..., Any]:
     >>> get("exact", 4)([[7.0, 1.0, 7.0, 9.0]]).numpy()
     array([[2.5, 4. , 2.5, 1. ]], dtype=float32)
     """
-    if name not in NAMES:
-        raise ValueError(f"rank_fn={name!r}: unknown. There are: {_names()}.")
+    arguments.check_choice(NAMES, rank_fn=name)
     if name in FORMULAS:
         return FORMULAS[name]
     try:
@@ -53,8 +52,7 @@ def check(loss: Loss) -> None:
                     f"loss.{field}={getattr(loss, field)!r}: requires a sorter. Set loss.rank_fn."
                 )
         return
-    if rank_fn not in NAMES:
-        raise ValueError(f"loss.rank_fn={rank_fn!r}: unknown. There are: {_names()}.")
+    arguments.check_choice(NAMES, section="loss.", rank_fn=rank_fn)
     if rank_fn == "exact":
         raise ValueError("loss.rank_fn='exact': it has no gradient. Choose another, such as 'equivariant'.")
     for field in ("fine_tune", "sorter"):
@@ -64,8 +62,7 @@ def check(loss: Loss) -> None:
                 f"{', '.join(sorters.LEARNED)}."
             )
     if loss.l1_epochs is not None:
-        if not loss.l1_epochs > 0.0:
-            raise ValueError(f"loss.l1_epochs={loss.l1_epochs}: not positive. Choose a positive number.")
+        arguments.check_positive(section="loss.", l1_epochs=loss.l1_epochs)
         if not loss.l1:
             raise ValueError(
                 f"loss.l1_epochs={loss.l1_epochs}: the mean absolute error has no weight. Set loss.l1."

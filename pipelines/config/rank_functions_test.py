@@ -165,7 +165,7 @@ def test_a_grid_of_rank_functions(tmp_path):
         ({"loss.name": "mean_average_precision", "loss.form": "roc"}, "form='roc': unknown"),
         (
             {"loss.name": "mean_average_precision", "loss.l1": -1.0},
-            "loss.l1=-1.0: negative",
+            "loss.l1=-1.0: too small",
         ),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class import data, models
+from rank4class import arguments, data, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines.config import count_priors
 from rank4class.pipelines.training.rank_training import TrainedModel
@@ -67,12 +67,7 @@ class Answers(tf.Module):
 
     def check_k(self, k: int) -> None:
         """Raises ValueError if `k` is not positive or there are not `k` classes; lists may be shorter."""
-        n = len(self.class_names)
-        is_positive = isinstance(k, int | np.integer) and k >= 1
-        if self.has_items and not is_positive:
-            raise ValueError(f"top_k={k}: not positive. Choose at least 1.")
-        if not self.has_items and not (is_positive and k <= n):
-            raise ValueError(f"top_k={k}: outside 1..{n}, the classes. Choose a number of that range.")
+        arguments.check_integer(1, None if self.has_items else len(self.class_names), top_k=k)
 
     def score(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns "scores" of all classes, or of all items, float32 `[B, n]`.

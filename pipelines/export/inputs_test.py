@@ -377,7 +377,7 @@ def test_queries_with_documents(tmp_path, write_queries):
     assert pd.read_json(tmp_path / "best.jsonl", lines=True)["classes"].map(len).tolist() == [1, 1]
     assert run.predict([x])["class"].tolist() == [str(1 + i) for i in order]
     assert run.predict([x], k=2)["class"].tolist() == [str(1 + i) for i in order[:2]]
-    with pytest.raises(ValueError, match=r"top_k=0: not positive\. Choose at least 1\."):
+    with pytest.raises(ValueError, match=r"top_k=0: not an integer of at least 1\. Choose one\."):
         run.predict_file(queries, k=0)
     with pytest.raises(ValueError, match=r"top_k=2: a model of lists of items ranks all of them\. Leave it"):
         run.export(tmp_path / "model", k=2)

@@ -11,13 +11,12 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from rank4class import data
+from rank4class import arguments, data
 from rank4class.data import raw_inputs
 from rank4class.data.raw_inputs import RawInput
 from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import Columns
 from rank4class.pipelines import config
-from rank4class.pipelines.config.checks import check_choice, check_positive
 from rank4class.pipelines.evaluation import comparison, worst_examples
 from rank4class.pipelines.export import prediction_files, saved_model, text_encoder
 from rank4class.pipelines.export.answers import Answers
@@ -69,7 +68,7 @@ class Run:
         checkpoint: str = "best",
         strategy: tf.distribute.Strategy | None = None,
     ):
-        check_choice("checkpoint", checkpoint, config.CHECKPOINTS)
+        arguments.check_choice(config.CHECKPOINTS, checkpoint=checkpoint)
         workdir = os.fspath(workdir)
         if workdir and files.is_local(workdir):  # the program may change its working directory
             workdir = os.path.abspath(workdir)
@@ -179,7 +178,7 @@ class Run:
             input can be used; or the output is the input, or in its folder.
           OSError: the output cannot be written.
         """
-        check_positive("batch_size", batch_size)
+        arguments.check_positive(batch_size=batch_size)
         if output is not None:
             prediction_files.check_output(output, path)
         if wide and (k is not None or self.answers.has_items or "input" in self.class_names):
@@ -268,7 +267,7 @@ class Run:
         True
         """
         trained = self._trained
-        check_choice("split", split, SPLITS)
+        arguments.check_choice(SPLITS, split=split)
         if path is not None and split != "test":
             raise ValueError(f"split={split!r}: path={path} is a split of its own. Leave out one of them.")
         if path is None and on_invalid_row != "fail":
@@ -280,7 +279,7 @@ class Run:
 
     def evaluate_examples(self, split: str = "test") -> pd.DataFrame:
         """Returns the metrics of each example of a split, a row per example; fractions are in 0..1."""
-        check_choice("split", split, SPLITS)
+        arguments.check_choice(SPLITS, split=split)
         result = self._trained.evaluate(self._trained.load_task(), split)
         return pd.DataFrame(result.values, columns=list(result.names))
 
@@ -296,7 +295,7 @@ class Run:
         >>> pd.crosstab(table["class"], table["predicted"]).shape  # the confusion matrix
         (10, 10)
         """
-        check_choice("split", split, SPLITS)
+        arguments.check_choice(SPLITS, split=split)
         loaded = self._trained.load_task()
         result = self._trained.evaluate(loaded, split, keep_scores=True, best=1)
         return worst_examples.frame(result, loaded.splits[split], loaded.scored_class_names(split))
@@ -334,8 +333,8 @@ class Run:
         >>> model.signatures["classify"](image=images)["classes"].shape
         TensorShape([2, 3])
         """
-        check_choice("index", index, config.EXPORT_INDICES)
-        check_choice("format", format, config.EXPORT_FORMATS)
+        arguments.check_choice(config.EXPORT_INDICES, index=index)
+        arguments.check_choice(config.EXPORT_FORMATS, format=format)
         folder = files.check_folder_name("output", os.fspath(folder).rstrip("/"))
         if files.exists(folder):
             raise FileExistsError(f"output={folder}: exists already. Choose another folder, or remove it.")

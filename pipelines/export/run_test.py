@@ -355,7 +355,7 @@ def test_invalid_arrays(digits, tmp_path):
         ValueError, match=r"text_column=x: the inputs of the model have no columns\. Leave it"
     ):
         digits.predict_file(tmp_path / "flat.npy", text_column="x")
-    with pytest.raises(ValueError, match=r"top_k=11: outside 1\.\.10, the classes\."):
+    with pytest.raises(ValueError, match=r"top_k=11: not an integer in 1\.\.10\."):
         digits.predict_file(tmp_path / "flat.npy", k=11)
     with pytest.raises(
         ValueError, match=r"inputs\[0\]: shape \(64,\), but the model takes \(8, 8, 1\)\. Reshape it\."
@@ -386,7 +386,7 @@ def test_a_run_of_a_relative_path_stays(digits, tmp_path, monkeypatch):
         (lambda: run.evaluate(on_invalid_row="skip"), "on_invalid_row='skip': has no effect without a path"),
         (lambda: run.evaluate_examples("tset"), "split='tset': unknown"),
         (lambda: run.evaluate("x.csv", split="train"), "split='train': path=x.csv is a split of its own"),
-        (lambda: run.predict([], k="3"), "top_k=3: outside 1..10"),
+        (lambda: run.predict([], k="3"), "top_k='3': not an integer in 1..10"),
         (lambda: run.predict_file("x.npy", batch_size=0), "batch_size=0: not positive"),
         (lambda: run.predict_file("x.npy", on_invalid_row="drop"), "on_invalid_row='drop': unknown"),
     ):

@@ -8,8 +8,8 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rank4class import arguments
 from rank4class.pipelines import config
-from rank4class.pipelines.config.checks import check_seed
 from rank4class.pipelines.evaluation.reliability import Calibrated
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage import files
@@ -145,9 +145,8 @@ def run_grid(
     """
     root = check_folder(root, "sweep")
     config.check_types(base)
-    _check_counts(jobs=jobs, tuning_seeds=tuning_seeds, trials=1 if trials is None else trials)
-    if widen < 0:
-        raise ValueError(f"widen={widen}: negative. Choose at least 0.")
+    arguments.check_positive(jobs=jobs, tuning_seeds=tuning_seeds, trials=trials)
+    arguments.check_at_least(0, widen=widen)
     tune = dict(tune or {})
     _check_axes({"losses": losses, "interactions": interactions, "seeds": seeds})
     _check_axes({f"values of {f}": values for f, values in tune.items() if isinstance(values, Sequence)})
@@ -159,7 +158,7 @@ def run_grid(
         for choice in choices:
             config.check(space.apply(cell, choice))
     for seed in seeds:
-        check_seed(seed)
+        arguments.check_seed(seed)
     _check_different(cells)
     named = {cell_name(cell): cell for cell in cells}
     if any(len(choices) > 1 for choices in combinations):
@@ -204,12 +203,6 @@ def _without_effect(
     """Returns the changed fields of the base and the tuned ones that an experiment does not have."""
     tuned = (field for field in tune if not config.has_field(experiment, field))
     return tuple(dict.fromkeys([*ignored(base, experiment), *tuned]))
-
-
-def _check_counts(**counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise ValueError(f"{name}={count}: not positive. Choose a positive number.")
 
 
 def _tuning_seeds(count: int, seeds: Sequence[int]) -> range:

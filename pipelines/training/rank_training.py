@@ -9,9 +9,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from rank4class import data
+from rank4class import arguments, data
 from rank4class.pipelines import config, distribution
-from rank4class.pipelines.config.checks import check_choice
 from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
@@ -277,7 +276,7 @@ def restore(
       FileNotFoundError: the run has no such checkpoint yet, or it has been removed.
       ValueError: the checkpoint is damaged.
     """
-    check_choice("which", which, config.CHECKPOINTS)
+    arguments.check_choice(config.CHECKPOINTS, which=which)
     strategy = strategy or tf.distribute.get_strategy()
     run_dir = RunDirectory(path)
     experiment = run_dir.experiment(unused=("data", "optimizer") if which == "best" else ("data",))

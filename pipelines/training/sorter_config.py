@@ -3,7 +3,7 @@
 import dataclasses
 import os
 
-from rank4class import registry
+from rank4class import arguments, registry
 from rank4class.pipelines import config
 
 _SORTERS = registry.read_signatures(
@@ -66,25 +66,28 @@ def check(experiment: SorterExperiment) -> None:
         raise ValueError(
             f"sorter={experiment.sorter!r}: has no weights to learn. Choose one of {', '.join(LEARNED)}."
         )
-    if not experiment.sizes or min(experiment.sizes) < 2 or max(experiment.sizes) > _MAX_SIZE:
-        raise ValueError(f"sizes={experiment.sizes}: not integers in 2 .. {_MAX_SIZE}. Change them.")
+    if not experiment.sizes:
+        raise ValueError("sizes=(): no list length. Name at least one.")
+    for size in experiment.sizes:
+        arguments.check_integer(2, _MAX_SIZE, sizes=size)
     if experiment.layers is not None and experiment.sorter not in NETWORKS:
         raise ValueError(
             f"layers={experiment.layers}: sorter {experiment.sorter!r} has no layers. Leave it out, or "
             f"choose one of {', '.join(NETWORKS)}."
         )
-    if not 0.0 <= experiment.move < 100.0:
-        raise ValueError(f"move={experiment.move}: not in [0, 100). Change it.")
+    arguments.check_at_least(0, move=experiment.move)
+    if experiment.move >= 100.0:
+        raise ValueError(f"move={experiment.move}: not below 100. Lower it.")
     if experiment.sorter == "equivariant" and not experiment.move:
         raise ValueError(
             "move=0: sorter 'equivariant' needs a positive one, such as 1. Without a move, ever sharper "
             "comparisons rank better, until no gradient is left."
         )
-    for name in ("layers", "epochs", "batch_size", "steps_per_execution", "checkpoint_steps"):
-        value = getattr(experiment, name)
-        if value is not None and not 0 < value < 2**31:
-            raise ValueError(f"{name}={value}: not in (0, 2**31). Change it.")
-    config.check_seed(experiment.seed)
+    arguments.check_positive(epochs=experiment.epochs)
+    for name in ("layers", "batch_size", "steps_per_execution", "checkpoint_steps"):
+        if getattr(experiment, name) is not None:
+            arguments.check_integer(1, 2**31 - 1, **{name: getattr(experiment, name)})
+    arguments.check_seed(experiment.seed)
     config.check_optimizer(experiment.optimizer, prefix="")
 
 

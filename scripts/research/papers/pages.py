@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rank4class import arguments
 from rank4class.pipelines.evaluation.evaluator import metric_heading
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage.run_directory import read_json
@@ -156,8 +157,7 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
     rows = [["", "claim", "verdict", "effect", "seeds", "examples"]]
     sources = []
     for claim in claims:
-        if claim["verdict"] not in VERDICTS:
-            raise ValueError(f"verdict={claim['verdict']!r}: unknown. Choose one of {', '.join(VERDICTS)}.")
+        arguments.check_choice(VERDICTS, verdict=claim["verdict"])
         names = {one["result"] for one in claim["evidence"] if "result" in one}
         evidence = [_evidence(one, results, named=len(names) > 1) for one in claim["evidence"]]
         note = claim["note"][:1].upper() + claim["note"][1:] + "."

@@ -79,7 +79,7 @@ def test_claim_with_its_effect(result):
     second = claim | {"evidence": [*claim["evidence"], claim["evidence"][0] | {"result": "rank4class/other"}]}
     page = pages.claims_page([second], {"rank4class/tiny": result, "rank4class/other": result})
     assert re.findall(r"(\w+): mse - softmax dot: ", page) == ["tiny", "other"]
-    with pytest.raises(ValueError, match="verdict='maybe': unknown. Choose one of holds"):
+    with pytest.raises(ValueError, match="verdict='maybe': unknown. There are: holds"):
         pages.claims_page([claim | {"verdict": "maybe"}], {})
     with pytest.raises(ValueError, match="no such file. Run rank4class reproduce --only=rank4class/tiny"):
         pages.claims_page([claim], {})

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class.pipelines import config
+from rank4class import arguments
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import statistics
 from rank4class.pipelines.storage import files
@@ -131,7 +131,7 @@ def run(
 def check_seeds(seeds: Sequence[int]) -> None:
     """Raises ValueError if a seed is out of range or repeated."""
     for i, seed in enumerate(seeds):
-        config.check_seed(seed)
+        arguments.check_seed(seed)
         if seed in seeds[:i]:
             raise ValueError(f"seed={seed}: repeated, so its training would count twice. Remove one.")
 

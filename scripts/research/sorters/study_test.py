@@ -92,7 +92,7 @@ def test_errors_before_training(monkeypatch):
     task = dataclasses.replace(studies.STUDIES["spearman"](), load=None)
     with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
         study.run(task, ["equivariant", "bubble"], "nowhere")
-    with pytest.raises(ValueError, match="seed=-1: not in 0"):
+    with pytest.raises(ValueError, match="seed=-1: not an integer in 0"):
         study.run(task, ["equivariant"], "nowhere", seeds=(0, -1))
     monkeypatch.setattr(study, "LIST", 57)
     with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 57 are shipped"):
@@ -124,7 +124,7 @@ def test_search_learning_rate(values, tried, best):
 def test_seeds_count_once():
     with pytest.raises(ValueError, match="^seed=3: repeated, so its training would count twice. Remove one."):
         study.check_seeds([3, 4, 3])
-    with pytest.raises(ValueError, match="^seed=-1: not in"):
+    with pytest.raises(ValueError, match="^seed=-1: not an integer in"):
         study.check_seeds([-1])
 
 

@@ -1,7 +1,6 @@
-"""Checks of the arguments that losses, metrics and projections share."""
+"""Checks and conversions of the tensors that losses, metrics and projections share."""
 
-import numbers
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -125,58 +124,6 @@ def first_wrong(right: tf.Tensor) -> list[int] | None:
     if not tf.executing_eagerly() or bool(tf.reduce_all(right)):
         return None
     return tf.where(~right)[0].numpy().tolist()
-
-
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Raises ValueError unless a value is a whole number of at least `least`.
-
-    >>> check_count("levels", 1, least=2)
-    Traceback (most recent call last):
-    ...
-    ValueError: levels=1: not a whole number of at least 2. Choose one.
-    """
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or int(value) < least:
-        raise ValueError(f"{name}={value!r}: not a whole number of at least {least}. Choose one.")
-
-
-def check_positive(name: str, value: Any) -> None:
-    """Raises ValueError if a Python number is not above 0; tensors pass."""
-    if isinstance(value, numbers.Real) and not float(value) > 0.0:
-        raise ValueError(f"{name}={value}: not positive. Choose a value above 0.")
-
-
-def check_not_negative(name: str, value: Any) -> None:
-    """Raises ValueError if a Python number is not at least 0; tensors pass."""
-    if isinstance(value, numbers.Real) and not float(value) >= 0.0:
-        raise ValueError(f"{name}={value}: negative. Choose at least 0.")
-
-
-def check_fraction(name: str, value: Any) -> None:
-    """Raises ValueError unless a value is a Python number in [0, 1).
-
-    >>> check_fraction("label_smoothing", 1.0)
-    Traceback (most recent call last):
-    ...
-    ValueError: label_smoothing=1.0: not a number in [0, 1). Choose one.
-    """
-    if not isinstance(value, numbers.Real) or not 0.0 <= float(value) < 1.0:
-        raise ValueError(f"{name}={value}: not a number in [0, 1). Choose one.")
-
-
-def check_choice(name: str, value: str, choices: Collection[str]) -> None:
-    """Raises ValueError if a value is not one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name}={value!r}: unknown. Choose one of {', '.join(choices)}.")
-
-
-def check_k(k: Any, n: int | None) -> None:
-    """Raises ValueError unless `k` is a whole number in `1..n`; an `n` of None is unknown."""
-    if (
-        not isinstance(k, numbers.Integral)
-        or isinstance(k, bool)
-        or not 1 <= int(k) <= (int(k) if n is None else n)
-    ):
-        raise ValueError(f"k={k!r}: not a whole number in 1..{'n' if n is None else n}. Choose one.")
 
 
 def check_rank_fn(rank_fn: Any) -> None:
