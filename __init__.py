@@ -16,7 +16,7 @@ import typing
 
 if typing.TYPE_CHECKING:
     from rank4class.pipelines.configs import get_config
-    from rank4class.pipelines.export.run import Run, compare, load, train
+    from rank4class.pipelines.run import Run, compare, load, train
 
 __all__ = ["Run", "compare", "get_config", "load", "train"]
 __version__ = "1.0.0"
@@ -30,6 +30,6 @@ def __getattr__(name: str) -> object:
 
     if name == "get_config":  # imports no TensorFlow
         return configs.get_config
-    from rank4class.pipelines.export import run
+    from rank4class.pipelines import run
 
     return getattr(run, name)

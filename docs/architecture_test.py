@@ -40,6 +40,7 @@ LEVELS = {
     "reporting": 4,
     "training": 5,
     "export": 6,
+    "run": 6,
     "sweep": 6,
 }
 LONGEST_FILE = 500  # lines
@@ -198,7 +199,7 @@ NIGHTLY = [("rank4class.models.sorters.layers", 0)]
 
 
 # Modules whose doctests read files, and run in a test of their own.
-WITH_FILES = ["rank4class.pipelines.export.run"]
+WITH_FILES = ["rank4class.pipelines.run"]
 
 
 def doctest_cases():

@@ -125,12 +125,6 @@ def assert_restored(experiment, path, results):
     assert evaluated.summarize()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"], abs=1e-4)
 
 
-@pytest.fixture
-def _without_plots(monkeypatch):
-    """Omits the plots of a run, which take a third of its time; the run of `trained` draws them."""
-    monkeypatch.setattr(trainable_rank_model.TrainableRankModel, "pictures", lambda *_: {})
-
-
 @pytest.fixture(scope="module")
 def trained(queries, tmp_path_factory):
     """Trains a linear model; returns its experiment, its folder and its results."""
@@ -149,7 +143,6 @@ def test_training_finds_the_feature_that_determines_the_grade(trained):
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("_without_plots")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -239,7 +232,6 @@ def test_fields_without_effect_are_refused(changes, message):
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("_without_plots")
 def test_training_on_real_files_is_better_than_chance(real_data, tmp_path):
     experiment = experiment_on(real_data("ltr"), **{"encoder.weight_decay": 0.1})
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)

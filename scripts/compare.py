@@ -39,13 +39,12 @@ def _print_comparison(first_path: str, second_path: str, first: Any, second: Any
     first_values, second_values = (
         dict(zip(run.metrics.tolist(), run.values.T, strict=True)) for run in (first, second)
     )
-    shared = [metric for metric in first_values if metric in second_values]
-    if not shared:
+    comparisons = comparison.compare_all(first_values, second_values)
+    if not comparisons:
         raise ValueError(
             f"--scores={second_path}: no metric in common with {first_path}. "
             "Train both runs with the same metrics."
         )
-    comparisons = [comparison.compare(name, first_values[name], second_values[name]) for name in shared]
     print(f"A: {first_path}\nB: {second_path}\n{len(first.origins):,} examples\n")
     print(tables.comparison_table(comparisons) + "\n")
 

@@ -38,7 +38,7 @@ _FORMAT = flags.DEFINE_enum(
 
 
 def main() -> None:
-    from rank4class.pipelines.export.run import Run
+    from rank4class.pipelines.run import Run
 
     run = Run(_WORKDIR.value, _CHECKPOINT.value)
     print(f"Exporting the model of step {run.step:,}", flush=True)

@@ -60,7 +60,7 @@ _BATCH_SIZE = flags.DEFINE_integer(
 
 
 def main() -> None:
-    from rank4class.pipelines.export.run import Run
+    from rank4class.pipelines.run import Run
 
     run = Run(_WORKDIR.value, _CHECKPOINT.value, _STRATEGY())
     start = time.monotonic()

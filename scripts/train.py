@@ -14,10 +14,12 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=T
 
 
 def main() -> None:
-    from rank4class.pipelines.reporting import tables
+    from rank4class.pipelines.reporting import evaluation_pictures, tables
     from rank4class.pipelines.training import rank_training
 
-    results = rank_training.train(_CONFIG.value, _WORKDIR.value, strategy=_STRATEGY())
+    results = rank_training.train(
+        _CONFIG.value, _WORKDIR.value, strategy=_STRATEGY(), draw=evaluation_pictures.draw
+    )
     summaries = {split: results[split] for split in ("validation", "test")}
     print(tables.results_table(summaries))
     if calibration := tables.calibration_table(summaries):

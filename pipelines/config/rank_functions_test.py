@@ -15,7 +15,7 @@ from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.sweep import grid
 from rank4class.pipelines.task import task
-from rank4class.pipelines.training import optimization, rank_training, trainable_rank_model
+from rank4class.pipelines.training import optimization, rank_training
 
 SCORES = np.random.default_rng(0).normal(size=[6, 10]).astype(np.float32)
 
@@ -55,16 +55,7 @@ def test_mean_absolute_error_stops_after_l1_epochs():
     assert values[3] == values[4]
 
 
-@pytest.fixture(scope="module")
-def _without_plots():
-    """Omits the plots of each run, which take a third of its time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainable_rank_model.TrainableRankModel, "pictures", lambda *_: {})
-        yield
-
-
 @pytest.mark.nightly
-@pytest.mark.usefixtures("_without_plots")
 @pytest.mark.parametrize("name", ["approx_ndcg", "mean_average_precision"])
 def test_fine_tuned_sorters_are_restored(tmp_path, name):
     experiment = small(**{"loss.name": name, "loss.fine_tune": True})
@@ -75,7 +66,6 @@ def test_fine_tuned_sorters_are_restored(tmp_path, name):
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("_without_plots")
 def test_a_sorter_file_of_the_user(tmp_path):
     blunt = sorters.get("equivariant", trained=None)
     blunt.weights[0].assign(-3.0)
@@ -106,7 +96,6 @@ def test_losses_of_a_batch_with_one_example_per_part(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("_without_plots")
 def test_a_grid_of_rank_functions(tmp_path):
     runs = grid.run_grid(
         small(**{"loss.rank_fn": None}),

@@ -1,6 +1,7 @@
 """Paired comparison of two runs on the same examples."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -87,3 +88,12 @@ def compare(metric: str, first: np.ndarray, second: np.ndarray, *, seed: int = 0
         second_better,
         len(first) - first_better - second_better,
     )
+
+
+def compare_all(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> list[Comparison]:
+    """Compares the metrics that two runs have in common; see `compare`.
+
+    Args:
+      first, second: metric -> its values, `[N]`.
+    """
+    return [compare(metric, first[metric], second[metric]) for metric in first if metric in second]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,10 +55,26 @@ class EvaluationResult:
         """Returns the mean of each metric over the examples, fractions in percent."""
         return means(self.values, self.names)
 
+    def line(self) -> str:
+        """Returns the means in one line."""
+        return one_line(self.means())
+
     def summarize(self) -> dict[str, Any]:
         """Returns `summarize` of the metrics, and "calibration" of `reliability.Calibrated.summarize`."""
         summary = summarize(self.values, self.names)
         return summary | ({"calibration": self.calibrated.summarize()} if self.calibrated else {})
+
+
+def one_line(metrics: Mapping[str, float]) -> str:
+    """Returns metrics in one line.
+
+    >>> one_line({"top1_error": 12.5, "mean_rank": 2.0})
+    'top1_error 12.50%, mean_rank 2.00'
+    """
+    return ", ".join(
+        f"{name} {value:.2f}{'%' if losses.get_metric(name).percent else ''}"
+        for name, value in metrics.items()
+    )
 
 
 class Evaluator:

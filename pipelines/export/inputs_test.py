@@ -18,7 +18,7 @@ from rank4class.data import raw_inputs
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import calibration
-from rank4class.pipelines.export.run_test import answers_of_another_process
+from rank4class.pipelines.run_test import answers_of_another_process
 from rank4class.pipelines.task import description
 
 pytestmark = pytest.mark.nightly

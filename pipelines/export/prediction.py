@@ -13,7 +13,6 @@ from rank4class import data
 from rank4class.data import raw_inputs
 from rank4class.data.raw_inputs import RawInput
 from rank4class.data.readers.rows import BadRows
-from rank4class.pipelines import distribution
 from rank4class.pipelines.export.answers import Answers
 
 Numbered = tuple[int, RawInput]
@@ -73,7 +72,8 @@ class Predictor:
         answers.check_k(k)
         self._known, self._num_classes = known, len(answers.class_names)
         strategy = strategy or tf.distribute.get_strategy()
-        if distribution.has_several_workers(strategy) or isinstance(strategy, tf.distribute.TPUStrategy):
+        not_one_machine = tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.TPUStrategy
+        if isinstance(strategy, not_one_machine):
             raise ValueError(
                 f"strategy={type(strategy).__name__}: does not predict. Set it to 'mirrored' or 'default', "
                 "and give each machine a part of the inputs."
@@ -165,6 +165,45 @@ class Predictor:
         if self._known is not None:
             features["excluded"] = self._known[features["id"]].toarray()
         return features
+
+
+class Scorer:
+    """Scores of all classes for raw inputs.
+
+    Args:
+      answers: the model.
+    """
+
+    def __init__(self, answers: Answers):
+        self._width = len(answers.class_names)
+        signature = [answers.specs_of_batch()]
+        self._score = tf.function(answers.score, input_signature=signature, autograph=False)
+        self._score.get_concrete_function()
+
+    def __call__(self, inputs: Iterator[RawInput], batch_size: int) -> np.ndarray:
+        """Returns the scores, float32 `[N, n]`; minus infinity after the end of a list of items.
+
+        Raises:
+          ValueError: an input cannot be decoded.
+        """
+        batches = iter(lambda: list(itertools.islice(inputs, batch_size)), [])
+        scores = [self._scores_of(batch) for batch in batches]
+        width = max((each.shape[1] for each in scores), default=self._width)
+        ends = [[(0, 0), (0, width - each.shape[1])] for each in scores]
+        padded = [np.pad(each, end, constant_values=-np.inf) for each, end in zip(scores, ends, strict=True)]
+        return np.concatenate([np.empty([0, width], np.float32), *padded])
+
+    def _scores_of(self, batch: list[RawInput]) -> np.ndarray:
+        features = stack([features for _, features in batch])
+        try:
+            scores = self._score(features)["scores"].numpy()
+        except data.UNREADABLE as error:
+            if len(batch) > 1:
+                for each in batch:  # one by one, to name the input
+                    self._scores_of([each])
+            reason = data.op_reason(error)
+            raise ValueError(f"{batch[0][0]}: cannot be read: {reason}. Correct or remove it.") from error
+        return np.where(features["excluded"], -np.inf, scores) if "excluded" in features else scores
 
 
 _COLUMNS = {"probabilities": "probability", "set_size": "in_set"}  # of optional outputs of a model

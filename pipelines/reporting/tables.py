@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from tabulate import SEPARATING_LINE, DataRow, Line, TableFormat, tabulate
 
-from rank4class import losses
+from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.comparison import Comparison
 from rank4class.pipelines.evaluation.evaluator import metric_heading
 from rank4class.pipelines.storage import files
@@ -82,10 +82,7 @@ def one_line(summary: dict[str, Any]) -> str:
     >>> one_line({"top1_error": 12.5, "mean_rank": 2.0, "examples": 8})
     'top1_error 12.50%, mean_rank 2.00'
     """
-    return ", ".join(
-        f"{name} {summary[name]:.2f}{'%' if losses.get_metric(name).percent else ''}"
-        for name in metric_names(summary)
-    )
+    return evaluator.one_line({name: summary[name] for name in metric_names(summary)})
 
 
 def results_table(summaries: dict[str, dict[str, Any]]) -> str:

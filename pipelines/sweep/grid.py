@@ -11,7 +11,7 @@ from typing import Any
 from rank4class import arguments
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.reliability import Calibrated
-from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.reporting import evaluation_pictures, tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.claims import Claims
 from rank4class.pipelines.storage.run_directory import (
@@ -178,9 +178,10 @@ def run_grid(
         chosen = {name: choices[0] for name, choices in zip(named, combinations, strict=True)}
 
     runs = []
+    draw = evaluation_pictures.draw if pictures else None
     for (name, cell), seed in itertools.product(named.items(), seeds):
         experiment, folder = space.apply(cell, {**chosen[name], "seed": seed}), f"{name}-seed{seed}"
-        runs.append(_FinalRun(experiment, os.path.join(root, folder), folder, pictures=pictures))
+        runs.append(_FinalRun(experiment, os.path.join(root, folder), folder, draw=draw))
         _check_owner(runs[-1])
     outcomes = _train_all(base, root, runs, jobs, searched[:1])
     return [

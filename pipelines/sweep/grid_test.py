@@ -14,7 +14,7 @@ from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.claims import Claims
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
 from rank4class.pipelines.sweep import grid, parallel, report, space, tensorboard_grid
-from rank4class.pipelines.training import rank_training, trainable_rank_model
+from rank4class.pipelines.training import rank_training
 
 RATE = "optimizer.learning_rate"
 
@@ -26,14 +26,6 @@ def base():
 def run_small(root, **changes):
     axes = {"losses": ["softmax", "mse"], "interactions": ["dot", "lc_mlp"], "seeds": [0, 1]}
     return grid.run_grid(base(), str(root), **{**axes, **changes})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _without_plots():
-    """Omits the plots of each run, which take a third of its time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainable_rank_model.TrainableRankModel, "pictures", lambda *_: {})
-        yield
 
 
 @pytest.mark.nightly

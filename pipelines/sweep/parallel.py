@@ -24,6 +24,7 @@ from rank4class.pipelines.task import loading
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
+from rank4class.pipelines.training.trainable_rank_model import Draw
 
 POLL_SECONDS = 0.2  # between two looks at signals
 RETRY_SECONDS = 2.0  # until runs are asked for again where none could start
@@ -37,12 +38,12 @@ class Run:
     Attributes:
       experiment: the experiment.
       path: of the run's folder.
-      pictures: whether to draw evaluations for TensorBoard.
+      draw: see `rank_training.train`; a function of a module.
     """
 
     experiment: config.Experiment
     path: str
-    pictures: bool = dataclasses.field(default=False, kw_only=True)
+    draw: Draw | None = dataclasses.field(default=None, kw_only=True)
 
 
 AnyRun = TypeVar("AnyRun", bound=Run)
@@ -76,7 +77,7 @@ def train_all(
         if run is None:
             time.sleep(RETRY_SECONDS)
         else:
-            yield run, _train(base, task, cache_dir, run.experiment, run.path, run.pictures)
+            yield run, _train(base, task, cache_dir, run.experiment, run.path, run.draw)
 
 
 def _reporting_waits(runs: Iterator[AnyRun | None], is_idle: Callable[[], bool]) -> Iterator[AnyRun | None]:
@@ -95,11 +96,11 @@ def _train(
     cache_dir: str,
     experiment: config.Experiment,
     path: str,
-    pictures: bool,
+    draw: Draw | None,
 ) -> Outcome:
     loaded = _task_of(base, task, cache_dir, experiment)
     try:
-        return rank_training.train(experiment, path, loaded=loaded, progress=False, pictures=pictures)
+        return rank_training.train(experiment, path, loaded=loaded, progress=False, draw=draw)
     except FloatingPointError as error:
         return error
 
@@ -211,7 +212,7 @@ class _Worker:
     def train(self, run: Run) -> None:
         """Starts to train a run."""
         self.run, self.is_idle, self._doing = run, False, f"trains {run.path}"
-        self._send((_packed(run.experiment), run.path, run.pictures))
+        self._send((_packed(run.experiment), run.path, run.draw))
 
     def receive(self) -> tuple[Any, Outcome]:
         """Returns the run that has ended with its outcome; None if the data are loaded instead.
@@ -303,8 +304,8 @@ def _work(
                 if message is None:
                     task, outcome = loading.load(_unpacked(base), cache_dir), None
                 else:
-                    packed, path, pictures = message
-                    outcome = _train(_unpacked(base), task, cache_dir, _unpacked(packed), path, pictures)
+                    packed, path, draw = message
+                    outcome = _train(_unpacked(base), task, cache_dir, _unpacked(packed), path, draw)
                 answer: Any = (outcome, None, None)
             except Exception as error:  # is raised in the process that started this one
                 answer = (None, error, traceback.format_exc())

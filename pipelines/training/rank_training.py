@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
 from absl import logging
 
@@ -27,6 +28,7 @@ from rank4class.pipelines.training.train_state import (
     run_hash,
 )
 from rank4class.pipelines.training.trainable_rank_model import (
+    Draw,
     TrainableRankModel,
     build_evaluators,
     build_model,
@@ -44,7 +46,7 @@ def train(
     strategy: tf.distribute.Strategy | None = None,
     loaded: TaskData | None = None,
     progress: bool = True,
-    pictures: bool = True,
+    draw: Draw | None = None,
 ) -> dict[str, Any]:
     """Trains an experiment, or resumes an interrupted run of it.
 
@@ -54,7 +56,7 @@ def train(
       strategy: a `tf.distribute.Strategy`; None is one device.
       loaded: the experiment's `task.TaskData`, if it is loaded already.
       progress: whether to show the progress.
-      pictures: whether to draw evaluations for TensorBoard.
+      draw: draws an evaluation for TensorBoard, such as `evaluation_pictures.draw`; None draws none.
 
     Returns:
       The results, as in `results.json`. Those of a finished run are returned without loading its data: only
@@ -91,7 +93,7 @@ def train(
             loaded = loaded.with_static_lengths()
         if not has_checkpoint(run_dir.checkpoints):
             _check_evaluated_images(experiment, loaded)
-        return build_trainer(experiment, loaded, run_dir, strategy, progress, pictures).train()
+        return build_trainer(experiment, loaded, run_dir, strategy, progress, draw).train()
     finally:
         run_dir.unlock()
 
@@ -116,14 +118,13 @@ def build_trainer(
     run_dir: RunDirectory,
     strategy: tf.distribute.Strategy,
     progress: bool = True,
-    pictures: bool = True,
+    draw: Draw | None = None,
 ) -> Trainer:
     """Builds model and optimizer of an experiment, and the trainer that joins them in a run directory."""
     tf.keras.utils.set_random_seed(experiment.seed)
     schedule = build_schedule(experiment, len(loaded.splits["train"]))
-    task = TrainableRankModel(
-        experiment, loaded, schedule, strategy, progress and distribution.is_chief(strategy)
-    )
+    progress &= distribution.is_chief(strategy)
+    task = TrainableRankModel(experiment, loaded, schedule, strategy, progress, draw)
     if experiment.init_from is not None and not has_checkpoint(run_dir.checkpoints):
         try:
             source = restore(experiment.init_from, strategy=strategy)
@@ -134,9 +135,7 @@ def build_trainer(
         optimizer = optimization.build_optimizer(
             experiment.optimizer, schedule.learning_rate, experiment.precision
         )
-    return Trainer(
-        task, optimizer, run_dir, experiment, schedule, strategy, progress=progress, pictures=pictures
-    )
+    return Trainer(task, optimizer, run_dir, experiment, schedule, strategy, progress=progress)
 
 
 def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedule:
@@ -199,6 +198,10 @@ class TrainedModel:
         loaded = loading.load(experiment, self.run_dir.path, self.description.inputs)
         self.run_dir.check_data(loaded.hashes)
         return loaded
+
+    def known_classes(self) -> scipy.sparse.csr_array:
+        """Returns the classes of each user in the data of the training; see `description.read_known`."""
+        return description.read_known(self.run_dir.model)
 
     def load_labeled(
         self, path: str | os.PathLike, on_invalid_row: str = "fail", **columns: str | None

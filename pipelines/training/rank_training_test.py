@@ -18,6 +18,7 @@ from rank4class import data, progress
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import baselines, evaluator
+from rank4class.pipelines.reporting import evaluation_pictures
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import frozen_features, loading
 from rank4class.pipelines.training import rank_training, tensorboard, trainable_rank_model
@@ -36,7 +37,7 @@ def finished_once(tmp_path_factory):
     path = str(tmp_path_factory.mktemp("finished") / "run")
     tf.keras.backend.clear_session()
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        rank_training.train(small(), path)
+        rank_training.train(small(), path, draw=evaluation_pictures.draw)
     return path, printed.getvalue()
 
 
@@ -215,7 +216,7 @@ def test_the_projector_has_errors_and_examples_of_the_classes(finished):
 
 @pytest.mark.nightly
 def test_pictures_are_left_out(tmp_path, finished_once, assert_same_run):
-    rank_training.train(small(), str(tmp_path), progress=False, pictures=False)
+    rank_training.train(small(), str(tmp_path), progress=False)
     (events,) = tmp_path.glob("events*")
     records = tf.compat.v1.train.summary_iterator(str(events))
     tags = {value.tag for record in records for value in record.summary.value}
@@ -282,7 +283,7 @@ def events_of_a_long_training(tmp_path_factory):
     """Trains with a changing temperature and plots at each evaluation; returns TensorBoard's file."""
     path, changes = tmp_path_factory.mktemp("long"), {"loss.temperature": 2.0, "loss.final_temperature": 0.5}
     with mock.patch.object(tensorboard, "SECONDS_BETWEEN_PICTURES", 0.0):
-        rank_training.train(small(**changes), str(path), progress=False)
+        rank_training.train(small(**changes), str(path), progress=False, draw=evaluation_pictures.draw)
     [events] = path.glob("events*")
     return events
 

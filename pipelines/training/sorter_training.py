@@ -140,9 +140,6 @@ class TrainableSorter:
             errors[name] = np.abs(np.concatenate(parts) - ranks).mean(axis=1)
         return RankErrors(errors)
 
-    def format_metrics(self, metrics: dict[str, float]) -> str:
-        return ", ".join(f"{name} {value:.5f}" for name, value in metrics.items())
-
     def pictures(self, split: str, evaluation: "RankErrors") -> dict[str, np.ndarray]:
         del split, evaluation
         if self._draw is None:
@@ -187,6 +184,10 @@ class RankErrors:
     def means(self) -> dict[str, float]:
         """Returns name -> mean over the vectors."""
         return {name: float(errors.mean()) for name, errors in self.per_vector.items()}
+
+    def line(self) -> str:
+        """Returns the means in one line."""
+        return ", ".join(f"{name} {value:.5f}" for name, value in self.means().items())
 
     def summarize(self) -> dict[str, Any]:
         """Returns name -> mean, and "intervals", their 95% intervals over the vectors."""

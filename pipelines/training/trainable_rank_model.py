@@ -14,7 +14,6 @@ from rank4class.pipelines import config
 from rank4class.pipelines.config import count_priors, rank_functions
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.calibration import Calibration
-from rank4class.pipelines.reporting import plots, reliability_plots, tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import description
@@ -22,6 +21,8 @@ from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, run_calibration, tensorboard
 from rank4class.pipelines.training.trainer import Schedule
 from rank4class.progress import Progress
+
+Draw = Callable[..., dict[str, np.ndarray]]  # data, split, evaluation and counts to name -> pixels
 
 
 class TrainableRankModel:
@@ -33,6 +34,7 @@ class TrainableRankModel:
       schedule: of the training.
       strategy: a `tf.distribute.Strategy`.
       progress: whether to show the progress of evaluations.
+      draw: draws an evaluation for TensorBoard, such as `evaluation_pictures.draw`; None draws none.
 
     Raises:
       ValueError: the loss, the metrics, the count prior or the calibration do not fit the dataset.
@@ -45,7 +47,9 @@ class TrainableRankModel:
         schedule: Schedule,
         strategy: tf.distribute.Strategy,
         progress: bool = True,
+        draw: Draw | None = None,
     ):
+        self._draw = draw
         self.metrics = _applicable_metrics(experiment, loaded)
         _check_k(experiment.loss, loaded.num_scored("train"))
         self._count_prior = count_priors.get(experiment.count_prior)
@@ -133,29 +137,15 @@ class TrainableRankModel:
             result = run_calibration.measure(result, self._calibration, split, self._loaded.splits[split])
         return run_calibration.without_scores(result)
 
-    def format_metrics(self, metrics: dict[str, float]) -> str:
-        return tables.one_line(metrics)
-
     def pictures(self, split: str, evaluation: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
-        examples, loaded = self._loaded.splits[split], self._loaded
-        pictures = {
-            "rank_of_the_true_class": plots.rank_histogram(
-                evaluation.ranks, loaded.num_scored(split), several=examples.multi_label
-            )
-        }
-        finite = evaluation.top_classes >= 0  # the histogram counts the other examples
-        if not examples.multi_label and finite.any():
-            pictures["confusion_matrix"] = plots.confusion_matrix(
-                examples.labels[finite], evaluation.top_classes[finite], loaded.scored_class_names(split)
-            )
-        if evaluation.calibrated:
-            pictures["reliability_diagram"] = reliability_plots.reliability_diagram(evaluation.calibrated)
-        if self._count_prior.is_model:
-            pictures["number_of_classes"] = self._count_picture(split)
-        return pictures
+        if self._draw is None:
+            return {}
+        return self._draw(self._loaded, split, evaluation, self._count_distributions(split))
 
-    def _count_picture(self, split):
-        """Draws the distributions of the number of classes for a split's first batch."""
+    def _count_distributions(self, split):
+        """Returns the distributions of the number of classes for a split's first batch, and the numbers."""
+        if not self._count_prior.is_model:
+            return None
         features, _, indices = next(
             iter(self._loaded.evaluation_batches(split, self._experiment.evaluation_batch_size))
         )
@@ -163,9 +153,8 @@ class TrainableRankModel:
         log_counts = scorer(features).log_counts
         assert log_counts is not None
         is_example = indices.numpy() >= 0
-        distributions = np.exp(log_counts.numpy()[is_example])
         counts = self._loaded.splits[split].num_relevant()[indices.numpy()[is_example]]
-        return plots.count_distributions(distributions, counts, self._loaded.splits["train"].num_relevant())
+        return np.exp(log_counts.numpy()[is_example]), counts
 
     def describe(self, folder: str) -> None:
         description.write(folder, self._loaded, self.model)

@@ -34,6 +34,9 @@ class Evaluation(Protocol):
     def means(self) -> dict[str, float]:
         """Returns name -> value of the metrics."""
 
+    def line(self) -> str:
+        """Returns the metrics in one line."""
+
     def summarize(self) -> dict[str, Any]:
         """Returns name -> value of the metrics, and their intervals."""
 
@@ -75,11 +78,8 @@ class Trainable(Protocol):
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> Evaluation | None:
         """Evaluates the model on a split; returns None if it was asked to stop."""
 
-    def format_metrics(self, metrics: dict[str, float]) -> str:
-        """Returns metrics in one line."""
-
     def pictures(self, split: str, evaluation: Any) -> dict[str, np.ndarray]:
-        """Returns name -> pixels of the pictures of an evaluation."""
+        """Returns name -> pixels of the pictures of an evaluation for TensorBoard; may be empty."""
 
     def describe(self, folder: str) -> None:
         """Writes a description, from which the model is built without its data, to a folder."""
@@ -144,7 +144,6 @@ class Trainer:
       schedule: steps to train, evaluate and save at.
       strategy: a `tf.distribute.Strategy`.
       progress: whether to show the progress.
-      pictures: whether to draw evaluations for TensorBoard.
 
     Raises:
       ValueError: batch norm cannot see the whole batch, or the folder belongs to another run.
@@ -161,7 +160,6 @@ class Trainer:
         strategy: tf.distribute.Strategy,
         *,
         progress: bool = True,
-        pictures: bool = True,
     ):
         self._task = task
         self._optimizer = optimizer
@@ -171,7 +169,6 @@ class Trainer:
         self._strategy = strategy
         self._is_chief = distribution.is_chief(strategy)
         self._verbose = progress and self._is_chief
-        self._draws = pictures and self._is_chief
         self._summary_steps = max(1, schedule.evaluation_steps // SUMMARIES_BETWEEN_EVALUATIONS)
         self._interruption = Interruption()
         with strategy.scope():
@@ -348,10 +345,10 @@ class Trainer:
         if evaluation.loss is not None:
             values[f"loss/validation/{self._task.loss_name}"] = evaluation.loss
         self._summaries.write_scalars(values, step)
-        if self._draws and self._summaries.pictures_are_due():
+        if self._summaries.pictures_are_due():
             self._summaries.write_pictures("validation", self._task.pictures("validation", evaluation), step)
         if self._verbose:
-            print(f"  validation: {self._task.format_metrics(metrics)}")
+            print(f"  validation: {evaluation.line()}")
 
     def _save(self) -> None:
         if self._is_chief:
@@ -392,9 +389,8 @@ class Trainer:
         }
         if self._is_chief:
             best_step = self._state.best_step or self._progress.step
-            if self._draws:
-                pictures = self._task.pictures("test", evaluations["test"])
-                self._summaries.write_pictures("test", pictures, best_step)
+            pictures = self._task.pictures("test", evaluations["test"])
+            self._summaries.write_pictures("test", pictures, best_step)
             self._summaries.write_end(results, self._task.metrics, best_step)
             self._task.write_artifacts(self._run_dir, results, evaluations["test"])
             self._session.write(self._progress.step)

@@ -24,6 +24,9 @@ class Errors:
 
     summarize = means
 
+    def line(self):
+        return str(self.error)
+
 
 class Constant:
     """A `Trainable`: the weight `w` has the loss `|w - 3|`."""
@@ -56,9 +59,6 @@ class Constant:
     def evaluate(self, split, should_stop):
         self.calls.append(f"evaluate {split}")
         return Errors(abs(float(self.model.get_weights()[0][0, 0]) - 3.0))
-
-    def format_metrics(self, metrics):
-        return str(metrics)
 
     def pictures(self, split, evaluation):
         return {}

@@ -11,7 +11,7 @@ from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import Columns
 from rank4class.pipelines import config
 from rank4class.pipelines.export.prediction import stack
-from rank4class.pipelines.export.run import Run
+from rank4class.pipelines.run import Run
 from rank4class.pipelines.training import rank_training
 from rank4class.scripts.research.benchmarks import datasets, suite
 

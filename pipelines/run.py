@@ -1,30 +1,31 @@
-"""A trained run, to predict, evaluate and export with."""
+"""Train, load and compare runs, and predict, evaluate and export with them."""
 
 import functools
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from rank4class import arguments, data
+from rank4class import arguments
 from rank4class.data import raw_inputs
 from rank4class.data.raw_inputs import RawInput
 from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import Columns
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import comparison, worst_examples
-from rank4class.pipelines.export import prediction_files, saved_model, text_encoder
+from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.export import prediction, prediction_files, saved_model, text_encoder
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.export.approximate import ApproximateAnswers
-from rank4class.pipelines.export.prediction import Prediction, Predictor, frame, named_inputs, stack
+from rank4class.pipelines.export.prediction import Prediction, Predictor
+from rank4class.pipelines.reporting import evaluation_pictures
 from rank4class.pipelines.reporting.model_card import model_card
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.task import description
 from rank4class.pipelines.training import rank_training
 
 SPLITS = ("train", "validation", "test")
@@ -58,8 +59,6 @@ class Run:
     Run('...runs/digits', 10 classes, step 102)
     >>> run.class_names
     ('0', '1', '2', '3', '4', '5', '6', '7', '8', '9')
-    >>> run.experiment.loss.name
-    'softmax'
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Run:
         """A row for each evaluation: step, training loss, learning rate, validation metrics and "seconds".
 
         The seconds are those of all training steps so far, without evaluations, over all starts of the
-        command; NaN for runs of earlier versions.
+        command.
 
         >>> run = rank4class.load("runs/digits")
         >>> run.history[["step", "ndcg@5"]].round()
@@ -110,7 +109,7 @@ class Run:
         """
         times = self._trained.run_dir.times()
         lines = self._trained.run_dir.history()
-        return pd.DataFrame([{**line, "seconds": times.get(int(line["step"]), np.nan)} for line in lines])
+        return pd.DataFrame([{**line, "seconds": times[int(line["step"])]} for line in lines])
 
     def predict(self, inputs: Iterable[Any], k: int | None = None) -> pd.DataFrame:
         """Predicts the best classes of some inputs.
@@ -141,7 +140,7 @@ class Run:
         """
         predictor = self._predictor(self._k(k))
         predictions = predictor(self._raw(inputs), self._batch_size, BadRows("fail", None))
-        return frame(self._first(predictions, k), predictor.outputs)
+        return prediction.frame(self._first(predictions, k), predictor.outputs)
 
     def predict_file(
         self,
@@ -220,36 +219,18 @@ class Run:
         >>> bool(np.mean(scores.argmax(axis=1) == test.labels) > 0.9)
         True
         """
-        raw = self._raw(inputs)
-        batches = iter(lambda: list(itertools.islice(raw, self._batch_size)), [])
-        scores = [self._scores_of(batch) for batch in batches]
-        width = max((each.shape[1] for each in scores), default=len(self.class_names))
-        ends = [[(0, 0), (0, width - each.shape[1])] for each in scores]
-        padded = [np.pad(each, end, constant_values=-np.inf) for each, end in zip(scores, ends, strict=True)]
-        return np.concatenate([np.empty([0, width], np.float32), *padded])
-
-    def _scores_of(self, batch: list[RawInput]) -> np.ndarray:
-        try:
-            return self._score(stack([features for _, features in batch]))
-        except data.UNREADABLE as error:
-            if len(batch) > 1:
-                for each in batch:  # one by one, to name the input
-                    self._scores_of([each])
-            reason = data.op_reason(error)
-            raise ValueError(f"{batch[0][0]}: cannot be read: {reason}. Correct or remove it.") from error
+        with self._lock:  # or each thread would trace a function of its own
+            scorer = self._scorer
+        return scorer(self._raw(inputs), self._batch_size)
 
     def evaluate(
-        self,
-        path: str | os.PathLike | None = None,
-        *,
-        split: str = "test",
-        on_invalid_row: str = "fail",
+        self, path: str | os.PathLike | None = None, *, split: str = "test", on_invalid_row: str = "fail"
     ) -> dict[str, Any]:
         """Evaluates the model.
 
         Args:
           path: a labeled file or folder of the layout of the training data; None are the training data.
-          split: "train", "validation" or "test" of the training data.
+          split: "train", "validation" or "test" of the training data; without a path.
           on_invalid_row: "fail" or "skip" for rows of the file that cannot be used.
 
         Returns:
@@ -257,7 +238,7 @@ class Run:
 
         Raises:
           FileNotFoundError, ValueError: the data cannot be loaded, have other classes, or have changed since
-            the training; or a path and a split are given.
+            the training.
 
         >>> metrics = rank4class.load("runs/digits").evaluate()
         >>> metrics["examples"], metrics["top1_error"] < 10.0  # percent
@@ -266,21 +247,13 @@ class Run:
         >>> low < metrics["top1_error"] < high
         True
         """
-        trained = self._trained
-        arguments.check_choice(SPLITS, split=split)
-        if path is not None and split != "test":
-            raise ValueError(f"split={split!r}: path={path} is a split of its own. Leave out one of them.")
-        if path is None and on_invalid_row != "fail":
-            raise ValueError(
-                f"on_invalid_row={on_invalid_row!r}: has no effect without a path. Leave it out."
-            )
-        loaded = trained.load_task() if path is None else trained.load_labeled(path, on_invalid_row)
-        return trained.evaluate(loaded, split).summarize()
+        if path is None:
+            return self._evaluated(split)[1].summarize()
+        return self._trained.evaluate(self._trained.load_labeled(path, on_invalid_row)).summarize()
 
     def evaluate_examples(self, split: str = "test") -> pd.DataFrame:
         """Returns the metrics of each example of a split, a row per example; fractions are in 0..1."""
-        arguments.check_choice(SPLITS, split=split)
-        result = self._trained.evaluate(self._trained.load_task(), split)
+        _, result = self._evaluated(split)
         return pd.DataFrame(result.values, columns=list(result.names))
 
     def predictions(self, split: str = "test") -> pd.DataFrame:
@@ -295,10 +268,13 @@ class Run:
         >>> pd.crosstab(table["class"], table["predicted"]).shape  # the confusion matrix
         (10, 10)
         """
+        loaded, result = self._evaluated(split, keep_scores=True, best=1)
+        return worst_examples.frame(result, loaded.splits[split], loaded.scored_class_names(split))
+
+    def _evaluated(self, split: str, **options: Any) -> tuple[Any, EvaluationResult]:
         arguments.check_choice(SPLITS, split=split)
         loaded = self._trained.load_task()
-        result = self._trained.evaluate(loaded, split, keep_scores=True, best=1)
-        return worst_examples.frame(result, loaded.splits[split], loaded.scored_class_names(split))
+        return loaded, self._trained.evaluate(loaded, split, **options)
 
     @property
     def data_hashes(self) -> dict[str, str]:
@@ -317,8 +293,8 @@ class Run:
 
         Args:
           folder: must not exist.
-          k: number of classes per input; None is 5, or all if there are fewer. A model of lists of items
-            ranks all of them, and takes no `k`.
+          k: number of classes per input; None is 5, or all if there are fewer. Of lists of items,
+            all are ranked.
           index: "exact" scores all classes, "scann" searches them; see `approximate.ApproximateAnswers`.
           format: "saved_model" exports the whole model, see `saved_model.save`; "huggingface" its text
             encoder alone, see `text_encoder.save`, without `k` and `index`.
@@ -343,8 +319,6 @@ class Run:
                 raise ValueError("format='huggingface': exports no classes. Leave out top_k and index.")
             text_encoder.save(self._trained, folder)
             return
-        if self.answers.has_items and k is not None:
-            raise ValueError(f"top_k={k}: a model of lists of items ranks all of them. Leave it out.")
         answers = self.answers if index == "exact" else ApproximateAnswers(self._trained, self._k(k))
         run_dir = self._trained.run_dir
         card = model_card(
@@ -370,29 +344,19 @@ class Run:
         return min(5, len(self.class_names)) if k is None else k
 
     @functools.cached_property
-    def _score(self) -> Callable[[Any], np.ndarray]:
-        score = tf.function(
-            self.answers.score, input_signature=[self.answers.specs_of_batch()], autograph=False
-        )
-        with self._lock:
-            score.get_concrete_function()
-
-        def score_batch(features: dict[str, Any]) -> np.ndarray:
-            scores = score(features)["scores"].numpy()
-            return np.where(features["excluded"], -np.inf, scores) if "excluded" in features else scores
-
-        return score_batch
+    def _scorer(self) -> prediction.Scorer:
+        return prediction.Scorer(self.answers)
 
     def _predictor(self, k: int, exclude_known: bool = False) -> Predictor:
         with self._lock:  # or each thread would trace a function of its own
             return self._cached_predictor(k, exclude_known)
 
     def _new_predictor(self, k: int, exclude_known: bool) -> Predictor:
-        known = description.read_known(self._trained.run_dir.model) if exclude_known else None
+        known = self._trained.known_classes() if exclude_known else None
         return Predictor(self.answers, k, known, self._trained.strategy)
 
     def _raw(self, inputs: Iterable[Any]) -> Iterator[RawInput]:
-        return named_inputs(inputs, self.answers.specs, self._trained.description.instance_ids)
+        return prediction.named_inputs(inputs, self.answers.specs, self._trained.description.instance_ids)
 
 
 def train(
@@ -423,14 +387,13 @@ def train(
     >>> other = config.override(experiment, {"loss.name": "approx_ndcg"})
     >>> run = rank4class.train(other, "runs/digits_ndcg", progress=False)
     """
-    rank_training.train(experiment, workdir, strategy=strategy, progress=progress)
+    draw = evaluation_pictures.draw
+    rank_training.train(experiment, workdir, strategy=strategy, progress=progress, draw=draw)
     return Run(workdir)
 
 
 def load(
-    workdir: str | os.PathLike,
-    checkpoint: str = "best",
-    strategy: tf.distribute.Strategy | None = None,
+    workdir: str | os.PathLike, checkpoint: str = "best", strategy: tf.distribute.Strategy | None = None
 ) -> Run:
     """Loads a run to predict, evaluate and export with; see `Run`.
 
@@ -461,14 +424,11 @@ def compare(runs: Sequence[Run | str | os.PathLike], split: str = "test") -> pd.
     >>> comparison = rank4class.compare(["runs/digits", "runs/digits_ndcg"]).set_index("metric")
     >>> list(comparison.index)
     ['top1_error', 'top5_error', 'ndcg@5']
-    >>> ndcg = comparison.loc["ndcg@5"]
-    >>> bool(ndcg["low"] <= ndcg["difference"] <= ndcg["high"])
-    True
     """
     if len(runs) < 2:
         raise ValueError(f"runs={list(runs)}: fewer than two runs. Give two or more.")
     first, *others = (run if isinstance(run, Run) else Run(run) for run in runs)
-    first_values = first.evaluate_examples(split)
+    first_values = dict(first.evaluate_examples(split))
     rows = []
     for i, other in enumerate(others, 1):
         differences = [
@@ -480,15 +440,13 @@ def compare(runs: Sequence[Run | str | os.PathLike], split: str = "test") -> pd.
             raise ValueError(
                 f"runs: {other} and {first} differ in {differences[0]}. Compare runs of the same data."
             )
-        values = other.evaluate_examples(split)
-        metrics = first_values.columns.intersection(values.columns, sort=False)
-        if metrics.empty:
+        comparisons = comparison.compare_all(first_values, dict(other.evaluate_examples(split)))
+        if not comparisons:
             raise ValueError(
                 f"runs: {other} and {first} have no metric in common. Compare runs with the same metrics."
             )
-        for metric in metrics:
-            result = comparison.compare(metric, first_values[metric].to_numpy(), values[metric].to_numpy())
-            means = (result.first, result.second, result.difference)
-            rows.append((i, metric, *means, *result.interval, result.p_value))
+        for each in comparisons:
+            means = (each.first, each.second, each.difference)
+            rows.append((i, each.metric, *means, *each.interval, each.p_value))
     columns = ["run", "metric", "first", "second", "difference", "low", "high", "p_value"]
     return pd.DataFrame(rows, columns=columns)

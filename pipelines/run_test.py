@@ -23,11 +23,11 @@ from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import Columns
 from rank4class.data.readers.text_rows import read as read_rows
 from rank4class.pipelines import config
+from rank4class.pipelines import run as run_module
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import calibration
 from rank4class.pipelines.export import answers, prediction, prediction_files
-from rank4class.pipelines.export import run as run_module
-from rank4class.pipelines.export.run import Run
+from rank4class.pipelines.run import Run
 
 # A program without rank4class: loads a SavedModel and prints the answers of a signature to some inputs.
 LOAD = """
@@ -60,7 +60,11 @@ def test_doctests(tmp_path, monkeypatch):
     """The doctests share the folder of one run, which that of `train` writes."""
     monkeypatch.chdir(tmp_path)
     finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    tests = [test for test in finder.find(run_module, extraglobs={"rank4class": rank4class}) if test.examples]
+    tests = [
+        test
+        for test in finder.find(run_module, extraglobs={"rank4class": rank4class, "data": data})
+        if test.examples
+    ]
     for test in sorted(tests, key=lambda test: test.name != f"{run_module.__name__}.train"):
         runner.run(test)
     assert runner.tries > 20
@@ -288,7 +292,8 @@ def test_batches_are_limited_by_their_scores(digits, test_images, monkeypatch):
     expected = digits.scores(test_images[:7])
     sizes = []
     monkeypatch.setattr(run_module, "LARGEST_BATCH", 35)
-    monkeypatch.setattr(run_module, "stack", lambda rows: sizes.append(len(rows)) or prediction.stack(rows))
+    stack = prediction.stack
+    monkeypatch.setattr(prediction, "stack", lambda rows: sizes.append(len(rows)) or stack(rows))
     np.testing.assert_allclose(digits.scores(test_images[:7]), expected, rtol=1e-5)
     assert sizes == [3, 3, 1]
 
@@ -383,9 +388,7 @@ def test_a_run_of_a_relative_path_stays(digits, tmp_path, monkeypatch):
     for call, message in (
         (lambda: rank4class.load(digits.workdir, "newest"), "checkpoint='newest': unknown"),
         (lambda: run.evaluate(split="dev"), "split='dev': unknown"),
-        (lambda: run.evaluate(on_invalid_row="skip"), "on_invalid_row='skip': has no effect without a path"),
         (lambda: run.evaluate_examples("tset"), "split='tset': unknown"),
-        (lambda: run.evaluate("x.csv", split="train"), "split='train': path=x.csv is a split of its own"),
         (lambda: run.predict([], k="3"), "top_k='3': not an integer in 1..10"),
         (lambda: run.predict_file("x.npy", batch_size=0), "batch_size=0: not positive"),
         (lambda: run.predict_file("x.npy", on_invalid_row="drop"), "on_invalid_row='drop': unknown"),
