@@ -10,6 +10,7 @@ import scipy.sparse
 import sklearn.model_selection
 from absl import logging
 
+from rank4class.data.kind import Kind, kind_of
 from rank4class.data.readers import rows
 
 
@@ -79,6 +80,11 @@ class Split:
 
     def __len__(self) -> int:
         return self.labels.shape[0]
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of its examples."""
+        return kind_of(self.features)
 
     @property
     def multi_label(self) -> bool:
@@ -180,8 +186,8 @@ class Dataset:
                 )
             if split.excluded is not None:
                 self._check_excluded(name, split)
-        if "train" in self.splits and "items" not in self.splits["train"].features:
-            self._warn_of_untrained_classes()  # positions in a list of items need no example
+        if "train" in self.splits and not self.splits["train"].kind.ranks_items:
+            self._warn_of_untrained_classes()
 
     def _check_ids(self, name, split):
         outside = np.flatnonzero((split.labels < 0) | (split.labels >= len(self.class_names)))

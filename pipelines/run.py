@@ -11,9 +11,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from rank4class import arguments
-from rank4class.data import raw_inputs
-from rank4class.data.raw_inputs import RawInput
+from rank4class import arguments, data
 from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import Columns
 from rank4class.pipelines import config
@@ -158,7 +156,7 @@ class Run:
         """Predicts the inputs of a file or folder, in constant memory.
 
         Args:
-          path: see `raw_inputs.read`.
+          path: see `data.Kind.read`.
           output: see `prediction_files.write`; None prints TSV.
           k: number of classes per input; None is 5, or all if there are fewer.
           exclude_known: whether to leave out the items that a user is known to have.
@@ -173,7 +171,7 @@ class Run:
           The number of predictions, and a message for each skipped input.
 
         Raises:
-          FileNotFoundError, ValueError: see `raw_inputs.read`, `Predictor` and `prediction_files.write`; no
+          FileNotFoundError, ValueError: see `data.Kind.read`, `Predictor` and `prediction_files.write`; no
             input can be used; or the output is the input, or in its folder.
           OSError: the output cannot be written.
         """
@@ -185,9 +183,8 @@ class Run:
                 "wide=True: takes no top_k, no lists of items and no class of the name 'input'. Leave it out."
             )
         k, class_columns = (len(self.class_names), self.class_names) if wide else (k, None)
-        raw_inputs.check_columns(
-            os.fspath(path), self.answers.specs, text_column=text_column, text_pair_column=text_pair_column
-        )
+        path, kind = os.fspath(path), self.answers.kind
+        kind.check_columns(path, text_column=text_column, text_pair_column=text_pair_column)
         bad_rows = BadRows(on_invalid_row, "on_invalid_row")
         options = self.experiment.data.options()
         columns = Columns(
@@ -195,7 +192,7 @@ class Run:
             text_pair_column or options.get("text_pair_column"),
         )
         ids = self._trained.description.instance_ids
-        inputs = raw_inputs.read(os.fspath(path), self.answers.specs, bad_rows, columns=columns, ids=ids)
+        inputs = kind.read(path, self.answers.specs, bad_rows, columns, ids)
         predictor = self._predictor(self._k(k), exclude_known)
         predictions = self._first(predictor(inputs, batch_size or self._batch_size, bad_rows), k)
         first = next(predictions, None)
@@ -355,8 +352,8 @@ class Run:
         known = self._trained.known_classes() if exclude_known else None
         return Predictor(self.answers, k, known, self._trained.strategy)
 
-    def _raw(self, inputs: Iterable[Any]) -> Iterator[RawInput]:
-        return prediction.named_inputs(inputs, self.answers.specs, self._trained.description.instance_ids)
+    def _raw(self, inputs: Iterable[Any]) -> Iterator[data.RawInput]:
+        return prediction.named_inputs(inputs, self.answers, self._trained.description.instance_ids)
 
 
 def train(

@@ -292,8 +292,8 @@ def test_batches_are_limited_by_their_scores(digits, test_images, monkeypatch):
     expected = digits.scores(test_images[:7])
     sizes = []
     monkeypatch.setattr(run_module, "LARGEST_BATCH", 35)
-    stack = prediction.stack
-    monkeypatch.setattr(prediction, "stack", lambda rows: sizes.append(len(rows)) or stack(rows))
+    stack = data.Kind.stack
+    monkeypatch.setattr(data.Kind, "stack", lambda kind, rows: sizes.append(len(rows)) or stack(kind, rows))
     np.testing.assert_allclose(digits.scores(test_images[:7]), expected, rtol=1e-5)
     assert sizes == [3, 3, 1]
 

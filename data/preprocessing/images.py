@@ -152,7 +152,7 @@ def affine_flip(features: Features, seeds: tf.Tensor) -> Features:
     return {**features, "image": tf.ensure_shape(augmented, image.shape)}
 
 
-AUGMENTATIONS = {"none": None, "affine_flip": affine_flip}
+AUGMENTATIONS = {"affine_flip": affine_flip}
 
 
 def _affine(angle, down, right, side, shape):

@@ -24,7 +24,7 @@ _BLOCK = 16_384  # training examples that a batch is compared with at a time
 def has_vectors(experiment: config.Experiment, loaded: TaskData) -> bool:
     """Returns whether a task has texts, and its experiment a pretrained encoder on this machine."""
     path = experiment.encoder.path
-    return "text" in loaded.inputs.specs and path is not None and files.exists(path)
+    return loaded.inputs.kind.tokenizes and path is not None and files.exists(path)
 
 
 def load(experiment: config.Experiment, workdir: str) -> TaskData:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class import arguments, data, models
+from rank4class import arguments, data
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines.config import count_priors
 from rank4class.pipelines.training.rank_training import TrainedModel
@@ -31,18 +31,19 @@ class Answers(tf.Module):
         self._names = tf.constant(self.class_names)
         self._model, self._inputs, self._calibration = trained.model, inputs, trained.calibration
         self._count_prior = count_priors.get(trained.experiment.count_prior)
-        self._blank = {name: _blank(name, spec) for name, spec in self.specs.items() if "image" in name}
+        self._blank = self.kind.blank(self.specs)
         # What an export has to hold; a dataclass is not tracked.
         self._tracked = [part for part in (inputs.preprocess, inputs.encoder) if isinstance(part, tf.Module)]
 
     @property
+    def kind(self) -> data.Kind:
+        """The kind of the inputs."""
+        return self._inputs.kind
+
+    @property
     def specs(self) -> dict[str, tf.TensorSpec]:
         """Name -> `tf.TensorSpec` of the raw features of a batch; images in files are their `image_bytes`."""
-        return {
-            "image_bytes" if name == "file" else name: spec
-            for name, spec in self._inputs.specs.items()
-            if name != "offset"  # a predicted image is a file of its own
-        }
+        return self.kind.raw_specs(self._inputs.specs)
 
     def specs_of_batch(self, with_excluded: bool = False) -> dict[str, tf.TensorSpec]:
         """Returns the `specs`, with `excluded` if it is given, as it always is for lists of items.
@@ -57,13 +58,12 @@ class Answers(tf.Module):
     @property
     def padded_lengths(self) -> Callable[[dict[str, tf.Tensor]], tf.Tensor] | None:
         """Function of raw texts to the numbers of tokens they are padded to, `[B]`; None for other inputs."""
-        preprocess = self._inputs.preprocess
-        return preprocess.padded_lengths if isinstance(preprocess, data.WordPiece) else None
+        return self._inputs.preprocess.padded_lengths if self.kind.tokenizes else None
 
     @property
     def has_items(self) -> bool:
         """Whether each input has a list of its own items, which are ranked in place of classes."""
-        return isinstance(self._model, models.ItemModel)
+        return self.kind.ranks_items
 
     def check_k(self, k: int) -> None:
         """Raises ValueError if `k` is not positive or there are not `k` classes; lists may be shorter."""
@@ -159,14 +159,7 @@ class Answers(tf.Module):
                     value, f"{name}: a number is not finite. Correct it."
                 )
         rows = tf.shape(next(iter(raw.values())))[0]
-        for name, blank in self._blank.items():  # convolutions of oneDNN fail without a row
+        for name, blank in self._blank.items():
             raw[name] = tf.concat([raw[name], blank[: tf.cast(rows == 0, tf.int32)]], axis=0)
         outputs = layer(self._inputs(raw), training=False)
         return tf.nest.map_structure(lambda output: output[:rows], outputs)
-
-
-def _blank(name: str, spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns a batch of one black image."""
-    if name == "image_bytes":
-        return tf.io.encode_png(tf.zeros([1, 2, 2, 3], tf.uint8))
-    return tf.zeros([1, *spec.shape[1:]], spec.dtype)

@@ -14,7 +14,6 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import rank4class
 from rank4class import data
-from rank4class.data import raw_inputs
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import calibration
@@ -271,12 +270,12 @@ def test_users_that_no_split_has_are_not_known(tmp_path):
     description._write_instances(str(tmp_path), task)
     ids = description._read_instances(str(tmp_path))
     assert ids == {"1": 0, "7": 2}
-    specs = {"id": tf.TensorSpec([None], tf.int32)}
-    assert raw_inputs.features_of(7, specs, ids) == {"id": 2}
+    users = data.kind_of({"id"})
+    assert users.features_of(7, {}, ids, "input") == {"id": 2}
     with pytest.raises(
         ValueError, match="input=2: not in the training data, whose first ids are 1, 7. Remove"
     ):
-        raw_inputs.features_of(2, specs, ids)
+        users.features_of(2, {}, ids, "input")
 
 
 def test_users_and_items(tmp_path):

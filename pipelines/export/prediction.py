@@ -10,12 +10,10 @@ import scipy.sparse
 import tensorflow as tf
 
 from rank4class import data
-from rank4class.data import raw_inputs
-from rank4class.data.raw_inputs import RawInput
 from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines.export.answers import Answers
 
-Numbered = tuple[int, RawInput]
+Numbered = tuple[int, data.RawInput]
 SORTED_BATCHES = 16  # number of batches of texts that are sorted by length at a time
 
 
@@ -79,7 +77,7 @@ class Predictor:
                 "and give each machine a part of the inputs."
             )
         self._replicas = strategy.num_replicas_in_sync
-        self._lengths_of = answers.padded_lengths
+        self._lengths_of, self._stack = answers.padded_lengths, answers.kind.stack
 
         def answer_batch(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             return answers.rank(features) if answers.has_items else answers.classify(features, k)
@@ -99,12 +97,12 @@ class Predictor:
         self.outputs = frozenset(answer.get_concrete_function().structured_outputs)
 
     def __call__(
-        self, inputs: Iterable[RawInput], batch_size: int, bad_rows: BadRows
+        self, inputs: Iterable[data.RawInput], batch_size: int, bad_rows: BadRows
     ) -> Iterator[Prediction]:
         """Yields the predictions of inputs.
 
         Args:
-          inputs: see `raw_inputs.read`.
+          inputs: see `data.Kind.read`.
           batch_size: inputs per call of the model on a replica.
           bad_rows: the policy for inputs that cannot be decoded.
 
@@ -117,12 +115,12 @@ class Predictor:
             yield from self._predict_window(window, batch_size, bad_rows)
 
     def _predict_window(
-        self, window: list[RawInput], batch_size: int, bad_rows: BadRows
+        self, window: list[data.RawInput], batch_size: int, bad_rows: BadRows
     ) -> Iterator[Prediction]:
         """Yields the predictions of inputs in their order, computed in the order of their lengths."""
         numbered = list(enumerate(window))
         if self._lengths_of is not None:
-            lengths = self._lengths_of(stack([features for _, features in window])).numpy()
+            lengths = self._lengths_of(self._stack([features for _, features in window])).numpy()
             numbered.sort(key=lambda pair: lengths[pair[0]])
         batches = [numbered[first : first + batch_size] for first in range(0, len(window), batch_size)]
         predictions: dict[int, Prediction] = {}
@@ -161,7 +159,7 @@ class Predictor:
         return self._num_classes - int(end - start)
 
     def _features(self, batch: list[Numbered]) -> dict[str, Any]:
-        features = stack([features for _, (_, features) in batch])
+        features = self._stack([features for _, (_, features) in batch])
         if self._known is not None:
             features["excluded"] = self._known[features["id"]].toarray()
         return features
@@ -175,12 +173,12 @@ class Scorer:
     """
 
     def __init__(self, answers: Answers):
-        self._width = len(answers.class_names)
+        self._width, self._stack = len(answers.class_names), answers.kind.stack
         signature = [answers.specs_of_batch()]
         self._score = tf.function(answers.score, input_signature=signature, autograph=False)
         self._score.get_concrete_function()
 
-    def __call__(self, inputs: Iterator[RawInput], batch_size: int) -> np.ndarray:
+    def __call__(self, inputs: Iterator[data.RawInput], batch_size: int) -> np.ndarray:
         """Returns the scores, float32 `[N, n]`; minus infinity after the end of a list of items.
 
         Raises:
@@ -193,8 +191,8 @@ class Scorer:
         padded = [np.pad(each, end, constant_values=-np.inf) for each, end in zip(scores, ends, strict=True)]
         return np.concatenate([np.empty([0, width], np.float32), *padded])
 
-    def _scores_of(self, batch: list[RawInput]) -> np.ndarray:
-        features = stack([features for _, features in batch])
+    def _scores_of(self, batch: list[data.RawInput]) -> np.ndarray:
+        features = self._stack([features for _, features in batch])
         try:
             scores = self._score(features)["scores"].numpy()
         except data.UNREADABLE as error:
@@ -231,10 +229,8 @@ def _rows(predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def named_inputs(
-    inputs: Iterable[Any], specs: dict[str, tf.TensorSpec], ids: Mapping[str, int]
-) -> Iterator[RawInput]:
-    """Yields inputs with their place as the name; see `raw_inputs.features_of`.
+def named_inputs(inputs: Iterable[Any], answers: Answers, ids: Mapping[str, int]) -> Iterator[data.RawInput]:
+    """Yields inputs with their place as the name; see `data.Kind.features_of`.
 
     Raises:
       ValueError: no list of inputs, or an input that the model does not take.
@@ -244,32 +240,14 @@ def named_inputs(
     if isinstance(inputs, pd.DataFrame | Mapping) or not isinstance(inputs, Iterable):
         raise ValueError(f"inputs: a {type(inputs).__name__}. Give a list of inputs, such as a column.")
     for i, value in enumerate(inputs):
-        features = raw_inputs.features_of(value, specs, ids, f"inputs[{i}]")
-        if not features.get("text", "text").strip():
-            raise ValueError(f"inputs[{i}]={value!r}: the text is empty. Remove it.")
-        yield f"inputs[{i}]", features
-
-
-def stack(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the features of a batch; lists of items are padded, and the padding is excluded."""
-    if "items" not in rows[0]:
-        return {name: np.array([row[name] for row in rows], _dtype(rows[0][name])) for name in rows[0]}
-    sizes = np.array([len(row["items"]) for row in rows])
-    items = np.zeros([len(rows), sizes.max(), rows[0]["items"].shape[1]], np.float32)
-    for i, row in enumerate(rows):
-        items[i, : sizes[i]] = row["items"]
-    return {"items": items, "excluded": np.arange(sizes.max()) >= sizes[:, None]}
-
-
-def _dtype(value: Any) -> Any:
-    return object if isinstance(value, str | bytes) else value.dtype
+        yield f"inputs[{i}]", answers.kind.features_of(value, answers.specs, ids, f"inputs[{i}]")
 
 
 def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray], num_ranked: int) -> Prediction:
     """Returns the prediction of an input, of whose classes `num_ranked` are not excluded."""
     scores = result["scores"]
     is_complete = True
-    if "items" in raw:
+    if "positions" in result:
         size = len(raw["items"])
         classes, scores = [str(1 + position) for position in result["positions"][:size]], scores[:size]
     else:

@@ -67,20 +67,13 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
 
 def usage(answers: Answers) -> str:
     """Returns a program that loads the SavedModel, for the model card."""
-    [name] = (name for name in answers.specs if name != "text_pair")
-    example = {"text": '["a text"]', "image_bytes": '[open("image.jpg", "rb").read()]', "id": "[0]"}
-    inputs = [f"{name}=tf.constant({example.get(name, '...')})"]
-    if "text_pair" in answers.specs:
-        inputs.append('text_pair=tf.constant(["its second text"])')
-    if answers.has_items:
-        inputs.append("excluded=...")
     signature = "rank" if answers.has_items else "classify"
     lines = ["import tensorflow as tf"]
-    if "text" in answers.specs:
+    if answers.kind.tokenizes:
         lines.append("import tensorflow_text  # the operations of the tokenizer")
     lines += [
         "",
         'model = tf.saved_model.load("FOLDER")',
-        f'print(model.signatures["{signature}"]({", ".join(inputs)}))',
+        f'print(model.signatures["{signature}"]({", ".join(answers.kind.usage(answers.specs))}))',
     ]
     return "\n".join(lines)

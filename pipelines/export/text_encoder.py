@@ -2,7 +2,6 @@
 
 import os
 
-from rank4class import data
 from rank4class.models import checkpoints
 from rank4class.models.encoders import Bert
 from rank4class.pipelines.storage import files
@@ -27,7 +26,6 @@ def save(trained: TrainedModel, folder: str | os.PathLike) -> None:
             f"format='huggingface': the encoder {trained.experiment.encoder.name!r} is not a BERT or an "
             "ELECTRA. Set it to 'saved_model'."
         )
-    assert isinstance(inputs.preprocess, data.WordPiece)
     settings = inputs.preprocess.settings
     contents = checkpoints.hugging_face_files(
         encoder, settings["vocab"], lower_case=settings["lower_case"], max_length=settings["max_length"]

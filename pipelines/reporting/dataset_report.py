@@ -340,11 +340,11 @@ def _plot_examples(description, path):
 
 def _preprocessed_images(description, indices):
     """Returns training images as evaluated and as trained on, title -> `[N, height, width, channels]`."""
-    experiment, dataset = description.experiment, description.dataset
+    experiment, train = description.experiment, description.dataset.splits["train"]
     examples = description.splits["train"].select(indices)
     features = {name: tf.constant(values) for name, values in examples.features.items()}
-    preprocess = preprocessing.build_preprocess(experiment.data, experiment.encoder, dataset)
-    augment = preprocessing.build_augment(experiment.data, dataset, preprocess)
+    preprocess = preprocessing.build_preprocess(experiment.data, experiment.encoder, train)
+    augment = preprocessing.build_augment(experiment.data, train, preprocess)
     batches = {"as evaluated": preprocess(features) if preprocess else features}
     if augment:
         experiment_seeds = np.full(len(indices), experiment.seed, np.int64)

@@ -177,8 +177,8 @@ def describe(
     preprocess = None
     encoder_path = experiment.encoder.path
     if encoder_path or "text" not in dataset.splits["train"].features:
-        preprocess = preprocessing.build_preprocess(section, experiment.encoder, dataset)
-    preprocessing.build_augment(section, dataset, preprocess)  # raises if it does not fit
+        preprocess = preprocessing.build_preprocess(section, experiment.encoder, dataset.splits["train"])
+    preprocessing.build_augment(section, dataset.splits["train"], preprocess)  # raises if it does not fit
     all_splits = _merge_equal(dataset.splits)
     splits, unreadable, sizes = loading.limit_examples(section, all_splits), {}, {}
     features = dataset.splits["train"].features

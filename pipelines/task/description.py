@@ -80,7 +80,7 @@ def write(folder: str, task: TaskData, model: tf.keras.Model) -> None:
     }
     for name, content in contents.items():
         files.write(os.path.join(folder, name), content)
-    if "id" in task.inputs.specs:
+    if task.inputs.kind.has_ids:
         _write_instances(folder, task)
     if task.encoder_files is not None:
         prefix = task.encoder_files()

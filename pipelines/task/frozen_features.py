@@ -39,7 +39,8 @@ def encode_splits(experiment: config.Experiment, raw: TaskData, cache: Cache) ->
       OSError: no folder of the cache can be written.
     """
     encoder = raw.build_encoder(experiment)
-    weights = hashing.encoder_hash(raw.preprocess, encoder)
+    settings = raw.preprocess.settings if raw.inputs.kind.tokenizes else {}
+    weights = hashing.encoder_hash(settings, encoder)
     outputs = _encode(experiment, raw, encoder, weights, cache, "examples")
     splits = {
         name: dataclasses.replace(raw.splits[name], features={"embedding": h}, lengths=None)
@@ -75,7 +76,7 @@ def encode_classes(experiment: config.Experiment, texts: Sequence[str], cache: C
     split = data.Split({"text": np.array(texts, object)}, np.arange(len(texts), dtype=np.int32))
     splits = {"classes": preprocessing.with_lengths(split, tokenizer)}
     raw = TaskData(tuple(texts), splits, tokenizer, lambda: encoder, Inputs({}))
-    weights = hashing.encoder_hash(tokenizer, encoder)
+    weights = hashing.encoder_hash(tokenizer.settings, encoder)
     return _encode(experiment, raw, encoder, weights, cache, "class texts")["classes"]
 
 

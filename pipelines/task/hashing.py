@@ -39,9 +39,8 @@ def file_hashes(experiment: config.Experiment) -> dict[str, str]:
     }
 
 
-def encoder_hash(preprocess: Any, encoder: tf.keras.layers.Layer | None = None) -> str:
-    """Returns the SHA-256 of the settings of an encoder's tokenizer, if it has one, and of its weights."""
-    settings = preprocess.settings if isinstance(preprocess, data.WordPiece) else {}
+def encoder_hash(settings: Mapping[str, Any], encoder: tf.keras.layers.Layer | None = None) -> str:
+    """Returns the SHA-256 of the settings of an encoder's tokenizer, {} without one, and of its weights."""
     digest = hashlib.sha256(json.dumps(settings).encode())
     for weight in encoder.get_weights() if encoder else ():
         digest.update(weight.tobytes())

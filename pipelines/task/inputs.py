@@ -7,7 +7,7 @@ encoder.safetensors  its weights
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,6 @@ import tensorflow as tf
 
 from rank4class import data, strict_json
 from rank4class.pipelines.storage import files
-
-_PREPROCESSORS = {cls.__name__: cls for cls in (data.DecodeAndCrop, data.Rescale, data.WordPiece)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +29,13 @@ class Inputs:
     """
 
     specs: dict[str, tf.TensorSpec]
-    preprocess: Callable | None = None
+    preprocess: Any = None
     encoder: tf.keras.layers.Layer | None = None
+
+    @property
+    def kind(self) -> data.Kind:
+        """The kind of the raw examples."""
+        return data.kind_of(self.specs)
 
     def __call__(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the model's features of a batch of raw features."""
@@ -44,25 +47,10 @@ class Inputs:
 
     def to_json(self) -> str:
         """Returns the content of `inputs.json`."""
-        preprocess: Any = self.preprocess
+        preprocess = self.preprocess
         if preprocess is not None:
             preprocess = {"name": type(preprocess).__name__, "settings": preprocess.settings}
         return files.to_json({"features": specs_to_json(self.specs), "preprocess": preprocess})
-
-
-def specs_of(features: Mapping[str, np.ndarray]) -> dict[str, tf.TensorSpec]:
-    """Returns the specs of the raw features of a split.
-
-    >>> specs_of({"text": np.array(["a", "b"], object)})
-    {'text': TensorSpec(shape=(None,), dtype=tf.string, name=None)}
-    """
-    specs = {}
-    for name, values in features.items():
-        shape = [None, *values.shape[1:]]
-        if name == "items":
-            shape[1] = None  # lists of any length
-        specs[name] = tf.TensorSpec(shape, tf.string if values.dtype == object else values.dtype)
-    return specs
 
 
 def specs_to_json(specs: Mapping[str, tf.TensorSpec]) -> dict[str, Any]:
@@ -105,21 +93,17 @@ def read(folder: str) -> Inputs:
     """
     path = os.path.join(folder, "inputs.json")
     content = strict_json.parse_object(path, files.read_text(path))
+    specs, stored, preprocess = specs_from_json(content["features"]), content["preprocess"], None
+    if stored is not None:
+        preprocess = data.kind_of(specs).preprocessor.from_settings(stored["settings"])
+        if preprocess.settings != stored["settings"]:
+            raise ValueError(
+                f"{path}: {stored['name']} has other settings in this version of rank4class. Predict with "
+                "the version that trained the run; sessions.jsonl names it."
+            )
     prefix = os.path.join(folder, "encoder")
     encoder = _read_encoder(prefix) if files.exists(f"{prefix}.json") else None
-    return Inputs(specs_from_json(content["features"]), _preprocess(path, content["preprocess"]), encoder)
-
-
-def _preprocess(path: str, content: dict[str, Any] | None) -> Callable | None:
-    if content is None:
-        return None
-    preprocess = _PREPROCESSORS[content["name"]].from_settings(content["settings"])
-    if preprocess.settings != content["settings"]:
-        raise ValueError(
-            f"{path}: {content['name']} has other settings in this version of rank4class. Predict with the "
-            "version that trained the run; sessions.jsonl names it."
-        )
-    return preprocess
+    return Inputs(specs, preprocess, encoder)
 
 
 def _read_encoder(prefix: str) -> tf.keras.layers.Layer:

@@ -13,6 +13,10 @@ from rank4class.pipelines.task import inputs
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "ball"]
 
 
+def specs_of(features):
+    return data.kind_of(features).specs(features)
+
+
 def written(folder, given):
     (folder / "inputs.json").write_text(given.to_json())
     return inputs.read(str(folder))
@@ -20,7 +24,7 @@ def written(folder, given):
 
 @pytest.mark.parametrize("lower_case", [True, False])
 def test_texts(tmp_path, lower_case):
-    specs = inputs.specs_of({"text": np.array(["a"], object)})
+    specs = specs_of({"text": np.array(["a"], object)})
     given = inputs.Inputs(specs, data.WordPiece(VOCAB, 6, lower_case))
     features = {"text": tf.constant(["ball", "BALL"])}
     again = written(tmp_path, given)
@@ -37,9 +41,9 @@ def test_images_and_vectors(tmp_path):
         ({"embedding": np.zeros([1, 4], np.float32)}, None),
         ({"items": np.zeros([1, 3, 4], np.float32)}, None),
     ):
-        again = written(tmp_path, inputs.Inputs(inputs.specs_of(raw), preprocess))
+        again = written(tmp_path, inputs.Inputs(specs_of(raw), preprocess))
         assert type(again.preprocess) is type(preprocess)
-        assert again.specs == inputs.specs_of(raw)
+        assert again.specs == specs_of(raw)
         if preprocess is not None:
             assert again.preprocess.settings == preprocess.settings
     assert again.specs["items"].shape.as_list() == [None, None, 4]  # lists of any length
@@ -64,7 +68,7 @@ def test_a_frozen_encoder(tmp_path):
 
 
 def test_settings_of_another_version_are_refused(tmp_path):
-    given = inputs.Inputs(inputs.specs_of({"file": np.array(["a.jpg"], object)}), data.DecodeAndCrop(8))
+    given = inputs.Inputs(specs_of({"file": np.array(["a.jpg"], object)}), data.DecodeAndCrop(8))
     content = json.loads(given.to_json())
     content["preprocess"]["settings"]["central_crop"] = 1.0
     (tmp_path / "inputs.json").write_text(json.dumps(content))

@@ -14,7 +14,7 @@ from rank4class import data, models
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.task import frozen_features, hashing, preprocessing
-from rank4class.pipelines.task.inputs import Inputs, specs_of
+from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
 from rank4class.progress import Progress
 
@@ -41,16 +41,16 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
     splits = limit_examples(data_config, dataset.splits)
     splits = add_label_noise(data_config, splits, len(dataset.class_names))
     inputs = trained or Inputs(
-        specs_of(dataset.splits["train"].features),
-        preprocessing.build_preprocess(data_config, experiment.encoder, dataset),
+        dataset.splits["train"].kind.specs(dataset.splits["train"].features),
+        preprocessing.build_preprocess(data_config, experiment.encoder, dataset.splits["train"]),
     )
     preprocess = inputs.preprocess
     if data_config.on_invalid_row == "skip":
         splits = _without_unreadable(dataset.class_names, splits, preprocess)
     hashes = hashing.data_hashes(dataset.class_names, splits)
-    if isinstance(preprocess, data.WordPiece):
+    if inputs.kind.tokenizes:
         splits = _with_lengths(data_config, splits, preprocess)
-        hashes["encoder.path"] = hashing.encoder_hash(preprocess)
+        hashes["encoder.path"] = hashing.encoder_hash(preprocess.settings)
     cache = Cache(cache_dir)
     class_fields = _class_fields(experiment, dataset.class_names, cache) if trained is None else {}
     task = TaskData(
@@ -59,7 +59,7 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
         preprocess,
         _encoder_factory(experiment.encoder, splits) if trained is None else lambda: trained.encoder,
         inputs,
-        augment=preprocessing.build_augment(data_config, dataset, preprocess),
+        augment=preprocessing.build_augment(data_config, dataset.splits["train"], preprocess),
         hashes=hashes,
         **class_fields,
     )
@@ -138,7 +138,7 @@ def load_labeled(
         splits = _without_unreadable(class_names, splits, trained.preprocess)
     # The frozen encoder, if any, is a part of the preprocessing here.
     preprocess = trained if trained.encoder is not None else trained.preprocess
-    if isinstance(trained.preprocess, data.WordPiece):
+    if trained.kind.tokenizes:
         splits = _with_lengths(data_config, splits, trained.preprocess)
     hashes = hashing.data_hashes(class_names, splits)
     return TaskData(class_names, splits, preprocess, lambda: trained.encoder, trained, hashes=hashes)
@@ -158,7 +158,7 @@ def _encoder_factory(
     encoder_config: config.Encoder, splits: Mapping[str, data.Split]
 ) -> Callable[[], tf.keras.layers.Layer]:
     options = encoder_config.options()
-    if encoder_config.name == "embedding" and "id" in splits["train"].features:
+    if splits["train"].kind.has_ids and "num_ids" in models.ENCODERS.option_names(encoder_config.name):
         options["num_ids"] = 1 + max(int(split.features["id"].max()) for split in splits.values())
     return lambda: models.get("encoder", encoder_config.name, **options)
 
@@ -180,7 +180,7 @@ def limit_examples(data_config: config.Data, splits: Mapping[str, data.Split]) -
     by_identity = {id(split): subsample(split, limit, seed) for split in splits.values()}
     limited = {name: by_identity[id(split)] for name, split in splits.items()}
     limited["train"] = subsample(limited["train"], train_limit, seed)
-    if (limit is None and train_limit is None) or "id" not in splits["train"].features:
+    if (limit is None and train_limit is None) or not splits["train"].kind.has_ids:
         return limited
     trained = limited["train"].features["id"]
     limited = {name: split.select(np.isin(split.features["id"], trained)) for name, split in splits.items()}
@@ -223,7 +223,7 @@ def _without_unreadable(
     class_names: tuple[str, ...], splits: dict[str, data.Split], preprocess: Callable | None
 ) -> dict[str, data.Split]:
     """Returns splits without the image files that cannot be read; this reads all of them."""
-    if "file" not in splits["train"].features:
+    if not splits["train"].kind.reads_files:
         return splits
     assert preprocess is not None
     readable: dict[int, data.Split] = {}
@@ -264,13 +264,13 @@ def _preprocessed(experiment: config.Experiment, task: TaskData) -> TaskData:
             if key != "excluded"
         }
         splits[name] = dataclasses.replace(split, features=arrays, lengths=None)
-    augment = data.AUGMENTATIONS[experiment.data.augmentation]
+    augment = preprocessing.build_augment(experiment.data, splits["train"], None)
     return dataclasses.replace(task, splits=splits, preprocess=None, augment=augment)
 
 
 def check_class_weights(data_config: config.Data, train: data.Split) -> None:
     """Raises ValueError for class weights if the classes are the positions in a list of items."""
-    if data_config.class_weights != "none" and "items" in train.features:
+    if data_config.class_weights != "none" and train.kind.ranks_items:
         raise ValueError(
             f"data.class_weights={data_config.class_weights!r}: the classes of dataset {data_config.name!r} "
             "are the positions in a list. Set it to 'none'."

@@ -15,37 +15,34 @@ _BLOCK = 4096  # texts that are tokenized at a time
 
 
 def build_preprocess(
-    data_config: config.Data, encoder_config: config.Encoder, dataset: data.Dataset
+    data_config: config.Data, encoder_config: config.Encoder, train: data.Split
 ) -> Callable | None:
     """Returns the function that preprocesses the features of a batch, or None if there is none.
 
     Raises:
-      ValueError: a dataset of texts without a text encoder.
+      ValueError: texts without a text encoder.
       FileNotFoundError: the encoder's folder has no checkpoint.
     """
-    features = dataset.splits["train"].features
-    if "file" in features:
-        return data.DecodeAndCrop(data_config.image_size)
-    if not features.keys().isdisjoint({"embedding", "id", "items"}):
-        return None
-    if "text" not in features:
-        return data.Rescale() if "image" in features and features["image"].dtype == np.uint8 else None
-    if not encoder_config.path:
-        raise ValueError(
-            f"encoder.path=None: dataset {data_config.name!r} holds texts. Set it to the folder of a text "
-            "encoder."
-        )
-    return tokenizer(encoder_config.path, data_config.max_length)
+
+    def tokenizer_of_encoder() -> data.WordPiece:
+        if not encoder_config.path:
+            raise ValueError(
+                f"encoder.path=None: dataset {data_config.name!r} holds texts. Set it to the folder of a "
+                "text encoder."
+            )
+        return tokenizer(encoder_config.path, data_config.max_length)
+
+    return train.kind.preprocess(train.features, data_config.image_size, tokenizer_of_encoder)
 
 
 def build_augment(
-    data_config: config.Data, dataset: data.Dataset, preprocess: Callable | None
+    data_config: config.Data, train: data.Split, preprocess: Callable | None
 ) -> Callable | None:
     """Returns the function of the features and seeds of a training batch, or None without augmentation.
 
     Args:
       data_config: the dataset's configuration.
-      dataset: the dataset.
+      train: its training split.
       preprocess: from `build_preprocess`.
 
     Raises:
@@ -54,26 +51,12 @@ def build_augment(
     name = data_config.augmentation
     if name == "none":
         return None
-    features = dataset.splits["train"].features
-    if "image" not in features and "file" not in features:
+    if name == "random_crop" and data_config.cache:
         raise ValueError(
-            f"data.augmentation={name!r}: dataset {data_config.name!r} has no images. Set it to 'none'."
+            "data.cache=True: the cache keeps no whole images, which data.augmentation='random_crop' needs. "
+            "Set it to False."
         )
-    if name == "random_crop":
-        if "file" not in features:
-            raise ValueError(
-                "data.augmentation='random_crop': it needs images that are read from files. Choose "
-                "'affine_flip'."
-            )
-        if data_config.cache:
-            raise ValueError(
-                "data.cache=True: the cache keeps no whole images, which data.augmentation='random_crop' "
-                "needs. Set it to False."
-            )
-        return data.DecodeAndRandomCrop(data_config.image_size)
-    augment = data.AUGMENTATIONS[name]
-    assert augment is not None
-    return augment if preprocess is None else lambda features, seeds: augment(preprocess(features), seeds)
+    return train.kind.augment(name, data_config.image_size, preprocess)
 
 
 def tokenizer(path: str, max_length: int) -> data.WordPiece:

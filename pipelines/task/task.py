@@ -52,7 +52,7 @@ class TaskData:
 
     class_names: tuple[str, ...]
     splits: dict[str, data.Split]
-    preprocess: Callable | None
+    preprocess: Any
     make_encoder: Callable[[], tf.keras.layers.Layer]
     inputs: Inputs
     encoder_files: Callable[[], str] | None = None
@@ -123,7 +123,7 @@ class TaskData:
 
     def with_static_lengths(self) -> "TaskData":
         """Returns the task with texts padded to `data.max_length` in every batch, as TPUs need them."""
-        if not isinstance(self.preprocess, data.WordPiece):
+        if not self.splits["train"].kind.tokenizes:  # or the splits hold tokens, or vectors
             return self
         return dataclasses.replace(self, preprocess=self.preprocess.with_static_length())
 

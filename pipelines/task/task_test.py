@@ -514,7 +514,7 @@ def test_invalid_augmentations(image_files, tiny_goemotions, tiny_bert):
         (
             {**text, "augmentation": "affine_flip"},
             {"name": "bert", "path": tiny_bert},
-            "dataset 'goemotions' has no images",
+            "data.augmentation='affine_flip': the dataset has no images",
         ),
         (
             {"augmentation": "affine_flip"},

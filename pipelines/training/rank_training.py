@@ -84,7 +84,7 @@ def train(
         loaded = loaded or loading.load(experiment, run_dir.path)
         loaded = dataclasses.replace(loaded, hashes=loaded.hashes | hashing.file_hashes(experiment))
         run_dir.check_data(loaded.hashes, loaded.class_texts)
-        if distribution.reads_remotely(strategy) and isinstance(loaded.preprocess, data.WordPiece):
+        if distribution.reads_remotely(strategy) and loaded.splits["train"].kind.tokenizes:
             raise ValueError(
                 "data.cache=False: the servers of this TPU cannot tokenize text. Set it to True to send "
                 "tokens."
@@ -103,7 +103,7 @@ def _check_evaluated_images(experiment: config.Experiment, loaded: TaskData) -> 
 
     It reads them once, as an evaluation does; otherwise training would stop there, maybe hours later.
     """
-    if "file" in loaded.splits["train"].features and experiment.data.on_invalid_row == "fail":
+    if loaded.splits["train"].kind.reads_files and experiment.data.on_invalid_row == "fail":
         by_identity = {id(loaded.splits[name]): name for name in ("validation", "test")}
         for name in by_identity.values():
             size = experiment.evaluation_batch_size

@@ -6,11 +6,9 @@ import tempfile
 
 import tensorflow as tf
 
-from rank4class.data import raw_inputs
 from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import Columns
 from rank4class.pipelines import config
-from rank4class.pipelines.export.prediction import stack
 from rank4class.pipelines.run import Run
 from rank4class.pipelines.training import rank_training
 from rank4class.scripts.research.benchmarks import datasets, suite
@@ -51,9 +49,11 @@ class Bare(suite.Workload):
     def __init__(self, lines: int):
         workdir, path = _files(lines)
         answers = Run(workdir).answers
-        rows = list(raw_inputs.read(path, answers.specs, BadRows("fail"), columns=Columns("text")))
+        rows = list(answers.kind.read(path, answers.specs, BadRows("fail"), Columns("text"), {}))
         starts = range(0, lines, BATCH)
-        self._batches = [stack([features for _, features in rows[i : i + BATCH]]) for i in starts]
+        self._batches = [
+            answers.kind.stack([features for _, features in rows[i : i + BATCH]]) for i in starts
+        ]
         signature = [answers.specs_of_batch()]
         self._classify = tf.function(
             lambda features: answers.classify(features, 5), input_signature=signature, autograph=False

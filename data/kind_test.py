@@ -1,4 +1,4 @@
-"""Raw inputs: each file in its places, and one clear line for what a model does not take."""
+"""Inputs to predict of each kind: files in their order, and errors for those that a model does not take."""
 
 import io
 import os
@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from rank4class import data
-from rank4class.data import raw_inputs
 from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import Columns
 
@@ -19,9 +18,17 @@ TEXT_COLUMN = Columns("text")
 ID = {"id": tf.TensorSpec([None], tf.int32)}
 
 
-def read(path, specs, policy="fail", columns=TEXT_COLUMN, ids=raw_inputs.NO_IDS):
-    bad_rows = BadRows(policy, "on_invalid_row")
-    return list(raw_inputs.read(str(path), specs, bad_rows, columns=columns, ids=ids)), bad_rows.messages
+FILE = {"file": tf.TensorSpec([None], tf.string)}
+
+
+def read(path, specs, policy="fail", columns=TEXT_COLUMN, ids=()):
+    kind, bad_rows = data.kind_of(specs), BadRows(policy, "on_invalid_row")
+    return list(kind.read(str(path), kind.raw_specs(specs), bad_rows, columns, ids)), bad_rows.messages
+
+
+def features_of(value, specs, ids=()):
+    kind = data.kind_of(specs)
+    return kind.features_of(value, kind.raw_specs(specs), ids, "input")
 
 
 def test_texts_by_hand(tmp_path):
@@ -89,7 +96,7 @@ def test_arrays(tmp_path):
             assert features["embedding"].dtype == np.float32
             np.testing.assert_array_equal(features["embedding"], row)
     with pytest.raises(
-        ValueError, match=r"others\.npz: arrays x, y, of which none is .*\. Name one of them so\."
+        ValueError, match=r"others\.npz: arrays x, y, no array named .embedding.\. Rename one\."
     ):
         read(tmp_path / "others.npz", VECTOR)
     np.save(tmp_path / "float.npy", np.zeros([2, 4]))
@@ -106,10 +113,10 @@ def test_arrays_in_another_range_than_the_training(tmp_path):
     pixels = {"image": tf.TensorSpec([None, 2], tf.uint8)}
     scaled = {"image": tf.TensorSpec([None, 2], tf.float32)}
     for values in ([0, 255], np.array([0, 255], np.uint8)):
-        image = raw_inputs.features_of(values, pixels)["image"]
+        image = features_of(values, pixels)["image"]
         assert (image.dtype, image.tolist()) == (np.uint8, [0, 255])
-    assert raw_inputs.features_of([0.5, 1], scaled)["image"].dtype == np.float32
-    assert raw_inputs.features_of(np.uint8([1, 2, 3]), VECTOR)["embedding"].tolist() == [1.0, 2.0, 3.0]
+    assert features_of([0.5, 1], scaled)["image"].dtype == np.float32
+    assert features_of(np.uint8([1, 2, 3]), VECTOR)["embedding"].tolist() == [1.0, 2.0, 3.0]
     for values, specs, message in (
         ([0.5, 1.0], pixels, r"input: float64, expected uint8 in 0\.\.255\. Convert the array\."),
         ([0, 256], pixels, r"input: int64, expected uint8 in 0\.\.255\."),
@@ -124,7 +131,7 @@ def test_arrays_in_another_range_than_the_training(tmp_path):
         (["0.5", "1"], scaled, r"input: <U3, expected float32\. Convert the array\."),
     ):
         with pytest.raises(ValueError, match=message):
-            raw_inputs.features_of(values, specs)
+            features_of(values, specs)
     np.save(tmp_path / "pixels.npy", np.array([[0, 255], [0, 256]]))
     rows, messages = read(tmp_path / "pixels.npy", pixels, "skip")
     assert rows[0][1]["image"].tolist() == [0, 255]
@@ -137,20 +144,19 @@ def test_images_of_folders(tmp_path):
     (tmp_path / "b").mkdir()
     for name in ("b/2.PNG", "1.jpg", ".hidden.jpg"):
         (tmp_path / name).write_bytes(b"x")
-    specs = {"image_bytes": tf.TensorSpec([None], tf.string)}
-    rows, _ = read(tmp_path, specs)
+    rows, _ = read(tmp_path, FILE)
     assert rows == [(str(tmp_path / name), {"image_bytes": b"x"}) for name in ("1.jpg", "b/2.PNG")]
-    assert read(tmp_path / "1.jpg", specs)[0] == rows[:1]
+    assert read(tmp_path / "1.jpg", FILE)[0] == rows[:1]
     (tmp_path / os.fsdecode(b"x\xff.png")).write_bytes(b"x")
     with pytest.raises(
         ValueError, match=r"x\\udcff\.png': the name is not UTF-8\. Rename the file\. To skip it"
     ):
-        read(tmp_path, specs)
-    others, messages = read(tmp_path, specs, "skip")
+        read(tmp_path, FILE)
+    others, messages = read(tmp_path, FILE, "skip")
     assert (others, len(messages)) == (rows, 1)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty: no image \(\.jpg, .*\)\. Add one\."):
-        read(tmp_path / "empty", specs)
+        read(tmp_path / "empty", FILE)
 
 
 def test_links_are_followed_and_hidden_folders_are_not_read(tmp_path):
@@ -161,23 +167,22 @@ def test_links_are_followed_and_hidden_folders_are_not_read(tmp_path):
     (root / "linked").symlink_to(elsewhere)
     (root / "twice").symlink_to(elsewhere)
     (root / "0.jpg").symlink_to(elsewhere / "1.jpg")
-    specs = {"image_bytes": tf.TensorSpec([None], tf.string)}
     expected = [str(root / name) for name in ("0.jpg", "a/1.jpg", "linked/1.jpg", "twice/1.jpg")]
-    assert [name for name, _ in read(root, specs)[0]] == expected
+    assert [name for name, _ in read(root, FILE)[0]] == expected
     (root / "a" / "top").symlink_to(root)
     (elsewhere / "back").symlink_to(root / "a")
     with pytest.raises(
         ValueError, match=r"a/top: a link to a folder that holds it\. Remove it\. To skip it, set"
     ):
-        read(root, specs)
-    rows, messages = read(root, specs, "skip")
+        read(root, FILE)
+    rows, messages = read(root, FILE, "skip")
     assert [name for name, _ in rows] == [
         *expected[:3], str(root / "linked/back/1.jpg"), expected[3], str(root / "twice/back/1.jpg"),
     ]  # fmt: skip
     assert len(messages) == 3
     (root / "gone.jpg").symlink_to(root / "nowhere")
     with pytest.raises(ValueError, match=r"gone\.jpg: cannot be read: No such file or directory"):
-        read(root, specs)
+        read(root, FILE)
 
 
 def test_texts_of_standard_input(monkeypatch):
@@ -210,8 +215,8 @@ def test_endings_in_any_case(tmp_path):
 
 
 def test_columns_that_cannot_be_read(tmp_path):
-    raw_inputs.check_columns("a.csv", TEXT, text_column="a")
-    raw_inputs.check_columns("a.txt", TEXT, text_column=None)
+    data.kind_of(TEXT).check_columns("a.csv", text_column="a")
+    data.kind_of(TEXT).check_columns("a.txt", text_column=None)
     for path, specs, columns, message in (
         (
             "a.TXT",
@@ -224,7 +229,7 @@ def test_columns_that_cannot_be_read(tmp_path):
         ("x", VECTOR, {"text_column": None, "text_pair_column": "c"}, r"text_pair_column=c: the inputs of"),
     ):
         with pytest.raises(ValueError, match=message):
-            raw_inputs.check_columns(path, specs, **columns)
+            data.kind_of(specs).check_columns(path, **columns)
     (tmp_path / "pairs.txt").write_text("one\n")
     with pytest.raises(
         ValueError, match=r"pairs\.txt: one text per line, but the model takes pairs of texts\."
@@ -235,8 +240,8 @@ def test_columns_that_cannot_be_read(tmp_path):
 
 
 def test_single_values():
-    assert raw_inputs.features_of(("a", "b"), PAIR) == {"text": "a", "text_pair": "b"}
-    assert raw_inputs.features_of(5, ID, {"4": 0, "5": 1}) == {"id": 1}
+    assert features_of(("a", "b"), PAIR) == {"text": "a", "text_pair": "b"}
+    assert features_of(5, ID, {"4": 0, "5": 1}) == {"id": 1}
     for value, specs, message in (
         ("a", PAIR, "input='a': the model takes text and text_pair. Give strings."),
         (3, TEXT, "input=3: the model takes text. Give strings."),
@@ -246,7 +251,7 @@ def test_single_values():
         ([1.0, 2.0], VECTOR, r"input: shape \(2,\), but the model takes \(3,\)\."),
     ):
         with pytest.raises(ValueError, match=message):
-            raw_inputs.features_of(value, specs, {"4": 0, "5": 1})
+            features_of(value, specs, {"4": 0, "5": 1})
 
 
 def test_labeled_images(tmp_path, caplog):

@@ -1,0 +1,219 @@
+"""Kinds of examples: one class for each has all that depends on it. The base class is that of arrays."""
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class.data.readers import rows, text_rows
+from rank4class.registry import Registry
+
+RawInput = tuple[str, dict[str, Any]]
+Specs = Mapping[str, tf.TensorSpec]
+KINDS = Registry("kind of example")  # by the feature that an example of the kind has
+
+
+class Kind:
+    """Examples of one array of numbers each, such as vectors; the base class of all kinds.
+
+    Another kind is a class in a file of `data/kinds/`, registered under the name of its feature.
+
+    Attributes:
+      preprocessor: class of `preprocess`, with `settings` and `from_settings`; None if there is none.
+      reads_files: whether examples are read when they are used, and may turn out to be unreadable.
+      tokenizes: whether `preprocess` is the tokenizer of a text encoder.
+      has_ids: whether instances are known by their ids alone: nothing is learned about other ones.
+      ranks_items: whether the classes of an example are the positions in a list of its own items.
+      has_rows: whether inputs of predictions are rows of text.
+    """
+
+    preprocessor: Any = None
+    reads_files = tokenizes = has_ids = ranks_items = has_rows = False
+
+    def specs(self, features: Mapping[str, np.ndarray]) -> dict[str, tf.TensorSpec]:
+        """Returns the specs of a batch of a split's features, with None for the number of examples.
+
+        >>> kind_of({"text": None}).specs({"text": np.array(["a", "b"], object)})
+        {'text': TensorSpec(shape=(None,), dtype=tf.string, name=None)}
+        """
+        return {
+            name: tf.TensorSpec(
+                [None, *values.shape[1:]], tf.string if values.dtype == object else values.dtype
+            )
+            for name, values in features.items()
+        }
+
+    def preprocess(
+        self, features: Mapping[str, np.ndarray], image_size: int, tokenizer: Callable[[], Callable]
+    ) -> Callable | None:
+        """Returns the function of a batch's features that an encoder's features result from, or None.
+
+        Args:
+          features: of a split.
+          image_size: height and width of decoded images.
+          tokenizer: returns the tokenizer of the text encoder.
+        """
+        del features, image_size, tokenizer
+        return None
+
+    def augment(self, name: str, image_size: int, preprocess: Callable | None) -> Callable:
+        """Returns the function of a training batch's features and seeds that is used for `preprocess`.
+
+        Raises:
+          ValueError: the augmentation does not fit the kind.
+        """
+        raise ValueError(f"data.augmentation={name!r}: the dataset has no images. Set it to 'none'.")
+
+    def raw_specs(self, specs: Specs) -> dict[str, tf.TensorSpec]:
+        """Returns the specs of a batch of inputs to predict, for those of a batch of examples."""
+        return dict(specs)
+
+    def read(
+        self,
+        path: str,
+        specs: Specs,
+        bad_rows: rows.BadRows,
+        columns: text_rows.Columns,
+        ids: Mapping[str, int],
+    ) -> Iterator[RawInput]:
+        """Yields the inputs of a file or folder, as a model takes them.
+
+        Args:
+          path: texts as `.txt` (one per line), `.tsv`, `.csv` or `.jsonl`, or "-" for one per line of
+            standard input; an image, or a folder of images and of other such folders, without those whose
+            names begin with a dot; vectors or arrays of images as `.npy` or `.npz` `[N, ...]`, in the range
+            of the training data; ids as texts are; or queries as SVMlight rows. Endings are in any case,
+            links are followed.
+          specs: from `raw_specs`.
+          bad_rows: the policy for invalid rows, and for images that are not files.
+          columns: of texts or ids.
+          ids: name -> id, for a model of ids.
+
+        Yields:
+          The name, `path:line`, `path[index]` or the image's path, and feature -> value.
+
+        Raises:
+          FileNotFoundError: no such file or folder.
+          ValueError: an empty file, one of another format, or an invalid row.
+        """
+        if not (os.path.exists(path) or (path == text_rows.STANDARD_INPUT and self.has_rows)):
+            raise FileNotFoundError(f"{path}: no such file or folder. Check the path.")
+        return self._read(path, specs, bad_rows, columns, ids)
+
+    def _read(self, path, specs, bad_rows, columns, ids):
+        del columns, ids
+        [(name, spec)] = specs.items()
+        array = _load(path, name)
+        if array.dtype.kind not in "biuf" or not spec.shape.is_compatible_with(array.shape):
+            expected = ", ".join("N" if size is None else str(size) for size in spec.shape)
+            raise ValueError(
+                f"{path}: {array.dtype} {list(array.shape)}, expected {spec.dtype.name} [{expected}]. "
+                "Convert it."
+            )
+        self._numbers(path, array[:0], spec)  # refuses the type once for all rows
+        if not len(array):
+            raise ValueError(f"{path}: no row. Give an array with rows.")
+        for i, row in enumerate(array):
+            with bad_rows.row():
+                yield f"{path}[{i}]", {name: self._numbers(f"{path}[{i}]", row, spec)}
+
+    def check_columns(self, path: str, **columns: str | None) -> None:
+        """Raises ValueError for a column that cannot be read.
+
+        Args:
+          path: see `read`.
+          **columns: name of an argument -> the column that it selects, or None.
+        """
+        for name, column in columns.items():
+            if column is not None and not self.has_rows:
+                raise ValueError(f"{name}={column}: the inputs of the model have no columns. Leave it out.")
+            if column is not None and not text_rows.has_columns(path):
+                raise ValueError(
+                    f"{name}={column}: {path} has no columns. Leave it out, or give a .tsv or .csv."
+                )
+
+    def features_of(self, value: Any, specs: Specs, ids: Mapping[str, int], where: str) -> dict[str, Any]:
+        """Returns the raw features of one input.
+
+        Args:
+          value: an array; a text, or a pair of texts; the path of an image; or the name of an id.
+          specs, ids: see `read`.
+          where: name of the input in messages.
+
+        Raises:
+          ValueError: the model takes other inputs.
+        """
+        del ids
+        [(name, spec)] = specs.items()
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise ValueError(f"{where}: not an array ({error}). Give all its rows one length.") from error
+        if not spec.shape[1:].is_compatible_with(array.shape):
+            raise ValueError(
+                f"{where}: shape {array.shape}, but the model takes {spec.shape[1:]}. Reshape it."
+            )
+        return {name: self._numbers(where, array, spec)}
+
+    def _numbers(self, source: str, array: np.ndarray, spec: tf.TensorSpec) -> np.ndarray:
+        """Returns numbers in the dtype of the training; raises ValueError if they show another range."""
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"{source}: {array.dtype}, expected {spec.dtype.name}. Convert the array.")
+        with np.errstate(over="ignore"):  # overflow gives infinity
+            numbers = array.astype(spec.dtype.as_numpy_dtype)
+        if spec.dtype.is_integer and (array.dtype.kind not in "iu" or np.any(numbers != array)):
+            limits = f"in {spec.dtype.min}..{spec.dtype.max}"
+            raise ValueError(
+                f"{source}: {array.dtype}, expected {spec.dtype.name} {limits}. Convert the array."
+            )
+        if not np.isfinite(numbers).all():
+            raise ValueError(f"{source}: a number is not finite. Correct it.")
+        return numbers
+
+    def stack(self, inputs: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+        """Returns the features of a batch of inputs."""
+        return {
+            name: np.array(
+                [features[name] for features in inputs],
+                object if isinstance(value, str | bytes) else value.dtype,
+            )
+            for name, value in inputs[0].items()
+        }
+
+    def blank(self, specs: Specs) -> dict[str, tf.Tensor]:
+        """Returns a batch of one input that replaces an empty batch, which the encoder cannot take, or {}."""
+        del specs
+        return {}
+
+    def usage(self, specs: Specs) -> list[str]:
+        """Returns the arguments of an exported model in an example of Python."""
+        return [f"{name}=tf.constant(...)" for name in specs]
+
+
+def kind_of(features: Collection[str]) -> Kind:
+    """Returns the kind of examples with some features.
+
+    >>> kind_of({"text", "text_pair"}).tokenizes, kind_of({"embedding"}).tokenizes
+    (True, False)
+    """
+    return next((KINDS[name]() for name in KINDS if name in features), Kind())
+
+
+def _load(path: str, name: str) -> np.ndarray:
+    if not path.lower().endswith((".npy", ".npz")):
+        raise ValueError(f"{path}: unknown format. Give an array as .npy or .npz.")
+    try:
+        file = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            return file
+        with file:
+            if name in file or len(file.files) == 1:
+                return file[name if name in file else file.files[0]]
+            names = ", ".join(file.files)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path}: cannot be read: {error}. Write it with numpy.save or savez.") from error
+    raise ValueError(f"{path}: arrays {names}, no array named {name!r}. Rename one.")

@@ -1,0 +1,42 @@
+"""Instances that are known by their ids, such as users."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rank4class.data.kind import KINDS, Kind, Specs
+from rank4class.data.kinds.texts import read_rows
+
+
+@KINDS.register("id")
+class Ids(Kind):
+    """Ids; the inputs to predict are their names in the training data."""
+
+    has_ids = has_rows = True
+
+    def _read(self, path, specs, bad_rows, columns, ids):
+        for example in read_rows(path, bad_rows, columns):
+            name = example.text.strip()
+            with bad_rows.row():
+                if name not in ids:
+                    raise ValueError(
+                        f"{example.where}: {name[:80]!r} is not in the training data, whose first ids are "
+                        f"{_first(ids)}. Remove the row."
+                    )
+                yield name, {"id": np.int32(ids[name])}
+
+    def features_of(self, value: Any, specs: Specs, ids: Mapping[str, int], where: str) -> dict[str, Any]:
+        if str(value) not in ids:
+            raise ValueError(
+                f"{where}={value!r}: not in the training data, whose first ids are {_first(ids)}. Remove it."
+            )
+        return {"id": np.int32(ids[str(value)])}
+
+    def usage(self, specs: Specs) -> list[str]:
+        return ["id=tf.constant([0])"]
+
+
+def _first(ids: Mapping[str, int]) -> str:
+    return ", ".join(itertools.islice(ids, 3))

@@ -1,0 +1,88 @@
+"""Files of images, which are read batch by batch; their inputs to predict are the bytes of files."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class.data.datasets import image_folder
+from rank4class.data.kind import KINDS, Specs
+from rank4class.data.kinds.images import Images
+from rank4class.data.preprocessing import images
+from rank4class.data.readers import files, rows
+
+
+@KINDS.register("file")
+class ImageFiles(Images):
+    """Paths of image files, or of TFRecords with the `offset` of an image."""
+
+    preprocessor = images.DecodeAndCrop
+    reads_files = True
+
+    def preprocess(
+        self, features: Mapping[str, np.ndarray], image_size: int, tokenizer: Callable[[], Callable]
+    ) -> Callable:
+        return images.DecodeAndCrop(image_size)
+
+    def augment(self, name: str, image_size: int, preprocess: Callable | None) -> Callable:
+        if name == "random_crop":
+            return images.DecodeAndRandomCrop(image_size)
+        return super().augment(name, image_size, preprocess)
+
+    def raw_specs(self, specs: Specs) -> dict[str, tf.TensorSpec]:
+        return {"image_bytes": specs["file"]}  # an image to predict is a file of its own
+
+    def _read(self, path, specs, bad_rows, columns, ids):
+        if os.path.isfile(path):
+            yield path, {"image_bytes": _bytes(path)}
+            return
+        count = 0
+        for image in _files_below(path, (), bad_rows):
+            with bad_rows.row():
+                image_folder.check_ending(image)
+                files.check_name(image)
+                count += 1
+                yield image, {"image_bytes": _bytes(image)}
+        if not count:
+            raise ValueError(f"{path}: no image ({', '.join(image_folder.ENDINGS)}). Add one.")
+
+    def features_of(self, value: Any, specs: Specs, ids: Mapping[str, int], where: str) -> dict[str, Any]:
+        if not isinstance(value, str | os.PathLike):
+            raise ValueError(f"{where}={value!r}: the model takes paths of images. Give strings.")
+        return {"image_bytes": _bytes(value)}
+
+    def blank(self, specs: Specs) -> dict[str, tf.Tensor]:
+        return {"image_bytes": tf.io.encode_png(tf.zeros([1, 2, 2, 3], tf.uint8))}
+
+    def usage(self, specs: Specs) -> list[str]:
+        return ['image_bytes=tf.constant([open("image.jpg", "rb").read()])']
+
+
+def _files_below(folder: str, above: tuple[str, ...], bad_rows: rows.BadRows) -> Iterator[str]:
+    """Yields the files of a folder, then those of its folders, except hidden ones.
+
+    Args:
+      folder: its path.
+      above: the folders through which it was reached, without links.
+      bad_rows: the policy for links that lead back to one of them.
+    """
+    above = (*above, os.path.realpath(folder))
+    paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if not name.startswith(".")]
+    yield from itertools.filterfalse(os.path.isdir, paths)
+    for path in filter(os.path.isdir, paths):
+        if os.path.realpath(path) not in above:
+            yield from _files_below(path, above, bad_rows)
+            continue
+        with bad_rows.row():
+            raise ValueError(f"{path}: a link to a folder that holds it. Remove it.")
+
+
+def _bytes(path: str | os.PathLike) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}. Correct or remove it.") from error

@@ -1,0 +1,48 @@
+"""Lists of items, such as the documents of a query, which are ranked in place of classes."""
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class.data.datasets import letor
+from rank4class.data.kind import KINDS, Kind, Specs
+
+
+@KINDS.register("items")
+class Items(Kind):
+    """Lists of any length of the features of items; `excluded` marks their padding."""
+
+    ranks_items = True
+
+    def specs(self, features: Mapping[str, np.ndarray]) -> dict[str, tf.TensorSpec]:
+        spec = super().specs(features)["items"]
+        return {"items": tf.TensorSpec([None, None, spec.shape[2]], spec.dtype)}
+
+    def _read(self, path, specs, bad_rows, columns, ids):
+        width = specs["items"].shape[2]
+        if os.path.isdir(path):
+            raise ValueError(f"{path}: a folder. Give a file of queries.")
+        queries = letor.read_queries(path)
+        if queries.values.shape[1] > width:
+            raise ValueError(
+                f"{path}: features up to {queries.values.shape[1]}, but the model takes {width}. Give the "
+                "features of its training."
+            )
+        for origin, (first, end) in zip(queries.origins, itertools.pairwise(queries.bounds), strict=True):
+            items = np.zeros([end - first, width], np.float32)
+            items[:, : queries.values.shape[1]] = queries.values[first:end].toarray()
+            yield str(origin), {"items": items}
+
+    def stack(self, inputs: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+        sizes = np.array([len(features["items"]) for features in inputs])
+        items = np.zeros([len(inputs), sizes.max(), inputs[0]["items"].shape[1]], np.float32)
+        for i, features in enumerate(inputs):
+            items[i, : sizes[i]] = features["items"]
+        return {"items": items, "excluded": np.arange(sizes.max()) >= sizes[:, None]}
+
+    def usage(self, specs: Specs) -> list[str]:
+        return ["items=tf.constant(...)", "excluded=..."]

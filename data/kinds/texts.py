@@ -1,0 +1,56 @@
+"""Texts, and pairs of texts."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rank4class.data.kind import KINDS, Kind, Specs
+from rank4class.data.preprocessing.text import WordPiece
+from rank4class.data.readers import rows, text_rows
+
+
+@KINDS.register("text")
+class Texts(Kind):
+    """Texts, each with a second one if there is the feature `text_pair`."""
+
+    preprocessor = WordPiece
+    tokenizes = has_rows = True
+
+    def preprocess(
+        self, features: Mapping[str, np.ndarray], image_size: int, tokenizer: Callable[[], Callable]
+    ) -> Callable:
+        return tokenizer()
+
+    def _read(self, path, specs, bad_rows, columns, ids):
+        if "text_pair" in specs and columns.pair is None:
+            raise ValueError("text_pair_column=None: the model takes pairs of texts. Name the second column.")
+        if "text_pair" in specs and not text_rows.has_columns(path):
+            raise ValueError(
+                f"{path}: one text per line, but the model takes pairs of texts. Give a file with columns."
+            )
+        for example in read_rows(path, bad_rows, columns, takes_pairs="text_pair" in specs):
+            features = {"text": example.text}
+            yield example.where, features if columns.pair is None else {**features, "text_pair": example.pair}
+
+    def features_of(self, value: Any, specs: Specs, ids: Mapping[str, int], where: str) -> dict[str, Any]:
+        is_pair = isinstance(value, Iterable) and not isinstance(value, str | bytes)
+        texts = list(value) if is_pair else [value]
+        if len(texts) != len(specs) or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"{where}={value!r}: the model takes {' and '.join(specs)}. Give strings.")
+        if not texts[0].strip():
+            raise ValueError(f"{where}={value!r}: the text is empty. Remove it.")
+        return dict(zip(specs, texts, strict=True))
+
+    def usage(self, specs: Specs) -> list[str]:
+        examples = {"text": '["a text"]', "text_pair": '["its second text"]'}
+        return [f"{name}=tf.constant({examples[name]})" for name in specs]
+
+
+def read_rows(
+    path: str, bad_rows: rows.BadRows, columns: text_rows.Columns, takes_pairs: bool = False
+) -> Iterator[text_rows.Example]:
+    """Yields the rows of a file of texts or of names; raises ValueError for a second column without a use."""
+    if columns.pair is not None and not takes_pairs:
+        raise ValueError(f"text_pair_column={columns.pair}: the model takes one text. Leave it out.")
+    return text_rows.read(path, columns, bad_rows)
