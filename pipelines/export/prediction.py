@@ -77,7 +77,7 @@ class Predictor:
                 "and give each machine a part of the inputs."
             )
         self._replicas = strategy.num_replicas_in_sync
-        self._lengths_of, self._stack = answers.padded_lengths, answers.kind.stack
+        self._lengths_of, self._kind = answers.padded_lengths, answers.kind
 
         def answer_batch(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             return answers.rank(features) if answers.has_items else answers.classify(features, k)
@@ -120,7 +120,7 @@ class Predictor:
         """Yields the predictions of inputs in their order, computed in the order of their lengths."""
         numbered = list(enumerate(window))
         if self._lengths_of is not None:
-            lengths = self._lengths_of(self._stack([features for _, features in window])).numpy()
+            lengths = self._lengths_of(self._kind.stack([features for _, features in window])).numpy()
             numbered.sort(key=lambda pair: lengths[pair[0]])
         batches = [numbered[first : first + batch_size] for first in range(0, len(window), batch_size)]
         predictions: dict[int, Prediction] = {}
@@ -159,7 +159,7 @@ class Predictor:
         return self._num_classes - int(end - start)
 
     def _features(self, batch: list[Numbered]) -> dict[str, Any]:
-        features = self._stack([features for _, (_, features) in batch])
+        features = self._kind.stack([features for _, (_, features) in batch])
         if self._known is not None:
             features["excluded"] = self._known[features["id"]].toarray()
         return features
@@ -173,7 +173,7 @@ class Scorer:
     """
 
     def __init__(self, answers: Answers):
-        self._width, self._stack = len(answers.class_names), answers.kind.stack
+        self._width, self._kind = len(answers.class_names), answers.kind
         signature = [answers.specs_of_batch()]
         self._score = tf.function(answers.score, input_signature=signature, autograph=False)
         self._score.get_concrete_function()
@@ -192,7 +192,7 @@ class Scorer:
         return np.concatenate([np.empty([0, width], np.float32), *padded])
 
     def _scores_of(self, batch: list[data.RawInput]) -> np.ndarray:
-        features = self._stack([features for _, features in batch])
+        features = self._kind.stack([features for _, features in batch])
         try:
             scores = self._score(features)["scores"].numpy()
         except data.UNREADABLE as error:
