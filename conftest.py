@@ -192,7 +192,7 @@ IMPORTED = """
 import json, os, runpy, sys
 from rank4class import __main__ as program
 from rank4class.pipelines.evaluation import comparison, predictions
-from rank4class.pipelines.reporting import dataset_summary
+from rank4class.pipelines.reporting import dataset_report
 from rank4class.pipelines.sweep import report
 from rank4class.pipelines.training import rank_training
 

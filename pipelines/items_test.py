@@ -13,8 +13,8 @@ import tensorflow as tf
 from rank4class import models
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import letor_linear
-from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.reporting import dataset_report, dataset_summary
+from rank4class.pipelines.evaluation import baselines, evaluator
+from rank4class.pipelines.reporting import dataset_report
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading
 from rank4class.pipelines.training import optimization, rank_training, trainable_rank_model
@@ -235,8 +235,8 @@ def test_fields_without_effect_are_refused(changes, message):
 def test_training_on_real_files_is_better_than_chance(real_data, tmp_path):
     experiment = experiment_on(real_data("ltr"), **{"encoder.weight_decay": 0.1})
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
-    described = dataset_summary.describe(experiment, loading.read_dataset(experiment.data))
-    assert results["test"]["intervals"]["ndcg@5"][0] > described.random_order("test")["ndcg@5"]
+    random_order = baselines.random_order(loading.read_dataset(experiment.data).splits["test"], ["ndcg@5"])
+    assert results["test"]["intervals"]["ndcg@5"][0] > random_order["ndcg@5"]
 
 
 def test_dataset_summary_by_hand(tmp_path):
@@ -244,8 +244,8 @@ def test_dataset_summary_by_hand(tmp_path):
     for name, content in (("train", rows), ("vali", "0 qid:3 1:1\n"), ("test", "1 qid:4 1:5\n0 qid:4 1:6\n")):
         (tmp_path / f"{name}.txt").write_text(content)
     experiment = experiment_on(str(tmp_path))
-    described = dataset_summary.describe(experiment, loading.read_dataset(experiment.data))
-    text = " ".join(dataset_report.text(described).split())
+    report = dataset_report.Report(experiment, loading.read_dataset(experiment.data))
+    text = " ".join(report.text().split())
     for part in (
         "2 train, 1 validation, 1 test examples of lists of up to 3 items with 3 features each.",
         "Items per list, smallest / median / largest: train 2 / 3 / 3, validation 1 / 1 / 1, test 2 / 2 / 2.",
@@ -256,4 +256,4 @@ def test_dataset_summary_by_hand(tmp_path):
     ):
         assert part in text, text
     (tmp_path / "report").mkdir()
-    assert "## Lists" in pathlib.Path(dataset_report.write(described, str(tmp_path / "report"))).read_text()
+    assert "## Lists" in pathlib.Path(report.write(str(tmp_path / "report"))).read_text()

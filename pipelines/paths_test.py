@@ -15,7 +15,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import per_class, predictions
-from rank4class.pipelines.reporting import dataset_report, dataset_summary
+from rank4class.pipelines.reporting import dataset_report
 from rank4class.pipelines.storage import files, run_directory
 from rank4class.pipelines.sweep import grid, report
 from rank4class.pipelines.task import hashing, loading
@@ -200,8 +200,8 @@ def test_sorter_training(tmp_path, monkeypatch):
 @pytest.mark.nightly
 def test_dataset_description(tmp_path):
     experiment = small()
-    described = dataset_summary.describe(experiment, loading.read_dataset(experiment.data))
-    assert dataset_report.write(described, tmp_path) == str(tmp_path / "data.md")
+    described = dataset_report.Report(experiment, loading.read_dataset(experiment.data))
+    assert described.write(tmp_path) == str(tmp_path / "data.md")
 
 
 def test_invalid_paths_are_refused(tmp_path):

@@ -19,7 +19,7 @@ _OUTPUT = flags.DEFINE_string("output", None, "Folder of the report; None: runs/
 
 
 def main() -> None:
-    from rank4class.pipelines.reporting import dataset_report, dataset_summary
+    from rank4class.pipelines.reporting import dataset_report
     from rank4class.pipelines.storage import files
     from rank4class.pipelines.task import loading
 
@@ -28,9 +28,9 @@ def main() -> None:
     dataset = loading.read_dataset(experiment.data)
     folder = _OUTPUT.value or os.path.join("runs", "data", experiment.data.name)
     files.make_writable(folder, f"--output={folder}")  # raises an error before the examples are read
-    description = dataset_summary.describe(experiment, dataset, folder)
-    print(dataset_report.text(description))
-    print(f"\nReport with plots: {dataset_report.write(description, folder)}")
+    report = dataset_report.Report(experiment, dataset, folder)
+    print(report.text())
+    print(f"\nReport with plots: {report.write(folder)}")
 
 
 if __name__ == "__main__":

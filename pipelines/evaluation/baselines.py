@@ -1,6 +1,7 @@
-"""Baselines of texts that need no training: the nearest class name, and the nearest training example.
+"""Baselines that need no training: frequent classes, random orders, and the nearest text.
 
-Vectors are those of the pretrained encoder before training, and near is a high cosine.
+The nearest text is a class name or a training example. Vectors
+are those of the pretrained encoder before training, and near is a high cosine.
 """
 
 import dataclasses
@@ -8,17 +9,65 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from rank4class import losses
+from rank4class import data, losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import loading
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task.task import ModelOutputs, TaskData
 
 MAX_EXAMPLES = 20_000  # that a baseline is measured on
 _BLOCK = 16_384  # training examples that a batch is compared with at a time
+
+
+def rank_metrics(names: Sequence[str], num_classes: int) -> tuple[str, ...]:
+    """Returns the metrics of a ranking of so many classes; metrics of sets need a model."""
+    plain = [name for name in names if name not in losses.metrics.SET_METRICS]
+    return evaluator.applicable_metrics(plain, num_classes)
+
+
+def most_frequent(
+    split: data.Split, order: np.ndarray, metrics: Sequence[str], batch_size: int
+) -> dict[str, Any]:
+    """Returns the summary of one ranking for every example of a split, of which `MAX_EXAMPLES` are drawn.
+
+    Args:
+      split: the examples; their excluded classes rank behind all others.
+      order: ids of all classes, int `[n]`, the first one ranks first.
+      metrics: names; those of sets are left out.
+      batch_size: number of examples that are evaluated at a time.
+    """
+    n = len(order)
+    class_scores = np.empty(n, np.float32)
+    class_scores[order] = -np.arange(n)
+
+    def scores(features: dict[str, tf.Tensor], training: bool) -> ModelOutputs:
+        del training
+        scores = tf.broadcast_to(class_scores, [tf.shape(features["index"])[0], n])
+        return ModelOutputs(scores, ~features["excluded"] if "excluded" in features else None)
+
+    examples = loading.subsample(split, MAX_EXAMPLES, seed=0)
+    examples = dataclasses.replace(examples, features={"index": np.arange(len(examples))})
+    measure = evaluator.Evaluator(scores, rank_metrics(metrics, n), max_relevant=examples.max_relevant())
+    result = measure(data.evaluation_batches(examples, batch_size=batch_size))
+    assert result is not None  # nothing stops it
+    return result.summarize()
+
+
+def random_order(split: data.Split, metrics: Sequence[str]) -> dict[str, Any]:
+    """Returns the summary of a split's lists of items, mean over all orders of a list."""
+    assert split.excluded is not None
+    labels, where = split.label_matrix.toarray(), ~split.excluded.toarray()
+    scores = evaluator.mask_scores(tf.zeros(labels.shape), where)
+    names, values = rank_metrics(metrics, labels.shape[1]), []
+    for name in names:
+        metric = losses.get_metric(name, ties="average")
+        assert isinstance(metric, losses.RankingMetric)
+        values.append(metric.of_scores(scores, labels))
+    return evaluator.summarize(np.stack(values, axis=1), names)
 
 
 def has_vectors(experiment: config.Experiment, loaded: TaskData) -> bool:
@@ -54,8 +103,7 @@ def evaluate(
     """
     examples = loading.subsample(loaded.splits[split], MAX_EXAMPLES, seed=0)
     loaded = dataclasses.replace(loaded, splits={**loaded.splits, split: examples})
-    plain = [name for name in metrics if name not in losses.metrics.SET_METRICS]
-    names = evaluator.applicable_metrics(plain, loaded.num_scored(split))
+    names = rank_metrics(metrics, loaded.num_scored(split))
     summaries = {}
     for title, model in (
         ("nearest class name", _nearest_name(loaded)),

@@ -16,7 +16,7 @@ LOG_IMBALANCE = 20  # ratio of the largest to the smallest class above which an 
 def plot_class_counts(
     class_names: Sequence[str], counts: dict[str, np.ndarray], imbalance: float, path: str
 ) -> None:
-    """Plots the number of examples of each class in each split.
+    """Plots the number of examples of each class in each split: bars, or curves of many classes.
 
     Args:
       class_names: `n` names, in the order to plot.
@@ -24,47 +24,31 @@ def plot_class_counts(
       imbalance: ratio of the largest to the smallest class.
       path: of the picture.
     """
-    is_log = imbalance > LOG_IMBALANCE
-    if len(class_names) <= MAX_NAMED:
-        _plot_bars(class_names, counts, is_log, path)
+    n, has_bars = len(class_names), len(class_names) <= MAX_NAMED
+    figure = Figure(figsize=(7, 1.4 + 0.26 * n if has_bars else 4))
+    axis = figure.subplots()
+    for i, (split, values) in enumerate(counts.items()):
+        color = COLORS[i % len(COLORS)]
+        if has_bars:
+            height = 0.8 / len(counts)
+            axis.barh(np.arange(n) - 0.4 + (i + 0.5) * height, values, height, color=color, label=split)
+        else:
+            axis.plot(np.arange(1, n + 1), values, color=color, label=split, linewidth=1)
+    if has_bars:
+        axis.set_yticks(range(n), class_names, parse_math=False)
+        axis.set_ylim(n - 0.4, -0.6)
     else:
-        _plot_curves(counts, is_log, path)
-
-
-def _plot_bars(class_names, counts, is_log, path):
-    n, height = len(class_names), 0.8 / len(counts)
-    figure = Figure(figsize=(7, 1.4 + 0.26 * n))
-    axis = figure.subplots()
-    for i, (split, color) in enumerate(zip(counts, COLORS, strict=False)):
-        y = np.arange(n) - 0.4 + (i + 0.5) * height
-        axis.barh(y, counts[split], height, color=color, label=split)
-    axis.set_yticks(range(n), class_names, parse_math=False)
-    axis.set_ylim(n - 0.4, -0.6)
-    if is_log:
-        axis.set_xscale("log")
-        axis.set_xlim(left=0.7)  # shows a bar of one example
-    _label_counts(axis.xaxis, is_log)
+        axis.set_xlabel("classes, by their training examples")
+    is_log = imbalance > LOG_IMBALANCE
+    if is_log and has_bars:
+        axis.set(xscale="log", xlim=(0.7, None))  # shows a bar of one example
+    elif is_log:
+        axis.set(yscale="log", ylim=(0.7, None))
+    count_axis = axis.xaxis if has_bars else axis.yaxis
+    count_axis.set_label_text("examples, log scale" if is_log else "examples")
+    _format_numbers(count_axis)
+    count_axis.grid(alpha=0.3)
     save_with_legend(figure, axis, path)
-
-
-def _plot_curves(counts, is_log, path):
-    """Plots the counts without names of classes."""
-    figure = Figure(figsize=(7, 4))
-    axis = figure.subplots()
-    for (split, values), color in zip(counts.items(), COLORS, strict=False):
-        axis.plot(np.arange(1, len(values) + 1), values, color=color, label=split, linewidth=1)
-    axis.set_xlabel("classes, by their training examples")
-    if is_log:
-        axis.set_yscale("log")
-        axis.set_ylim(bottom=0.7)
-    _label_counts(axis.yaxis, is_log)
-    save_with_legend(figure, axis, path)
-
-
-def _label_counts(axis: Axis, is_log: bool) -> None:
-    axis.set_label_text("examples, log scale" if is_log else "examples")
-    _format_numbers(axis)
-    axis.grid(alpha=0.3)
 
 
 def _format_numbers(axis: Axis) -> None:
@@ -90,8 +74,8 @@ def plot_cumulative(
         if quantity in limits:
             field, limit = limits[quantity]
             axis.axvline(limit, color="black", linestyle=":", label=f"{field}={limit}")
-        largest, smallest = (f([f(values) for values in splits.values()]) for f in (max, min))
-        if largest > 10 * max(smallest, 1):
+        values = np.concatenate(list(splits.values()))
+        if values.max() > 10 * max(values.min(), 1):
             axis.set_xscale("log")
         _format_numbers(axis.xaxis)
         axis.yaxis.set_major_formatter("{x:.0%}")
@@ -101,37 +85,25 @@ def plot_cumulative(
     save_with_legend(figure, axes[-1], path)
 
 
-def plot_images(
-    class_names: Sequence[str], images: dict[str, list[np.ndarray]], width: int, path: str
-) -> None:
+def plot_images(class_names: Sequence[str], images: dict[str, list[np.ndarray]], path: str) -> None:
     """Shows images of classes, one row per class.
 
     Args:
       class_names: `c` names.
-      images: title of a column -> images in `[0, 1]` of each class, `c` arrays `[k, height, width, channels]`
-        with `k` up to `width`.
-      width: number of images that a column has space for.
+      images: title -> images in `[0, 1]` of each class, `c` arrays `[k, height, width, channels]`.
       path: of the picture.
     """
-    figure = Figure(figsize=(1 + 3.4 * len(images), 0.4 + 0.85 * len(class_names)))
-    spaces = {"wspace": 0.05, "hspace": 0.05}
-    axes = figure.subplots(len(class_names), len(images), squeeze=False, gridspec_kw=spaces)
-    for column, (title, classes) in zip(axes.T, images.items(), strict=True):
-        for axis, class_images in zip(column, classes, strict=True):
-            axis.imshow(_join(class_images, width), cmap="gray", vmin=0.0, vmax=1.0)
-            axis.set_axis_off()
-        column[0].set_title(title, fontsize=10)
+    width = max(len(each) for classes in images.values() for each in classes)
+    figure = Figure(figsize=(1 + 0.85 * width * len(images), 0.4 + 0.85 * len(class_names)))
+    axes = figure.subplots(len(class_names), width * len(images), squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for i, (title, classes) in enumerate(images.items()):
+        axes[0, i * width].set_title(title, fontsize=10, loc="left")
+        for row, class_images in zip(axes[:, i * width :], classes, strict=True):
+            for axis, image in zip(row, class_images, strict=False):
+                axis.imshow(image, cmap="gray", vmin=0.0, vmax=1.0)
     for axis, name in zip(axes[:, 0], class_names, strict=True):
         position = {"transform": axis.transAxes, "ha": "right", "va": "center"}
-        axis.text(-0.02, 0.5, name, **position, parse_math=False)
+        axis.text(-0.1, 0.5, name, **position, parse_math=False)
     save(figure, path)
-
-
-def _join(images, count):
-    """Returns images side by side, with white between them and in place of missing ones."""
-    _, height, width, channels = images.shape
-    step = width + max(1, width // 32)
-    strip = np.ones([height, count * step, channels])
-    for i, image in enumerate(images):
-        strip[:, i * step : i * step + width] = image
-    return strip

@@ -1,0 +1,143 @@
+"""The contents of a dataset's examples: duplicates, readable images, and numbers of tokens."""
+
+import collections
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sklearn.preprocessing
+import tensorflow as tf
+
+from rank4class import data
+from rank4class.progress import Progress
+
+BATCH = 1_000  # examples in memory at a time
+CUT_FRACTIONS = {95: "at most 5%", 99: "at most 1%", 100: "none"}  # percentile of the lengths -> longer texts
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """The images of a split; `sizes` are heights and widths, int32 `[N, 2]`, `unreadable` messages."""
+
+    readable: data.Split
+    sizes: np.ndarray
+    digests: list[bytes]
+    unreadable: list[str]
+
+
+def read_images(name: str, split: data.Split) -> Images:
+    """Reads all image files of a split; raises ValueError if none can be read."""
+    readable, sizes, digests, unreadable = [], [], [], []
+    images = data.read_each(split, data.ContentAndSize())
+    for i, (features, message) in enumerate(Progress(f"reading {name}", "image", len(split)).over(images)):
+        if message is None:
+            assert features is not None
+            readable.append(i)
+            sizes.append(features["size"][0].numpy())
+            digests.append(_digest(features["content"][0].numpy()))
+        else:
+            unreadable.append(message)
+    if not readable:
+        raise ValueError(f"{name}: no image of this split can be read. The first: {unreadable[0]}")
+    return Images(split.select(readable), np.array(sizes), digests, unreadable)
+
+
+def _digest(content):
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def contents(split: data.Split) -> list[Any]:
+    """Returns a value for each example that equals those of its duplicates."""
+    if "text" in split.features:
+        texts = [split.features[name] for name in ("text", "text_pair") if name in split.features]
+        return ["\n".join(map(data.normalize_text, pair)) for pair in zip(*texts, strict=True)]
+    arrays = list(split.features.values())
+    return [_digest(b"".join(array[i].tobytes() for array in arrays)) for i in range(len(split))]
+
+
+def comparable_labels(split: data.Split) -> list[Any]:
+    """Returns a hashable value for the labels of each example."""
+    if not split.multi_label:
+        return split.labels.tolist()
+    labels = split.label_matrix
+    rows = itertools.starmap(slice, itertools.pairwise(labels.indptr))
+    return [labels.indices[row].tobytes() + labels.data[row].tobytes() for row in rows]
+
+
+def find_duplicates(
+    split: str, other: str, contents: Mapping[str, Sequence[Any]], labels: Mapping[str, Sequence[Any]]
+) -> tuple[list[tuple[int, int]], int]:
+    """Returns pairs of an example and its first copy in another split, and how many have other labels.
+
+    Within a split only earlier examples are copies.
+    """
+    first_index: dict[Any, int] = {}
+    content_labels = collections.defaultdict(set)
+    pairs, relabeled = [], 0
+    if split != other:
+        for i, (content, label) in enumerate(zip(contents[other], labels[other], strict=True)):
+            first_index.setdefault(content, i)
+            content_labels[content].add(label)
+    for i, (content, label) in enumerate(zip(contents[split], labels[split], strict=True)):
+        if content in first_index:
+            pairs.append((i, first_index[content]))
+            relabeled += content_labels[content] != {label}
+        if split == other:
+            first_index.setdefault(content, i)
+            content_labels[content].add(label)
+    return pairs, relabeled
+
+
+def token_counts(tokenizer: data.WordPiece, split: data.Split) -> np.ndarray:
+    """Returns the number of tokens of each text before cutting, int64 `[N]`."""
+    lengths = []
+    progress = Progress("counting tokens", "text", len(split))
+    for start in progress.over(range(0, len(split), BATCH), BATCH):
+        texts = {name: values[start : start + BATCH] for name, values in split.features.items()}
+        lengths.append(tokenizer.lengths({name: tf.constant(values) for name, values in texts.items()}))
+    return np.concatenate(lengths)
+
+
+def pixel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns mean and standard deviation of each channel, float64 `[channels]`."""
+    scaler = sklearn.preprocessing.StandardScaler()
+    for start in range(0, len(images), BATCH):
+        pixels = images[start : start + BATCH].reshape(-1, images.shape[-1])
+        scaler.partial_fit(pixels.astype(np.float64))
+    return scaler.mean_, np.sqrt(scaler.var_)
+
+
+def truncation(lengths: np.ndarray, max_length: int, limit: int) -> str:
+    """Returns a sentence on the texts that `data.max_length` cuts, and on lengths that cut fewer.
+
+    >>> truncation(np.array([8, 9, 12]), max_length=8, limit=10)
+    'data.max_length=8 cuts 66.67% of the training texts; 10, the limit of the encoder, would cut 33.33%.'
+    """
+    cut, longest = np.mean(lengths > max_length), lengths.max()
+    if not cut:
+        return f"data.max_length={max_length} cuts no training text; the longest has {longest:,} tokens."
+    # Of equal lengths the last remains: no text is longer than the longest.
+    percentiles = np.percentile(lengths, list(CUT_FRACTIONS), method="higher")
+    fractions = dict(zip(percentiles, CUT_FRACTIONS.values(), strict=True))
+    remedies = [f"{n:,} would cut {fraction}" for n, fraction in fractions.items() if max_length < n <= limit]
+    if longest > limit > max_length:
+        remedies.append(f"{limit:,}, the limit of the encoder, would cut {np.mean(lengths > limit):.2%}")
+    elif longest > limit:
+        remedies.append(f"{limit:,} is the limit of the encoder")
+    return f"data.max_length={max_length} cuts {cut:.2%} of the training texts; {', '.join(remedies)}."
+
+
+def class_sizes(counts: Mapping[str, np.ndarray]) -> list[list[str]]:
+    """Returns the rows of a histogram: numbers of classes by their number of examples in each split.
+
+    >>> class_sizes({"train": np.array([1, 2, 3, 3]), "test": np.array([0, 0, 0, 1])})
+    [['examples', 'train', 'test'], ['0', '0', '3'], ['1', '1', '1'], ['2-3', '3', '0']]
+    """
+    ends = [0, *(2**i for i in range(int(max(values.max() for values in counts.values())).bit_length() + 1))]
+    histograms = [np.histogram(values, ends)[0] for values in counts.values()]
+    ranges = [str(a) if b - a == 1 else f"{a:,}-{b - 1:,}" for a, b in itertools.pairwise(ends)]
+    rows = zip(ranges, *([f"{count:,}" for count in each] for each in histograms), strict=True)
+    return [["examples", *counts], *map(list, rows)]
