@@ -1,6 +1,7 @@
 """The experiments of the papers that can be run here, by the table or figure that they reproduce."""
 
 import dataclasses
+import importlib
 import itertools
 import pathlib
 import sys
@@ -9,11 +10,7 @@ from typing import Any
 
 from rank4class.registry import did_you_mean
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 FILE = pathlib.Path(__file__).with_suffix(".toml")
 
 
@@ -91,9 +88,7 @@ def _read() -> dict[str, Reproduction]:
 
 
 def _parse(table: Mapping[str, Any], texts: Mapping[str, str]) -> Reproduction:
-    values: dict[str, Any] = {
-        k: tuple(value) if isinstance(value, list) else value for k, value in table.items()
-    }
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
     values["commands"] = tuple(command for one in table["commands"] for command in _expand(one, texts))
     return Reproduction(**values)
 
