@@ -1,10 +1,11 @@
-"""Renders the pages and pictures of the documentation that follow from results and code.
+"""Renders the pages and pictures of the documentation that follow from code and committed files.
 
     python -m rank4class.scripts.research.render_docs
-    python -m rank4class.scripts.research.render_docs --measure=digits,counts,sorters
+    python -m rank4class.scripts.research.render_docs --measure=digits,counts,sorters,reanalysis
 
 The second command first trains small models in a temporary folder, on scikit-learn's digits, and writes their
-values to `docs/figures/*.json`. Tests compare pages and pictures with the committed ones.
+values to `docs/figures/*.json`. Tests compare pages and pictures with the committed ones. `make docs` renders
+the pages of results.
 """
 
 import os
@@ -15,13 +16,15 @@ from absl import flags
 from rank4class.scripts import cli
 
 _DOCS = flags.DEFINE_string("docs", "docs", "Folder of the documentation.")
-_MEASURE = flags.DEFINE_list("measure", [], "Measurements to make before: digits, counts, sorters.")
+_MEASURE = flags.DEFINE_list(
+    "measure", [], "Measurements to make before: digits, counts, sorters, reanalysis."
+)
 
 
 def main() -> None:
     from rank4class.pipelines.storage import files
     from rank4class.scripts.research import reference
-    from rank4class.scripts.research.papers import figure_data, figures, pages
+    from rank4class.scripts.research.papers import figure_data, figures
 
     for name in _MEASURE.value:
         if name not in figure_data.MEASUREMENTS:
@@ -30,7 +33,7 @@ def main() -> None:
     for name in _MEASURE.value:
         _measure(name)
     images = {f"images/{name}.svg": svg for name, svg in figures.draw_all(_DOCS.value).items()}
-    for name, text in {**pages.render(_DOCS.value), **reference.render(_DOCS.value), **images}.items():
+    for name, text in {**reference.render(_DOCS.value), **images}.items():
         files.write(os.path.join(_DOCS.value, name), text)
         print(os.path.join(_DOCS.value, name))
 

@@ -39,7 +39,7 @@ class Reproduction:
       claims: ids of the claims that it tests.
       data: what FOLDER and CHECKPOINT have to hold; None if the data are generated or installed.
       baseline: name of the cell that the others are compared with.
-      paper: name of the paper's table in `paper_values`, if there is one.
+      paper: name of the paper's table in `values.csv`, if there is one.
       metrics: metrics that the cells are compared in; all of their config if empty.
       margin: difference of metrics in percent, in points, below which two cells are equivalent.
       curves: whether the validation values of all evaluations are results too; for a monitored metric whose

@@ -11,7 +11,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import goemotions_minilm
 from rank4class.pipelines.sweep import grid
 from rank4class.scripts.research import sorters
-from rank4class.scripts.research.papers import paper_values
+from rank4class.scripts.research.papers import pages
 from rank4class.scripts.research.papers.reproductions import REPRODUCTIONS
 
 SWEEP_FLAGS = {"losses", "interactions", "seed", "tune", "tuning_seeds", "trials", "widen"}
@@ -78,7 +78,7 @@ def test_baseline_is_a_cell(name):
 @pytest.mark.parametrize("name", [name for name in SWEEPS if REPRODUCTIONS[name].paper])
 def test_cells_of_the_paper_are_cells(name):
     reproduction = REPRODUCTIONS[name]
-    papers = list(map(paper_values.name_of, paper_values.read(reproduction.paper)["cell"]))
+    papers = [pages.name_of(row["cell"]) for row in pages.paper_values(reproduction.paper)]
     for cell in cells_of(reproduction):
         assert any(paper.items() <= cell.items() for paper in papers), cell
 

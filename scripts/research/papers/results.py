@@ -1,7 +1,6 @@
 """Results of reproductions as data: small JSON files, from which the documentation is rendered."""
 
 import os
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -237,19 +236,3 @@ def write(result: Mapping[str, Any], folder: str | os.PathLike) -> str:
     files.make_folder(os.path.dirname(path))
     write_json(path, dict(result))
     return path
-
-
-def read_all(folder: str | os.PathLike) -> dict[str, dict[str, Any]]:
-    """Returns the results in a folder, by name.
-
-    Raises:
-      ValueError: a file is damaged, or has another name than its result.
-    """
-    all_results = {}
-    for path in sorted(pathlib.Path(folder).rglob("*.json")):
-        result = read_json(str(path))
-        name = path.relative_to(folder).with_suffix("").as_posix()
-        if result.get("name") != name:
-            raise ValueError(f"{path}: name={result.get('name')!r}: not the name of the file. Rename one.")
-        all_results[name] = result
-    return all_results

@@ -1,0 +1,16 @@
+"""A hook of MkDocs: adds the pages that are rendered from `docs/results`."""
+
+import pathlib
+import runpy
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+RENDERER = pathlib.Path(__file__).parents[2] / "scripts" / "research" / "papers" / "pages.py"
+
+
+def on_files(files: Files, config: Any, **_: Any) -> Files:
+    """Is called by MkDocs with the files of the site."""
+    for name, text in runpy.run_path(str(RENDERER))["render"](config.docs_dir).items():
+        files.append(File.generated(config, name, content=text))
+    return files
