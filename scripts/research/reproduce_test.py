@@ -56,7 +56,7 @@ def test_paths_that_contain_the_name_of_another(command, tmp_path):
 @pytest.mark.nightly
 def test_from_the_sweep_to_the_result(command, monkeypatch, tmp_path):
     baseline = {"loss": "softmax", "interaction": "dot"}
-    tiny = Reproduction("Tiny", ("R8",), (Command(TINY),), baseline=baseline, paper="rank4class/table12")
+    tiny = Reproduction("Tiny", (Command(TINY),), baseline=baseline, paper="rank4class/table12")
     monkeypatch.setitem(reproductions.REPRODUCTIONS, "tiny/digits", tiny)
     arguments = ("--only=tiny/digits", f"--workdir={tmp_path / 'runs'}", f"--results={tmp_path / 'results'}")
     finished = command("reproduce", *arguments)
@@ -71,7 +71,7 @@ def test_from_the_sweep_to_the_result(command, monkeypatch, tmp_path):
 
 @pytest.mark.nightly
 def test_failing_sweep(command, monkeypatch, tmp_path):
-    broken = Reproduction("Broken", ("R8",), (Command(TINY.replace("mse", "mes")),))
+    broken = Reproduction("Broken", (Command(TINY.replace("mse", "mes")),))
     monkeypatch.setitem(reproductions.REPRODUCTIONS, "tiny/broken", broken)
     finished = command("reproduce", "--only=tiny/broken", f"--workdir={tmp_path}")
     assert finished.returncode == 1

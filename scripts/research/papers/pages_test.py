@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from rank4class.pipelines.reporting import grid_summary
 from rank4class.pipelines.storage.run_directory import read_json
+from rank4class.pipelines.sweep import grid_summary
 from rank4class.scripts.research.papers import figure_data, pages, results
 from rank4class.scripts.research.papers.reproductions import REPRODUCTIONS
 

@@ -19,10 +19,7 @@ QUICK = {"epochs": 1.0, "encoder.hidden": (8,)}
 
 def reproduction(*names):
     return Reproduction(
-        "digits",
-        ("R1",),
-        tuple(Command("sweep --config=digits_mlp", name) for name in names),
-        curves=True,
+        "digits", tuple(Command("sweep --config=digits_mlp", name) for name in names), curves=True
     )
 
 
@@ -144,9 +141,7 @@ def test_studies(tmp_path):
     }
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "study.json").write_text(json.dumps(study))
-    one = Reproduction(
-        "a study", ("S3",), (Command("study"),), baseline={"loss": "mse"}, metrics=("spearman",)
-    )
+    one = Reproduction("a study", (Command("study"),), baseline={"loss": "mse"}, metrics=("spearman",))
     collected = results.collect("sodeep/a", one, str(tmp_path))
     assert collected["cells"][1]["metrics"]["spearman"]["values"] == pytest.approx([91.0, 94.0])
     assert collected["comparisons"][0]["difference"] == pytest.approx(1.5)
