@@ -1,23 +1,46 @@
-"""Functions and classes by name, with the options that their signatures declare."""
+"""Functions and classes by name, such as losses and datasets. The arguments of a signature are its options.
+
+The package's entries are read from their source files, so that a command knows them, shows its help and
+reports a wrong flag before the seconds that the import of TensorFlow takes. `LOSSES["softmax"]` imports the
+file of an entry. The entries of a user are known once the module that registers them is imported.
+"""
 
 import ast
 import difflib
+import functools
+import importlib
 import inspect
+import os
+import pathlib
+import sys
+import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+REQUIRED = inspect.Parameter.empty
+_ROOT = pathlib.Path(__file__).parent
+_TYPES = {"bool": bool, "int": int, "float": float, "str": str}
 _REGISTRIES: "list[Registry]" = []
+
+
+class Option(NamedTuple):
+    """An argument of an entry: its type and its default.
+
+    The type is bool, int, float, str, a tuple of one of these, or such a type or None; it is None for every
+    other annotation. An argument without a default has `REQUIRED`.
+    """
+
+    type: Any
+    default: Any
 
 
 class Registry:
     """The functions or classes of one kind, by name.
 
-    An entry's options are the arguments of its signature. Arguments without a default are required.
-    `registered` lists the entries of all imported modules, a user's too.
-
     Args:
       kind: the word for an entry in error messages, such as "loss".
-      signature: returns the `inspect.Signature` whose parameters are an entry's options.
+      variable: of the registry, in the decorators of the package's entries.
+      *files: glob patterns of the package's files that hold entries.
 
     >>> shapes = Registry("shape")
     >>> @shapes.register("disc")
@@ -31,10 +54,10 @@ class Registry:
     ValueError: shape='disk': unknown. Did you mean 'disc'? There are: disc.
     """
 
-    def __init__(self, kind: str, signature: Callable[[Any], inspect.Signature] | None = None):
+    def __init__(self, kind: str, variable: str = "", *files: str):
         self.kind = kind
-        self._signature = signature or _signature
-        self._entries: dict[str, Any] = {}
+        self._variable, self._files = variable, files
+        self._entries: dict[str, Any] = {}  # those of imported modules
         _REGISTRIES.append(self)
 
     def register(self, name: str) -> Callable[[Any], Any]:
@@ -54,39 +77,52 @@ class Registry:
         return add
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(dict.fromkeys([*self._sources, *self._entries]))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._entries or name in self._sources
 
     def __getitem__(self, name: str) -> Any:
         """Returns an entry; raises ValueError, which lists close matches, if there is none of that name."""
+        if name not in self._entries and name in self._sources:
+            importlib.import_module(self._sources[name][0])
         if name not in self._entries:
-            hint = did_you_mean(name, self._entries)
-            raise ValueError(f"{self.kind}={name!r}: unknown. {hint}There are: {', '.join(self._entries)}.")
+            raise ValueError(f"{self.kind}={name!r}: unknown. {self.suggestion(name)}")
         return self._entries[name]
 
-    def signature(self, name: str) -> inspect.Signature:
-        """Returns the signature whose parameters are an entry's options."""
-        return self._signature(self[name])
+    def suggestion(self, name: str) -> str:
+        """Returns the remedy for an unknown name."""
+        return f"{did_you_mean(name, self)}There are: {', '.join(self)}."
 
-    def parameters(self, name: str) -> list[inspect.Parameter]:
-        """Returns an entry's options as `read_signatures` does."""
-        return [_plain(parameter) for parameter in self.signature(name).parameters.values()]
+    def options(self, name: str) -> dict[str, Option]:
+        """Returns the options of an entry, by name."""
+        if name not in self._entries and name in self._sources:
+            return self._sources[name][1]
+        signature = inspect.signature(self._function(self[name]))
+        variadic = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        return {
+            name: _option(parameter)
+            for name, parameter in signature.parameters.items()
+            if name != "self" and parameter.kind not in variadic
+        }
 
-    def option_names(self, name: str) -> tuple[str, ...]:
-        """Returns the names of an entry's options."""
-        return tuple(self.signature(name).parameters)
+    def module_of_user(self, name: str) -> str | None:
+        """Returns the module or file of a user's entry; None for an entry of this package."""
+        if name in self._sources or name not in self._entries:
+            return None
+        module = self._entries[name].__module__
+        program = getattr(sys.modules["__main__"], "__file__", None)
+        return os.path.abspath(program) if module == "__main__" and program else module
 
     def check(self, name: str, options: dict[str, Any]) -> None:
         """Raises ValueError if the entry lacks one of the options, or requires one that is missing."""
-        parameters = self.signature(name).parameters
+        known = self.options(name)
         for option in options:
-            if option not in parameters:
-                known = ", ".join(parameters) or "none"
-                raise ValueError(f"{option}: {self.kind} {name!r} has no such option. It has: {known}.")
-        for option, parameter in parameters.items():
-            if parameter.default is inspect.Parameter.empty and option not in options:
+            if option not in known:
+                has = ", ".join(known) or "none"
+                raise ValueError(f"{option}: {self.kind} {name!r} has no such option. It has: {has}.")
+        for option, (_, default) in known.items():
+            if default is REQUIRED and option not in options:
                 raise ValueError(f"{option}: {self.kind} {name!r} requires it. Set it.")
 
     def build(self, name: str, **options: Any) -> Any:
@@ -94,32 +130,72 @@ class Registry:
         self.check(name, options)
         return self[name](**options)
 
+    def _function(self, entry: Any) -> Callable:
+        """Returns the function whose arguments are the options of an entry."""
+        return entry.__init__ if inspect.isclass(entry) else entry
 
-def registered(kind: str) -> dict[str, Registry]:
-    """Returns the name of each entry of a kind, in all modules that are imported -> its registry."""
-    return {name: registry for registry in _REGISTRIES if registry.kind == kind for name in registry}
+    @functools.cached_property
+    def _sources(self) -> dict[str, tuple[str, dict[str, Option]]]:
+        """Name -> module and options, of the entries in the package's files."""
+        paths = [path for pattern in self._files for path in sorted(_ROOT.glob(pattern))]
+        return {
+            name: (".".join(["rank4class", *path.relative_to(_ROOT).with_suffix("").parts]), options)
+            for path in paths
+            if not path.name.endswith("_test.py")
+            for name, options in self._read(path)
+        }
+
+    def _read(self, path: pathlib.Path) -> Iterator[tuple[str, dict[str, Option]]]:
+        """Yields the name and the options of each entry below `@VARIABLE.register("name")` in a file."""
+        for node, decorator, definitions in _decorated(path):
+            if decorator.startswith(f"{self._variable}.register("):
+                name = ast.literal_eval(decorator.removeprefix(f"{self._variable}.register"))
+                yield name, _options_of(_constructor(node, definitions))
 
 
-def _origin(entry: Any) -> tuple[str, str]:
-    return entry.__module__, entry.__qualname__
+class _Losses(Registry):
+    """Keras losses below `@register`; name and options are those of the pure function in `function`.
+
+    `gumbel_NAME` is the loss of that name, averaged over Gumbel noise on the scores.
+    """
+
+    def noiseless(self, name: str) -> str | None:
+        """Returns `NAME` of `gumbel_NAME`; None for the name of a registered loss and for an unknown name."""
+        loss = name.removeprefix("gumbel_")
+        return loss if loss != name and name not in self and loss in self else None
+
+    def options(self, name: str) -> dict[str, Option]:
+        loss = self.noiseless(name)
+        if loss is not None:
+            noise = self.options("gumbel_approx_ndcg")
+            return self.options(loss) | {n: noise[n] for n in ("samples", "gumbel_temperature", "seed")}
+        common = ("scores", "labels", "where", "weights")
+        return {n: option for n, option in super().options(name).items() if n not in common}
+
+    def _function(self, entry: Any) -> Callable:
+        return entry.function
+
+    def _read(self, path: pathlib.Path) -> Iterator[tuple[str, dict[str, Option]]]:
+        for node, decorator, definitions in _decorated(path):
+            if decorator.endswith("register"):
+                [name] = [s.value.args[0].id for s in node.body if ast.unparse(s).startswith("function =")]
+                yield name, _options_of(definitions[name])
 
 
-def _plain(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Returns an option with its type, or `empty` if that is not plain, as its annotation."""
-    annotation = parameter.annotation
-    if annotation is not parameter.empty and not isinstance(annotation, str):
-        annotation = inspect.formatannotation(annotation)
-    type_ = parameter.empty if annotation is parameter.empty else _plain_type(annotation)
-    has_value = type_ is not parameter.empty and parameter.default is not parameter.empty
-    default = parameter.default if has_value or parameter.default is parameter.empty else None
-    return parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=type_, default=default)
+class _Layers(Registry):
+    """Layers that Keras can load; `register_keras_serializable` may choose their names."""
 
+    def register(self, name: str) -> Callable[[Any], Any]:
+        add = super().register(name)
 
-def _signature(entry: Any) -> inspect.Signature:
-    # Python 3.10 reports an empty signature for Keras classes: take the constructor's.
-    signature = inspect.signature(entry.__init__ if inspect.isclass(entry) else entry)
-    kept = [p for p in signature.parameters.values() if p.name != "self" and p.kind is not p.VAR_KEYWORD]
-    return signature.replace(parameters=kept)
+        def add_serializable(layer: Any) -> Any:
+            import tensorflow as tf
+
+            if inspect.isclass(layer) and tf.keras.utils.get_registered_name(layer) == layer.__name__:
+                tf.keras.utils.register_keras_serializable()(layer)
+            return add(layer)
+
+        return add_serializable
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -132,79 +208,70 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"Did you mean {close[0]!r}? " if close else ""
 
 
-_PLAIN_TYPES = {"int": int, "float": float, "str": str, "bool": bool, "tuple": tuple, "None": None}
+def _origin(entry: Any) -> tuple[str, str]:
+    return entry.__module__, entry.__qualname__
 
 
-def read_signatures(paths: Iterable[str], registry: str) -> dict[str, list[inspect.Parameter]]:
-    """Reads the options of registered functions and classes from source files, without importing them.
-
-    A command reports a wrong flag and shows its help before the seconds that the import of TensorFlow takes.
-    Two forms are read: a function or a class below `@REGISTRY.register("name")`, and a Keras loss below
-    `@...register`, whose name and options are those of its `function`.
-
-    Args:
-      paths: of the files.
-      registry: name of the registry's variable.
-
-    Returns:
-      Name -> its options, in the order of the files. The annotation of an option is its type, or
-      `inspect.Parameter.empty` if that is no plain type (a number, a string, a bool, a tuple of these, or
-      None).
-    """
-    entries: dict[str, list[inspect.Parameter]] = {}
-    for path in paths:
-        with open(path, encoding="utf-8") as file:
-            tree = ast.parse(file.read())
-        definitions: dict[str, Any] = {
-            node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
-        }
-        for node in definitions.values():
-            for decorator in map(ast.unparse, node.decorator_list):
-                if decorator.startswith(f"{registry}.register("):
-                    name = ast.literal_eval(decorator.removeprefix(f"{registry}.register"))
-                    entries[name] = _parameters(_callable(node, definitions))
-                elif decorator.endswith("register"):
-                    [name] = [s.value.args[0].id for s in node.body if _assigns(s, "function")]
-                    entries[name] = _parameters(definitions[name])
-    return entries
+def _option(parameter: inspect.Parameter) -> Option:
+    """Returns the option of a parameter, whose annotation is a type or its text."""
+    annotation = parameter.annotation
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return Option(_type(ast.parse(text, mode="eval").body), parameter.default)
 
 
-def _callable(node: Any, definitions: dict[str, Any]) -> Any:
-    """Returns the function, or the constructor of a class, inherited within its file too, or None."""
+def _type(node: ast.expr) -> Any:
+    """Returns the type that an annotation names; None if it is not one of an `Option`."""
+    match node:
+        case ast.Name(name):
+            return _TYPES.get(name)
+        case ast.Constant(None):
+            return types.NoneType
+        case ast.Subscript(ast.Name("tuple"), ast.Tuple([item, ast.Constant()])) if _type(item):
+            return tuple[_type(item), ...]  # type: ignore[misc]
+        case ast.BinOp(left, ast.BitOr(), right) if _type(left) and _type(right):
+            return _type(left) | _type(right)
+    return None
+
+
+def _decorated(path: pathlib.Path) -> Iterator[tuple[Any, str, dict[str, Any]]]:
+    """Yields each function and class of a file, with the text of a decorator and all definitions by name."""
+    nodes = ast.parse(path.read_text(encoding="utf-8")).body
+    definitions = {n.name: n for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    for node in definitions.values():
+        for decorator in map(ast.unparse, node.decorator_list):
+            yield node, decorator, definitions
+
+
+def _constructor(node: Any, definitions: dict[str, Any]) -> Any:
+    """Returns a function, or the constructor of a class, which it may inherit within its file, or None."""
     if node is None or isinstance(node, ast.FunctionDef):
         return node
-    constructors = [s for s in node.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"]
-    bases = [definitions.get(ast.unparse(base)) for base in node.bases]
-    return constructors[0] if constructors else _callable(bases[0], definitions)
+    methods = [s for s in node.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"]
+    return methods[0] if methods else _constructor(definitions.get(ast.unparse(node.bases[0])), definitions)
 
 
-def _assigns(node: ast.stmt, name: str) -> bool:
-    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
-
-
-def _parameters(function: Any) -> list[inspect.Parameter]:
+def _options_of(function: ast.FunctionDef | None) -> dict[str, Option]:
     if function is None:
-        return []
+        return {}
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
-    missing = len(positional) - len(arguments.defaults)
-    defaults = [*[None] * missing, *arguments.defaults, *arguments.kw_defaults]
-    return [
-        inspect.Parameter(
-            argument.arg,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if default is None else ast.literal_eval(default),
-            annotation=_plain_type(ast.unparse(argument.annotation))
-            if argument.annotation
-            else inspect.Parameter.empty,
+    required = len(positional) - len(arguments.defaults)
+    defaults = [*[None] * required, *arguments.defaults, *arguments.kw_defaults]
+    return {
+        argument.arg: Option(
+            _type(argument.annotation) if argument.annotation else None,
+            REQUIRED if default is None else ast.literal_eval(default),
         )
         for argument, default in zip([*positional, *arguments.kwonlyargs], defaults, strict=True)
         if argument.arg != "self"
-    ]
+    }
 
 
-def _plain_type(annotation: str) -> Any:
-    names = {node.id for node in ast.walk(ast.parse(annotation)) if isinstance(node, ast.Name)}
-    if not names <= _PLAIN_TYPES.keys():
-        return inspect.Parameter.empty
-    return eval(annotation, {"__builtins__": {}}, _PLAIN_TYPES)
+DATASETS = Registry("dataset", "DATASETS", "data/datasets/*.py")
+ENCODERS = _Layers("encoder", "ENCODERS", "models/encoders/*.py", "models/item_model.py")
+CLASS_ENCODERS = _Layers("class_encoder", "CLASS_ENCODERS", "models/class_encoders.py")
+INTERACTIONS = _Layers("interaction", "INTERACTIONS", "models/interactions.py")
+COUNT_PRIORS = _Layers("count_prior", "COUNT_PRIORS", "models/count_priors.py")
+SORTERS = Registry("sorter", "SORTERS", "models/sorters/layers.py")
+LOSSES = _Losses("loss", "LOSSES", "losses/*.py")
+OPTIMIZERS = Registry("optimizer", "OPTIMIZERS", "pipelines/training/optimizers.py")

@@ -8,9 +8,8 @@ from absl import logging
 
 from rank4class.data.dataset import Dataset, Split
 from rank4class.data.readers.rows import BadRows
-from rank4class.registry import Registry
+from rank4class.registry import DATASETS, Registry
 
-DATASETS = Registry("dataset")
 # Functions that read one labeled file or folder as a split, by the name of the dataset of its layout.
 LABELED = Registry("dataset of labeled files")
 
@@ -46,7 +45,7 @@ def get_labeled(name: str, class_names: Sequence[str], **options: Any) -> Split:
     Raises:
       FileNotFoundError, ValueError: see the function; an example of another class is an invalid row.
     """
-    known = LABELED.option_names(name)
+    known = LABELED.options(name)
     bad_rows = BadRows(options.pop("on_invalid_row", "fail"))
     options = {key: value for key, value in _as_strings(options).items() if key in known}
     split = LABELED.build(name, class_names=class_names, bad_rows=bad_rows, **options)

@@ -27,7 +27,7 @@ NO_RANGE = {
     "path", "tfds_dir", "classes", "multi_label", "text_column", "text_pair_column", "label_column",
     "exclude_known",
 }  # fmt: skip
-OPTIONS = [(name, option) for name in data.DATASETS for option in data.DATASETS.option_names(name)]
+OPTIONS = [(name, option) for name in data.DATASETS for option in data.DATASETS.options(name)]
 
 
 def test_unknown_names_and_options():

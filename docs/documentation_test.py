@@ -166,7 +166,7 @@ def check_tuned(experiment, field, known):
     part, _, option = field.partition(".")
     if part in config.PARTS and option != "name":  # of any entry: a grid swaps losses and interactions
         kind = config.PARTS[part]
-        if not any(option in kind.of(entry).field_names() for entry in kind.names()):
+        if not any(option in kind.fields_of(entry) for entry in kind.names()):
             raise ValueError(f"{field}: no such field")
     else:
         config.check_field(experiment, field)

@@ -40,19 +40,14 @@ from tensorflow.types.experimental import TensorLike
 
 from rank4class import arguments, compat
 from rank4class.losses.ops import gumbel, label_checks, ranks, tensors, top_relevant
-from rank4class.registry import Registry
+from rank4class.registry import LOSSES
 
 MEAN = "sum_over_batch_size"  # Keras's name of the reduction to the mean over the batch
 # Keras 3 computes losses in the dtype of its configuration, in which float16 could not hold class ids.
 FLOAT32 = {"dtype": "float32"} if compat.is_keras_3() else {}
 
 
-def _signature(loss: "type[RankingLoss]") -> inspect.Signature:
-    return inspect.Signature(list(_options_of(loss.function).values()))
-
-
-LOSSES = Registry("loss", _signature)
-BATCH_LOSSES = Registry("loss", _signature)  # of a whole batch, with a rank function
+BATCH_LOSSES = ("mean_average_precision", "recall_triplet", "spearman")  # of a batch, with a rank function
 
 
 class _ClassAttribute:
@@ -142,9 +137,9 @@ class RankingLoss(tf.keras.losses.Loss):
         return cls(**restored)
 
 
-def register(loss: type[RankingLoss], registry: Registry = LOSSES) -> type[RankingLoss]:
-    """Adds a Keras loss to a registry under its function's name and lets Keras load it."""
-    registry.register(loss.function.__name__)(loss)
+def register(loss: type[RankingLoss]) -> type[RankingLoss]:
+    """Registers a Keras loss under its function's name and lets Keras load it."""
+    LOSSES.register(loss.function.__name__)(loss)
     return serializable(loss)
 
 

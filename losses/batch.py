@@ -20,7 +20,6 @@ References:
   Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss surrogates".
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +48,6 @@ class BatchLoss(base.RankingLoss):
 
 
 _NOT_SQUARE = "not square. Give the scores of all pairs of B queries and B items."
-_register = functools.partial(base.register, registry=base.BATCH_LOSSES)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -93,7 +91,7 @@ def spearman(
     return _finished(losses, scores, where, weights)
 
 
-@_register
+@base.register
 class Spearman(BatchLoss):
     """One minus Spearman's rank correlation: see `spearman`. `y_true` and `y_pred` are `[B]` or `[B, 1]`.
 
@@ -196,7 +194,7 @@ def mean_average_precision(
     return _finished(losses, scores, where, weights)
 
 
-@_register
+@base.register
 class MeanAveragePrecision(BatchLoss):
     """Ranks of each class's instances, as a Keras loss: see `mean_average_precision`.
 
@@ -269,7 +267,7 @@ def recall_triplet(
     return _finished(total / tf.cast(tf.shape(scores)[0], tf.float32), scores, where, weights)
 
 
-@_register
+@base.register
 class RecallTriplet(BatchLoss):
     """Triplet loss of ranks in both directions, as a Keras loss: see `recall_triplet`.
 

@@ -3,10 +3,8 @@
 from typing import Any
 
 from rank4class.losses import stochastic
-from rank4class.losses.base import BATCH_LOSSES, LOSSES, RankingLoss
-from rank4class.registry import Registry
-
-_NOISE_OPTIONS = ("samples", "gumbel_temperature", "seed")
+from rank4class.losses.base import BATCH_LOSSES, RankingLoss
+from rank4class.registry import LOSSES
 
 
 def names() -> tuple[str, ...]:
@@ -15,7 +13,7 @@ def names() -> tuple[str, ...]:
     >>> "approx_ndcg" in names()
     True
     """
-    return tuple(LOSSES)
+    return tuple(name for name in LOSSES if name not in BATCH_LOSSES)
 
 
 def get(name: str, **options: Any) -> RankingLoss:
@@ -40,10 +38,11 @@ def get(name: str, **options: Any) -> RankingLoss:
             raise ValueError(
                 f"{option}: loss {name!r} has no such option. It has: {', '.join(known) or 'none'}."
             )
-    base = _base_of_gumbel(name)
+    base = LOSSES.noiseless(name)
     if base is None:
-        return _registry_of(name)[name](**options)
-    of_noise = {key: options.pop(key) for key in (*_NOISE_OPTIONS, "reduction", "name") if key in options}
+        return LOSSES[name](**options)
+    noise = ("samples", "gumbel_temperature", "seed", "reduction", "name")
+    of_noise = {key: options.pop(key) for key in noise if key in options}
     return stochastic.Gumbel(LOSSES[base](**options), **of_noise)
 
 
@@ -56,18 +55,7 @@ def option_names(name: str) -> tuple[str, ...]:
     >>> option_names("rescaled_mse")
     ('kappa', 'target')
     """
-    base = _base_of_gumbel(name)
-    if base is None:
-        return _registry_of(name).option_names(name)
-    stochastic.check_draws_no_noise(LOSSES[base].function)
-    return (*LOSSES.option_names(base), *_NOISE_OPTIONS)
-
-
-def _base_of_gumbel(name: str) -> str | None:
-    """Returns `NAME` of `gumbel_NAME`, or None for the name of a registered loss and for an unknown name."""
-    base = name.removeprefix("gumbel_")
-    return base if name not in LOSSES and base != name and base in LOSSES else None
-
-
-def _registry_of(name: str) -> Registry:
-    return BATCH_LOSSES if name in BATCH_LOSSES else LOSSES
+    base = LOSSES.noiseless(name)
+    if base is not None:
+        stochastic.check_draws_no_noise(LOSSES[base].function)
+    return tuple(LOSSES.options(name))

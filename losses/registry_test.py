@@ -14,12 +14,13 @@ def public(base):
 
 
 def test_every_loss_and_metric_class_is_registered():
-    by_name = {name: table[name] for table in (losses.LOSSES, losses.BATCH_LOSSES) for name in table}
+    by_name = {name: losses.LOSSES[name] for name in losses.LOSSES}
     assert public(losses.RankingLoss) == set(by_name.values())
+    assert {by_name[name] for name in losses.BATCH_LOSSES} == public(losses.BatchLoss)
     assert public(losses.RankingMetric) == set(losses.metrics.METRICS.values())
     for name, loss in by_name.items():
         assert loss().name == name
-        assert losses.LOSSES.option_names(name) == tuple(loss.defaults) if name in losses.LOSSES else True
+        assert tuple(losses.LOSSES.options(name)) == tuple(loss.defaults)
 
 
 def test_every_loss_is_exported_as_function_and_class():

@@ -101,7 +101,7 @@ def equal_datasets(first, second):
 
 
 def test_writers_of_all_datasets_of_files():
-    assert set(WRITERS) == {name for name in data.DATASETS if "path" in data.DATASETS.option_names(name)}
+    assert set(WRITERS) == {name for name in data.DATASETS if "path" in data.DATASETS.options(name)}
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -110,9 +110,9 @@ def test_datasets(tmp_path, name):
     folder.mkdir()
     WRITERS[name](folder)
     options = {"num_examples": 100} if name == "embedded_digits" else {}
-    if "tfds_dir" in data.DATASETS.option_names(name):
+    if "tfds_dir" in data.DATASETS.options(name):
         options["tfds_dir"] = tmp_path / "tfds"
-    if "classes" in data.DATASETS.option_names(name):
+    if "classes" in data.DATASETS.options(name):
         (tmp_path / "classes").write_text("n1\nn2\n" if name == "image_folder" else "a\nb\n")
         options["classes"] = tmp_path / "classes"
     dataset = data.get(name, path=folder, **options)

@@ -14,8 +14,8 @@ import tensorflow as tf
 import rank4class
 from rank4class import data, losses, models
 from rank4class.pipelines import config
-from rank4class.pipelines.config.optimizers import OPTIMIZERS
 from rank4class.pipelines.config.user_modules import import_user_module
+from rank4class.registry import OPTIMIZERS
 
 TUTORIAL = pathlib.Path(rank4class.__file__).parent / "docs/tutorials/keras.md"
 LAYER = """

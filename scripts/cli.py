@@ -400,8 +400,7 @@ def _with_flags(message: str) -> str:
         if match[0] in flags.FLAGS:
             return f"--{match[0]}"
         part = config.PARTS[kind]
-        entries = map(part.of, (*part.others, *part.signatures()))
-        is_field = name == "name" or any(name in entry.field_names() for entry in entries)
+        is_field = name == "name" or any(name in part.fields_of(entry) for entry in part.names())
         return f"--config.{match[0]}" if "config" in flags.FLAGS and is_field else match[0]
 
     return re.sub(rf"(?<![\w./=-])({'|'.join(config.PARTS)})\.(\w+)(?!\w|\.\w)", as_flag, message)

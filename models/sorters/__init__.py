@@ -6,7 +6,6 @@ sorters standardize the scores to mean 0 and variance 1, which changes no rank, 
 scale and offset.
 """
 
-from rank4class.models.registry import SORTERS
 from rank4class.models.sorters.layers import (
     Cnn,
     Equivariant,
@@ -20,5 +19,6 @@ from rank4class.models.sorters.layers import (
 )
 from rank4class.models.sorters.order_statistics import standardize
 from rank4class.models.sorters.weights import SHIPPED, about, to_bytes
+from rank4class.registry import SORTERS
 
 LEARNED = tuple(name for name in SORTERS if issubclass(SORTERS[name], LearnedSorter))

@@ -9,8 +9,8 @@ import safetensors.numpy
 import tensorflow as tf
 
 from rank4class import arguments
-from rank4class.models.registry import SORTERS
 from rank4class.models.sorters import order_statistics, weights
+from rank4class.registry import SORTERS
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 _TensorLike: TypeAlias = tf.types.experimental.TensorLike

@@ -9,7 +9,7 @@ import safetensors
 import safetensors.numpy
 import tensorflow as tf
 
-from rank4class.models.registry import SORTERS
+from rank4class.registry import SORTERS
 
 SHIPPED = "shipped"
 _FOLDER = os.path.join(os.path.dirname(__file__), "shipped_weights")
@@ -26,8 +26,8 @@ def to_bytes(sorter: tf.keras.layers.Layer, **metadata: str) -> bytes:
     """
     tensors = {name: np.array(weight, np.float16) for name, weight in by_name(sorter).items()}
     name, config = name_of(sorter), sorter.get_config()
-    parameters = SORTERS.signature(name).parameters.values()
-    changed = {p.name: config[p.name] for p in parameters if config.get(p.name, p.default) != p.default}
+    defaults = {option: default for option, (_, default) in SORTERS.options(name).items()}
+    changed = {option: config[option] for option, d in defaults.items() if config.get(option, d) != d}
     changed = {option: value for option, value in changed.items() if option not in ("n", "trained")}
     if changed:
         metadata["options"] = json.dumps(changed)
@@ -103,7 +103,7 @@ def name_of(sorter: tf.keras.layers.Layer) -> str:
 
 def _shipped_file(name: str, n: int | None) -> str:
     """Returns the file of the shipped weights of a sorter for lists of a length."""
-    any_length = "n" not in SORTERS.option_names(name)
+    any_length = "n" not in SORTERS.options(name)
     if n is None and not any_length:
         raise ValueError(f"n=None: sorter {name!r} ranks lists of one length. Set n to it.")
     shipped_sizes = set()

@@ -11,6 +11,7 @@ from typing import Any
 
 from rank4class import arguments
 from rank4class.pipelines.config.experiment import Experiment, check_types, value_of
+from rank4class.registry import DATASETS, OPTIMIZERS
 
 DECAYS = ("none", "linear", "cosine", "step")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
@@ -80,8 +81,6 @@ def _check_lazy(experiment: Experiment) -> None:
 
 def check_optimizer(optimizer: Any, prefix: str = "optimizer.") -> None:
     """Raises ValueError, with the field, if a `config.Optimizer` cannot be built."""
-    from rank4class.pipelines.config.optimizers import OPTIMIZERS
-
     with fields_of(prefix):
         arguments.check_choice(DECAYS, decay=optimizer.decay)
         _check_step_decay(optimizer)
@@ -119,8 +118,6 @@ def fields_of(prefix: str) -> Iterator[None]:
 
 
 def _check_data(experiment: Experiment) -> None:
-    from rank4class.data import DATASETS
-
     data = experiment.data
     if data.name in DATASETS:  # or the data are those of a run, see `RunDirectory.experiment`
         with fields_of("data."):
@@ -145,7 +142,7 @@ def _check_encoder(experiment: Experiment, trains: bool) -> None:
     from rank4class import models
 
     encoder, options = experiment.encoder, experiment.encoder.options()
-    reads_weights = "path" in encoder.option_names
+    reads_weights = "path" in encoder.fields
     if not trains and reads_weights:
         options.setdefault("path", None)
     with fields_of("encoder."):

@@ -38,7 +38,7 @@ class CountPrior:
     def check(self, metrics: Sequence[str], loss: parts.Loss) -> None:
         """Raises ValueError, with the field, for wrong options, or metrics or a loss that do not fit."""
         if self._part.name not in self._part.others:
-            provided = {"most": 1} if "most" in self._part.field_names() else {}
+            provided = {"most": 1} if "most" in self._part.fields else {}
             with checks.fields_of("count_prior."):
                 models.get("count_prior", self._part.name, **{**provided, **self._part.options()})
         if getattr(loss, "levels", 2) != 2:

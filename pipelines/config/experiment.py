@@ -87,8 +87,8 @@ def values(experiment: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(experiment):
         value = getattr(experiment, field.name)
-        if dataclasses.is_dataclass(value):
-            fields |= {f"{field.name}.{name}": inner for name, inner in values(value).items()}
+        if isinstance(value, parts.Part):
+            fields |= {f"{field.name}.{name}": inner for name, inner in vars(value).items()}
         else:
             fields[field.name] = value
     return fields
@@ -137,10 +137,10 @@ def user_parts(experiment: Any) -> dict[str, dict[str, Any]]:
         kind: {
             "name": part.name,
             "module": module,
-            "defaults": {f.name: f.default for f in dataclasses.fields(part) if f.name != "name"},
+            "defaults": {name: field.default for name, field in part.fields.items()},
         }
         for kind, part in chosen.items()
-        if (module := part.module_of(part.name)) is not None
+        if (module := part.entries.module_of_user(part.name)) is not None
     }
 
 
@@ -213,7 +213,7 @@ def check_field(experiment: Any, dotted: str) -> None:
         raise ValueError(f"{dotted}: a part of the experiment. Choose one with --{dotted}=NAME.")
     section, _, field = dotted.rpartition(".")
     if section in parts.PARTS:
-        type(getattr(experiment, section)).check_fields([field])
+        getattr(experiment, section).check_fields([field])
     remedy = did_you_mean(dotted, known).rstrip() or f"It has: {', '.join(known)}."
     raise ValueError(f"{dotted}: no such field of an experiment. {remedy}")
 
@@ -238,11 +238,12 @@ def value_type(experiment: Any, dotted: str) -> tuple[type, bool]:
 def _type_of(experiment: Any, dotted: str) -> Any:
     check_field(experiment, dotted)
     section, _, name = dotted.rpartition(".")
-    owner = getattr(experiment, section) if section else experiment
-    return {field.name: field.type for field in dataclasses.fields(owner)}[name]
+    if section:
+        return str if name == "name" else getattr(experiment, section).fields[name].type
+    return {field.name: field.type for field in dataclasses.fields(experiment)}[name]
 
 
-def parse_value(experiment: Any, dotted: str, text: str) -> bool | int | float | str | tuple | None:
+def parse_value(experiment: Any, dotted: str, text: str) -> Any:
     """Returns the value of a field that a text holds; raises ValueError if it holds none.
 
     >>> [parse_value(Experiment(), *pair) for pair in (("optimizer.learning_rate", "0.1"), ("steps", "none"))]
@@ -274,7 +275,7 @@ def _items(text: str) -> list[str]:
 
 def to_json(experiment: Any) -> str:
     """Returns an experiment as JSON."""
-    return json.dumps(dataclasses.asdict(experiment), indent=2) + "\n"
+    return json.dumps(vars(experiment), default=vars, indent=2) + "\n"
 
 
 def from_json(
@@ -324,46 +325,40 @@ def _check_object(kind: type[Any], content: Any) -> None:
 
 def _build_part(kind: Any, content: Any, unregistered: Mapping[str, Any] | None) -> parts.Part:
     _check_object(kind, content)
+    values = {name: _from_list(value) for name, value in content.items()}
     if unregistered:
         defaults = {name: _from_list(value) for name, value in unregistered["defaults"].items()}
-        kind = kind.of_defaults(unregistered["name"], defaults)
-    return kind(**{name: _from_list(value) for name, value in content.items()})
+        return kind.of_defaults(values.pop("name"), defaults, values)
+    return kind(**values)
 
 
 def _from_list(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def check_types(experiment: Any, prefix: str = "") -> None:
+def check_types(experiment: Any) -> None:
     """Raises ValueError if a field has a value of another type, or a number out of the range of its type."""
     for field in dataclasses.fields(experiment):
-        name, value = prefix + field.name, getattr(experiment, field.name)
-        if field.type in parts.PARTS.values():
-            _check_part(name, value, field.type)
-            check_types(value, f"{name}.")
-        elif isinstance(value, os.PathLike) and _fits("", field.type):
-            raise ValueError(f"{name}={value!r}: expected str. Write {os.fspath(value)!r}.")
-        elif not _fits(value, field.type):
-            wanted = (
-                field.type if typing.get_args(field.type) else getattr(field.type, "__name__", field.type)
-            )
-            raise ValueError(f"{name}={value!r}: expected {wanted}. Change its type.")
+        value = getattr(experiment, field.name)
+        if field.type not in parts.PARTS.values():
+            _check_type(field.name, value, field.type)
+        elif type(value) is field.type:
+            for name, each in value.fields.items():
+                _check_type(f"{field.name}.{name}", getattr(value, name), each.type)
         else:
-            for number in value if isinstance(value, tuple) else (value,):
-                _check_range(name, number)
+            argument = f"name={value!r}" if isinstance(value, str) else "..."
+            expected = f"config.{getattr(field.type, '__name__', field.type)}"
+            raise ValueError(f"{field.name}={value!r}: expected {expected}. Write {expected}({argument}).")
 
 
-def _check_part(name: str, value: Any, kind: Any) -> None:
-    if not isinstance(value, kind):
-        argument = f"name={value!r}" if isinstance(value, str) else "..."
-        expected = f"config.{kind.__name__}"
-        raise ValueError(f"{name}={value!r}: expected {expected}. Write {expected}({argument}).")
-    if value.name != value.entry:
-        expected = f"config.{kind.__name__}"
-        raise ValueError(
-            f"{name}.name={value.name!r}: the fields are those of {value.entry!r}. "
-            f"Write {name}={expected}({value.name!r})."
-        )
+def _check_type(name: str, value: Any, kind: Any) -> None:
+    if isinstance(value, os.PathLike) and _fits("", kind):
+        raise ValueError(f"{name}={value!r}: expected str. Write {os.fspath(value)!r}.")
+    if not _fits(value, kind):
+        wanted = kind if typing.get_args(kind) else kind.__name__
+        raise ValueError(f"{name}={value!r}: expected {wanted}. Change its type.")
+    for number in value if isinstance(value, tuple) else (value,):
+        _check_range(name, number)
 
 
 def _check_range(name: str, number: float) -> None:

@@ -1,31 +1,27 @@
 """The parts of an experiment: dataset, encoder, class encoder, interaction, loss, count prior, optimizer.
 
-A part is a dataclass generated from the signature of a registered function or class. `Loss("rankmax", k=5)`
-has the options of `rankmax` as fields and no others. A part's class also has the fields that apply to all
-entries of its kind, and those from which the framework makes an argument: a loss with the argument
-`temperature` has the field `final_temperature`.
-
-The signatures of this package are read from its source files, so this module imports no TensorFlow. A user's
-function or class is an entry once the module that registers it is imported.
+A part is the name of an entry of a registry with values for its options. `Loss("rankmax", k=5)` has the
+options of `rankmax` as fields. The annotated attributes of a part's class are fields too: those in `derived`
+of the entries with an argument from which the framework makes them, the others of all entries of the kind.
 """
 
-from __future__ import annotations
-
-import dataclasses
-import functools
-import glob
 import inspect
-import os
-import sys
+import itertools
 import typing
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from rank4class import registry
-from rank4class.registry import Registry
+from rank4class.registry import REQUIRED, Registry, did_you_mean
 
-ROOT = os.path.dirname(registry.__file__)
-Fields = tuple[tuple[str, Any, Any], ...]  # name, type and default of each
+
+class Field(NamedTuple):
+    """A field of a part: its type and default, and whether it is an option of the entry that it requires."""
+
+    type: Any
+    default: Any
+    is_option: bool = False
+    is_required: bool = False
 
 
 class Part:
@@ -33,15 +29,12 @@ class Part:
 
     Attributes:
       kind: name of the experiment's field that holds the part.
-      name: of the entry.
-      sources: glob patterns of the files that hold the entries, relative to the package.
-      registry: name of the registry's variable.
+      entries: the registry of the functions or classes.
       default: the entry used where none is chosen.
       provided: arguments that the framework provides; they are no fields.
-      derived: argument -> fields of the entries that have this argument.
-      common: fields of all entries.
-      word: for an entry in error messages; None is the kind.
+      derived: argument -> fields of the entries that have this argument; others read their defaults.
       others: names of entries that the framework implements; they have no options.
+      fields: name -> `Field`, without the name of the entry.
 
     Raises:
       ValueError: an unknown name or field; the message lists close matches.
@@ -55,166 +48,120 @@ class Part:
 final_temperature.
     """
 
-    __slots__ = ()
+    __slots__ = ("__dict__", "fields")
     kind: ClassVar[str]
-    sources: ClassVar[tuple[str, ...]]
-    registry: ClassVar[str]
+    entries: ClassVar[Registry]
     default: ClassVar[str]
     provided: ClassVar[tuple[str, ...]] = ()
-    derived: ClassVar[dict[str, Fields]] = {}
-    common: ClassVar[Fields] = ()
+    derived: ClassVar[dict[str, tuple[str, ...]]] = {}
     others: ClassVar[tuple[str, ...]] = ()
-    word: ClassVar[str | None] = None
-    entry: ClassVar[str | None] = None
-    required: ClassVar[tuple[str, ...]]
-    option_names: ClassVar[tuple[str, ...]]
-    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
-    name: str
+
+    def __init__(self, name: str | None = None, **values: Any):
+        name = self.default if name is None else name
+        self._set(name, self.fields_of(name), values)
+
+    @classmethod
+    def of_defaults(cls, name: str, defaults: Mapping[str, Any], values: Mapping[str, Any]) -> "Part":
+        """Returns the part of an entry that is not registered, from the defaults of its fields."""
+        part = cls.__new__(cls)
+        part._set(name, {field: Field(object, default, True) for field, default in defaults.items()}, values)
+        return part
+
+    def _set(self, name: str, fields: dict[str, Field], values: Mapping[str, Any]) -> None:
+        defaults = {field: each.default for field, each in fields.items()}
+        vars(self).update({"name": name, **defaults})
+        self.fields = fields
+        self.check_fields(values)
+        vars(self).update(values)
 
     if typing.TYPE_CHECKING:  # the fields depend on the entry
+        name: str
+        fields: dict[str, Field]
 
         def __getattr__(self, field: str) -> Any: ...
 
-        def __setattr__(self, field: str, value: Any) -> None: ...
+    def __setattr__(self, field: str, value: Any) -> None:
+        if field == "name" or field not in (*vars(self), "fields"):
+            raise AttributeError(f"{self!r} has no field {field!r}. Create a {type(self).__name__} with it.")
+        object.__setattr__(self, field, value)
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Gives entries without a derived field its default, so that it can be read of each part."""
-        super().__init_subclass__(**kwargs)
-        for field, _, default in (field for fields in cls.derived.values() for field in fields):
-            if cls.entry is None:
-                setattr(cls, field, default)
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
 
-    def __new__(cls, name: str | None = None, **fields: Any) -> Part:
-        generated = cls if cls.entry else cls.of(cls.default if name is None else name)
-        generated.check_fields(fields)
-        return object.__new__(generated)
-
-    def __init__(self, name: str | None = None, **fields: Any):
-        """Initializes the fields; generated classes replace this method."""
+    def __repr__(self) -> str:
+        values = (f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({', '.join(values)})"
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """Returns the names of all entries."""
-        return tuple(dict.fromkeys([*cls.others, *cls.signatures(), *cls._registered()]))
+        return (*cls.others, *cls.entries)
 
     @classmethod
-    @functools.cache
-    def signatures(cls) -> dict[str, list[inspect.Parameter]]:
-        """Returns name -> parameters of the registered entries of this package."""
-        paths = [p for s in cls.sources for p in sorted(glob.glob(os.path.join(ROOT, s))) if not _is_test(p)]
-        return registry.read_signatures(paths, cls.registry)
-
-    @classmethod
-    def of(cls, name: str) -> type[Part]:
-        """Returns the class of an entry; raises ValueError if there is none of that name."""
-        return _generated(cls.kind, name, () if name in cls.others else tuple(cls.parameters(name)))
-
-    @classmethod
-    def of_defaults(cls, name: str, defaults: Mapping[str, Any]) -> type[Part]:
-        """Returns the class of an entry that is not registered, from the defaults of its fields."""
-        kind = inspect.Parameter.KEYWORD_ONLY
-        fields = (inspect.Parameter(n, kind, default=d, annotation=object) for n, d in defaults.items())
-        return _generated(cls.kind, name, tuple(fields))
-
-    @classmethod
-    def parameters(cls, name: str) -> list[inspect.Parameter]:
-        """Returns the parameters of a registered entry."""
-        if name in cls.signatures():
-            return cls.signatures()[name]
-        if name not in cls._registered():
-            raise ValueError(f"{cls.kind}={name!r}: unknown. {cls.suggestion(name)}")
-        parameters = cls._registered()[name].parameters(name)
-        for p in parameters:
-            if p.annotation is p.empty and p.default is p.empty and p.name not in cls.provided:
+    def fields_of(cls, name: str) -> dict[str, Field]:
+        """Returns the fields of an entry; raises ValueError if there is none of that name."""
+        annotations = inspect.get_annotations(cls).items()
+        declared = {n: Field(kind, getattr(cls, n)) for n, kind in annotations if n != "derived"}
+        fields: dict[str, Field] = {}
+        derived: list[str] = []
+        for option, (kind, default) in cls._options(name).items():
+            derived += cls.derived.get(option, ())
+            if option in cls.provided:
+                continue
+            if kind is not None and default is REQUIRED:
+                fields[option] = Field(kind | None, None, is_option=True, is_required=True)
+            elif kind is not None:
+                fields[option] = Field(kind, default, is_option=True)
+            elif default is REQUIRED:
                 raise ValueError(
-                    f"{cls.kind}={name!r}: argument {p.name!r} has no default, and no type of a number, a "
+                    f"{cls.kind}={name!r}: argument {option!r} has no default, and no type of a number, a "
                     "string, a bool or a tuple of these. Annotate it."
                 )
-        return parameters
+        common = [n for n in declared if n not in itertools.chain(*cls.derived.values())]
+        return fields | {n: declared[n] for n in (*derived, *common) if n not in fields}
 
     @classmethod
-    def module_of(cls, name: str) -> str | None:
-        """Returns the module that registers a user's entry; None for the entries of this package."""
-        if name in cls.signatures() or name not in cls._registered():
-            return None
-        module = cls._registered()[name][name].__module__
-        program = getattr(sys.modules["__main__"], "__file__", None)
-        return os.path.abspath(program) if module == "__main__" and program else module
-
-    @classmethod
-    def _registered(cls) -> dict[str, Registry]:
-        return registry.registered(cls.word or cls.kind)
+    def _options(cls, name: str) -> dict[str, registry.Option]:
+        try:
+            return {} if name in cls.others else cls.entries.options(name)
+        except ValueError as error:
+            raise ValueError(f"{cls.kind}={name!r}: unknown. {cls.suggestion(name)}") from error
 
     @classmethod
     def suggestion(cls, name: str) -> str:
         """Returns the remedy for an unknown name."""
-        return f"{registry.did_you_mean(str(name), cls.names())}There are: {', '.join(cls.names())}."
+        return f"{did_you_mean(str(name), cls.names())}There are: {', '.join(cls.names())}."
 
-    @classmethod
-    def check_fields(cls, names: typing.Iterable[str]) -> None:
+    def check_fields(self, names: Iterable[str]) -> None:
         """Raises ValueError for a name that is no field of this entry."""
-        known = cls.field_names()
         for name in names:
-            if name not in known and name != "name":
-                kind = PARTS[cls.kind]
-                having = [entry for entry in kind.names() if name in kind.of(entry).field_names()]
-                remedy = registry.did_you_mean(name, known)
+            if name not in self.fields and name != "name":
+                having = [entry for entry in self.names() if name in self.fields_of(entry)]
+                remedy = did_you_mean(name, self.fields)
                 if having and not remedy:
-                    remedy = f"Choose an entry that has it with --{cls.kind}: {', '.join(having)}. "
+                    remedy = f"Choose an entry that has it with --{self.kind}: {', '.join(having)}. "
                 raise ValueError(
-                    f"{cls.kind}.{name}: {cls.word or cls.kind} {cls.entry!r} has no such option. {remedy}"
-                    f"It has: {', '.join(known) or 'none'}."
+                    f"{self.kind}.{name}: {self.entries.kind} {self.name!r} has no such option. {remedy}"
+                    f"It has: {', '.join(self.fields) or 'none'}."
                 )
-
-    @classmethod
-    def field_names(cls) -> tuple[str, ...]:
-        """Returns the names of all fields but `name`."""
-        return tuple(field.name for field in dataclasses.fields(cls) if field.name != "name")
 
     def options(self) -> dict[str, Any]:
         """Returns the options of the entry; without those that are required and not set."""
-        values = {name: getattr(self, name) for name in self.option_names}
-        return {n: value for n, value in values.items() if value is not None or n not in self.required}
+        return {
+            name: getattr(self, name)
+            for name, field in self.fields.items()
+            if field.is_option and not (field.is_required and getattr(self, name) is None)
+        }
 
     def changed(self) -> dict[str, Any]:
         """Returns the fields that differ from their defaults, the name from that of the default entry."""
-        defaults = {field.name: field.default for field in dataclasses.fields(self)} | {"name": self.default}
-        return {name: getattr(self, name) for name in defaults if getattr(self, name) != defaults[name]}
+        defaults = {"name": self.default} | {name: field.default for name, field in self.fields.items()}
+        return {name: value for name, value in vars(self).items() if value != defaults[name]}
 
-    def swapped(self, name: str) -> Part:
+    def swapped(self, name: str) -> "Part":
         """Returns the part of another entry; changed fields that it has as well keep their values."""
-        other = PARTS[self.kind].of(name)
-        return other(**{key: value for key, value in self.changed().items() if key in other.field_names()})
-
-
-def _is_test(path: str) -> bool:
-    return path.endswith(("_test.py", "__init__.py"))
-
-
-@functools.cache
-def _generated(kind_name: str, name: str, parameters: tuple[inspect.Parameter, ...]) -> type[Part]:
-    """Generates the dataclass of an entry from its parameters."""
-    kind = PARTS[kind_name]
-    options = [p for p in parameters if p.annotation is not p.empty and p.name not in kind.provided]
-    fields: dict[str, tuple[Any, Any]] = {"name": (str, name)}
-    for option in options:
-        is_required = option.default is option.empty
-        annotation = option.annotation | None if is_required else option.annotation
-        fields[option.name] = (annotation, None if is_required else option.default)
-    derived = [field for p in parameters for field in kind.derived.get(p.name, ())]
-    for field, annotation, default in (*derived, *kind.common):
-        fields.setdefault(field, (annotation, default))
-    return dataclasses.make_dataclass(
-        kind.__name__,
-        [(field, type_, dataclasses.field(default=default)) for field, (type_, default) in fields.items()],
-        bases=(kind,),
-        namespace={
-            "entry": name,
-            "required": tuple(option.name for option in options if option.default is option.empty),
-            "option_names": tuple(option.name for option in options),
-        },
-        slots=True,
-    )
+        fields = self.fields_of(name)
+        return type(self)(name, **{key: value for key, value in self.changed().items() if key in fields})
 
 
 class Data(Part):
@@ -240,27 +187,24 @@ class Data(Part):
         classes, ranked among all classes.
     """
 
-    __slots__ = ()
     kind = "data"
-    word = "dataset"
-    sources = ("data/datasets/*.py",)
-    registry = "DATASETS"
+    entries = registry.DATASETS
     default = "digits"
-    path: str | None = None  # of datasets without this option
-    on_invalid_row = "fail"
-    common = (
-        ("max_length", int, 32),
-        ("image_size", int, 224),
-        ("augmentation", str, "none"),
-        ("class_weights", str, "none"),
-        ("max_examples", int | None, None),
-        ("max_train_examples", int | None, None),
-        ("label_noise", float, 0.0),
-        ("split_seed", int, 0),
-        ("cache", bool, False),
-        ("group_by_length", bool, True),
-        ("held_out", tuple[str, ...], ()),
-    )
+    derived: ClassVar = {"path": ("path",), "on_invalid_row": ("on_invalid_row",)}
+
+    path: str | None = None
+    on_invalid_row: str = "fail"
+    max_length: int = 32
+    image_size: int = 224
+    augmentation: str = "none"
+    class_weights: str = "none"
+    max_examples: int | None = None
+    max_train_examples: int | None = None
+    label_noise: float = 0.0
+    split_seed: int = 0
+    cache: bool = False
+    group_by_length: bool = True
+    held_out: tuple[str, ...] = ()
 
 
 class Encoder(Part):
@@ -273,14 +217,14 @@ class Encoder(Part):
       frozen: whether the encoder keeps its weights; its outputs are then computed once.
     """
 
-    __slots__ = ()
     kind = "encoder"
-    sources = ("models/encoders/*.py", "models/item_model.py")
-    registry = "ENCODERS"
+    entries = registry.ENCODERS
     default = "mlp"
-    path: str | None = None  # of encoders without this option
     provided = ("num_ids", "width")
-    derived: ClassVar[dict[str, Fields]] = {"path": (("frozen", bool, False),)}
+    derived: ClassVar = {"path": ("path", "frozen")}
+
+    path: str | None = None
+    frozen: bool = False
 
     @classmethod
     def suggestion(cls, name: str) -> str:
@@ -291,9 +235,6 @@ class Encoder(Part):
             "Nothing is downloaded: set encoder.name to 'bert' or 'electra', and encoder.path to the folder "
             f"of a checkpoint (config.json, model.safetensors, vocab.txt). {remedy}"
         )
-
-
-_TEXTS: Fields = (("texts", str | None, None),)
 
 
 class ClassEncoder(Part):
@@ -313,31 +254,25 @@ class ClassEncoder(Part):
       attention_dropout: dropout rate of the blocks, in [0, 1).
     """
 
-    __slots__ = ()
     kind = "class_encoder"
-    sources = ("models/class_encoders.py",)
-    registry = "CLASS_ENCODERS"
+    entries = registry.CLASS_ENCODERS
     default = "embedding"
     provided = ("num_classes", "width", "shape", "vectors", "features", "initial")
-    derived: ClassVar[dict[str, Fields]] = {
-        "initial": (("init", str, "random"),),
-        "features": _TEXTS,
-        "vectors": (*_TEXTS, ("path", str | None, None)),
-    }
-    common = (
-        ("attention_layers", int, 0),
-        ("attention_heads", int, 4),
-        ("attention_dropout", float, 0.0),
-    )
+    derived: ClassVar = {"initial": ("init",), "features": ("texts",), "vectors": ("texts", "path")}
+
+    init: str = "random"
+    texts: str | None = None
+    path: str | None = None
+    attention_layers: int = 0
+    attention_heads: int = 4
+    attention_dropout: float = 0.0
 
 
 class Interaction(Part):
     """The interaction between the encoded instance and the encoded classes."""
 
-    __slots__ = ()
     kind = "interaction"
-    sources = ("models/interactions.py",)
-    registry = "INTERACTIONS"
+    entries = registry.INTERACTIONS
     default = "dot"
 
 
@@ -353,21 +288,21 @@ class Loss(Part):
       l1_epochs: number of epochs with the mean absolute error, of weight `l1`; None: all.
     """
 
-    __slots__ = ()
     kind = "loss"
-    sources = ("losses/*.py",)
-    registry = "LOSSES"
+    entries = registry.LOSSES
     default = "softmax"
     provided = ("seed", "max_relevant", "rank_fn")
-    derived: ClassVar[dict[str, Fields]] = {
-        "temperature": (("final_temperature", float | None, None),),
-        "rank_fn": (
-            ("rank_fn", str | None, None),
-            ("sorter", str | None, None),
-            ("fine_tune", bool, False),
-        ),
-        "l1": (("l1_epochs", float | None, None),),
+    derived: ClassVar = {
+        "temperature": ("final_temperature",),
+        "rank_fn": ("rank_fn", "sorter", "fine_tune"),
+        "l1": ("l1_epochs",),
     }
+
+    final_temperature: float | None = None
+    rank_fn: str | None = None
+    sorter: str | None = None
+    fine_tune: bool = False
+    l1_epochs: float | None = None
 
     @property
     def title(self) -> str:
@@ -376,19 +311,7 @@ class Loss(Part):
         >>> Loss("approx_ndcg", rank_fn="lstm").title, Loss("mse").title
         ('approx_ndcg@lstm', 'mse')
         """
-        rank_fn = getattr(self, "rank_fn", None)
-        return self.name if rank_fn is None else f"{self.name}@{rank_fn}"
-
-    @classmethod
-    def parameters(cls, name: str) -> list[inspect.Parameter]:
-        noiseless = str(name).removeprefix("gumbel_")
-        if name in cls.signatures() or noiseless == name or noiseless not in cls.signatures():
-            return super().parameters(name)
-        noise = cls.signatures()["gumbel_approx_ndcg"]
-        return [*cls.signatures()[noiseless], *(p for p in noise if p.name in NOISE_OPTIONS)]
-
-
-NOISE_OPTIONS = ("samples", "gumbel_temperature")
+        return self.name if self.rank_fn is None else f"{self.name}@{self.rank_fn}"
 
 
 class CountPrior(Part):
@@ -399,10 +322,8 @@ class CountPrior(Part):
     that the classes occur independently; with the loss `sigmoid_cross_entropy` that is logistic regression.
     """
 
-    __slots__ = ()
     kind = "count_prior"
-    sources = ("models/count_priors.py",)
-    registry = "COUNT_PRIORS"
+    entries = registry.COUNT_PRIORS
     default = "none"
     others = ("none", "empirical", "poisson_binomial")
 
@@ -422,21 +343,18 @@ class Optimizer(Part):
         checkpoint and the results use; None keeps no average.
     """
 
-    __slots__ = ()
     kind = "optimizer"
-    sources = ("pipelines/config/optimizers.py",)
-    registry = "OPTIMIZERS"
+    entries = registry.OPTIMIZERS
     default = "adam"
     provided = ("schedule",)
-    common = (
-        ("learning_rate", float, 1e-3),
-        ("warmup_fraction", float, 0.0),
-        ("decay", str, "none"),
-        ("decay_epochs", float | None, None),
-        ("decay_factor", float, 0.5),
-        ("clip_norm", float | None, None),
-        ("ema_momentum", float | None, None),
-    )
+
+    learning_rate: float = 1e-3
+    warmup_fraction: float = 0.0
+    decay: str = "none"
+    decay_epochs: float | None = None
+    decay_factor: float = 0.5
+    clip_norm: float | None = None
+    ema_momentum: float | None = None
 
 
 PARTS: dict[str, type[Part]] = {

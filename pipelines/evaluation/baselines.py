@@ -83,11 +83,9 @@ def load(experiment: config.Experiment, workdir: str) -> TaskData:
       experiment: a checked experiment with `encoder.path`.
       workdir: see `loading.load`.
     """
-    encoder = dataclasses.replace(experiment.encoder, frozen=True)
-    class_encoder = config.ClassEncoder("frozen_text", texts=experiment.class_encoder.texts)
-    return loading.load(
-        dataclasses.replace(experiment, encoder=encoder, class_encoder=class_encoder), os.fspath(workdir)
-    )
+    frozen = config.override(experiment, {"encoder.frozen": True})
+    frozen.class_encoder = config.ClassEncoder("frozen_text", texts=experiment.class_encoder.texts)
+    return loading.load(frozen, os.fspath(workdir))
 
 
 def evaluate(

@@ -80,7 +80,7 @@ def _class_fields(
 ) -> dict[str, Any]:
     """Returns the fields of a `TaskData` for the class texts, as the class encoder needs them."""
     part = experiment.class_encoder
-    options = models.CLASS_ENCODERS.option_names(part.name)
+    options = models.CLASS_ENCODERS.options(part.name)
     if not {"features", "vectors"} & set(options) and part.init != "names":
         return {}
     texts, tokens = preprocessing.class_texts(

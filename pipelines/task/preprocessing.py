@@ -96,7 +96,7 @@ def class_texts(
         texts = data.class_descriptions(class_encoder.texts, class_names)
     path = class_encoder.path or encoder_config.path
     if not path:
-        field = "class_encoder.path" if "path" in class_encoder.field_names() else "encoder.path"
+        field = "class_encoder.path" if "path" in class_encoder.fields else "encoder.path"
         raise ValueError(
             f"{field}=None: class encoder {class_encoder.name!r} needs a text encoder. Set it to its folder."
         )

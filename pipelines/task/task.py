@@ -167,7 +167,7 @@ class TaskData:
             provided |= {"shape": self.class_vectors.shape, "vectors": self.class_vectors}
         initial = np.zeros([len(self.class_names), width]) if part.init == "zeros" else self.class_vectors
         provided |= {"features": self.class_features, "initial": initial}
-        known = models.CLASS_ENCODERS.option_names(part.name)
+        known = models.CLASS_ENCODERS.options(part.name)
         provided = {name: value for name, value in provided.items() if name in known}
         class_encoder = models.get("class_encoder", part.name, **provided, **part.options())
         if not part.attention_layers:

@@ -481,8 +481,8 @@ def test_cached_batches_equal_preprocessed_batches(image_files, cifar10_files, t
 def test_training_images_are_augmented_with_and_without_cache(cifar10_files):
     section = config.Data(name="cifar10", path=cifar10_files, augmentation="affine_flip")
     experiment, live = loaded_with(section)
-    _, cached = loaded_with(dataclasses.replace(section, cache=True))
-    _, plain = loaded_with(dataclasses.replace(section, augmentation="none"))
+    _, cached = loaded_with(config.Data(**vars(section) | {"cache": True}))
+    _, plain = loaded_with(config.Data(**vars(section) | {"augmentation": "none"}))
     batches = [
         next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))[0]["image"].numpy()
         for loaded in (live, cached, plain)
@@ -610,7 +610,7 @@ def test_corrupt_images_in_records(records, caplog):
     experiment, loaded = loaded_with(section)
     with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3: cannot be read: "):
         loaded.raise_first_unreadable(experiment.batch_size, experiment.seed, step=0)
-    experiment, loaded = loaded_with(dataclasses.replace(section, on_invalid_row="skip"))
+    experiment, loaded = loaded_with(config.Data(**vars(section) | {"on_invalid_row": "skip"}))
     assert f"1 left out, the first: {records}/train-00000-of-00001 record 3: cannot" in caplog.text
     assert loaded.splits["train"].labels.tolist() == [0, 1, 0]
     features, labels, _ = next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))

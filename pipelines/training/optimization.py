@@ -11,7 +11,7 @@ from rank4class import losses
 from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.config import count_priors
-from rank4class.pipelines.config.optimizers import OPTIMIZERS
+from rank4class.registry import OPTIMIZERS
 
 LearningRateSchedule: TypeAlias = tf.keras.optimizers.schedules.LearningRateSchedule
 
@@ -93,6 +93,7 @@ def build_schedule(
     if optimizer_config.decay == "cosine":
         schedule = tf.keras.optimizers.schedules.CosineDecay(rate, total_steps)
     elif optimizer_config.decay == "step":
+        assert optimizer_config.decay_epochs is not None  # checked
         decay_steps = max(1, round(optimizer_config.decay_epochs * epoch_steps))
         schedule = tf.keras.optimizers.schedules.ExponentialDecay(
             rate, decay_steps, optimizer_config.decay_factor, staircase=True

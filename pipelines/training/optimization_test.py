@@ -4,9 +4,9 @@ import tensorflow as tf
 
 from rank4class import losses
 from rank4class.pipelines import config
-from rank4class.pipelines.config.optimizers import OPTIMIZERS
 from rank4class.pipelines.task import task
 from rank4class.pipelines.training import optimization
+from rank4class.registry import OPTIMIZERS
 
 
 def test_schedules_by_hand():

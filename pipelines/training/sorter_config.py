@@ -1,17 +1,14 @@
 """The config of a sorter's training, and its checks. It imports no TensorFlow."""
 
 import dataclasses
-import os
 
-from rank4class import arguments, registry
+from rank4class import arguments
 from rank4class.pipelines import config
+from rank4class.registry import SORTERS
 
-_SORTERS = registry.read_signatures(
-    [os.path.join(os.path.dirname(registry.__file__), "models", "sorters", "layers.py")], "SORTERS"
-)
 # Sorters with weights have the argument `trained`.
-LEARNED = tuple(name for name, options in _SORTERS.items() if "trained" in {p.name for p in options})
-NETWORKS = tuple(name for name, options in _SORTERS.items() if "layers" in {p.name for p in options})
+LEARNED = tuple(name for name in SORTERS if "trained" in SORTERS.options(name))
+NETWORKS = tuple(name for name in SORTERS if "layers" in SORTERS.options(name))
 _MAX_SIZE = 10_000  # all vectors of the held-out test are drawn at once
 
 

@@ -4,7 +4,6 @@ The functions write to the default summary writer.
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import io
 import json
@@ -120,20 +119,11 @@ def hyperparameters(experiment: Any) -> dict[str, float | bool | str]:
     >>> fields["loss.name"], fields["encoder.hidden"], "seed" in fields, "steps" in fields
     ('softmax', '64, 32', False, False)
     """
-    fields = dict(_flattened(dataclasses.asdict(experiment)))
-    del fields["seed"]
-    return fields
-
-
-def _flattened(fields, prefix=""):
-    for name, value in fields.items():
-        if isinstance(value, dict):
-            yield from _flattened(value, f"{prefix}{name}.")
-        elif isinstance(value, tuple):
-            if value:
-                yield prefix + name, ", ".join(map(str, value))
-        elif value is not None:
-            yield prefix + name, value
+    return {
+        name: ", ".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, value in config.values(experiment).items()
+        if value is not None and value != () and name != "seed"
+    }
 
 
 def write_best(results: dict[str, Any], metrics: Iterable[str], step: int) -> None:

@@ -64,8 +64,9 @@ class TrainableRankModel:
         self.hashes, self.class_texts = loaded.hashes, loaded.class_texts
         self.model = build_model(experiment, loaded, strategy)
         self.forward = loaded.scorer(self.model, "train", self._count_prior)
-        l1_epochs = experiment.loss.l1_epochs
-        l1_steps = l1_epochs and math.ceil(l1_epochs * self.train_examples / experiment.batch_size)
+        l1_steps = None
+        if experiment.loss.l1_epochs is not None:
+            l1_steps = math.ceil(experiment.loss.l1_epochs * self.train_examples / experiment.batch_size)
         self.loss = optimization.build_loss(
             experiment.loss,
             seed=experiment.seed,
@@ -220,6 +221,7 @@ def build_rank_fn(
     experiment: config.Experiment, source: ModelSource, strategy: tf.distribute.Strategy
 ) -> Any:
     """Builds the rank function of a loss, for lists of all classes or of a replica's batch."""
+    assert experiment.loss.rank_fn is not None
     n = source.num_scored("train")
     if experiment.loss.name in losses.BATCH_LOSSES:
         parts = strategy.num_replicas_in_sync * experiment.accumulation_steps

@@ -9,16 +9,14 @@ import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
 
-from rank4class import losses, registry
+from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.task import loading
-from rank4class.scripts.research.sorters import sorting_tasks
+from rank4class.scripts.research.sorters import STUDIES, sorting_tasks
 from rank4class.scripts.research.sorters.study import Study
 
 RANK_LOSS_WEIGHTS = (0.03, 0.1, 0.3, 1.0)  # of a loss on ranks that is added to the cross entropy
-
-STUDIES = registry.Registry("task")
 
 
 def _mlp(width, units, outputs):

@@ -21,7 +21,7 @@ def _contenders(size: suite.Size) -> list[suite.Step]:
 def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
     batch, n, width, units = size
     name = step.contender
-    options = {"units": units} if "units" in models.INTERACTIONS.option_names(name) else {}
+    options = {"units": units} if "units" in models.INTERACTIONS.options(name) else {}
     tf.keras.utils.set_random_seed(0)  # both sides get the same weights
     interaction = models.get("interaction", name, **options)
     h, c = (tf.random.stateless_normal([rows, width], [1, rows]) for rows in (batch, n))

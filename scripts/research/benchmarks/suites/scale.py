@@ -23,8 +23,8 @@ import tensorflow as tf
 from rank4class import losses, models
 from rank4class.models import class_encoders, interactions
 from rank4class.pipelines import distribution
-from rank4class.pipelines.config.optimizers import OPTIMIZERS
 from rank4class.pipelines.training.train_step import StepOptions, build_steps
+from rank4class.registry import OPTIMIZERS
 from rank4class.scripts.research.benchmarks import suite
 
 LEARNING_RATE = 1e-3

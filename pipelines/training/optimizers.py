@@ -5,9 +5,8 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from rank4class import arguments
-from rank4class.registry import Registry
+from rank4class.registry import OPTIMIZERS
 
-OPTIMIZERS = Registry("optimizer")
 Schedule: TypeAlias = float | tf.keras.optimizers.schedules.LearningRateSchedule
 WITHOUT_DECAY = ["bias", "beta", "gamma"]  # biases, and offsets and scales of normalizations
 
