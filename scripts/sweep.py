@@ -3,8 +3,6 @@ r"""Trains a grid of losses, interactions and seeds, and writes a report.
     python -m rank4class.scripts.sweep --config=goemotions_minilm_frozen \
         --config.data.path=FOLDER --workdir=runs/goemotions_grid \
         --tune=optimizer.learning_rate=0.001,0.003,0.01,0.03
-
-The same command on other machines that share the folder takes a part of the runs.
 """
 
 import math
@@ -35,8 +33,8 @@ _TUNE = flags.DEFINE_multi_string(
 _TRIALS = flags.DEFINE_integer(
     "trials",
     None,
-    "Choices that TPE proposes for each loss and interaction, and half as many again after each widening; "
-    "without it, all combinations.",
+    "Choices that TPE proposes for each loss and interaction, if there are more combinations; without it, "
+    "all combinations are tried.",
 )
 _TUNING_SEEDS = flags.DEFINE_integer(
     "tuning_seeds", 3, "Runs of each trial, with the seeds 10000, 10001, ...; the mean counts."
@@ -44,8 +42,8 @@ _TUNING_SEEDS = flags.DEFINE_integer(
 _WIDEN = flags.DEFINE_integer(
     "widen",
     3,
-    "Rounds of widening, at most. Each gives another value to the fields of numbers whose best value is at "
-    "their boundary.",
+    "Rounds of widening, at most. Each adds a value to the lists of numbers whose best value is at their "
+    "boundary. Choices of TPE are not widened.",
 )
 
 _BASELINE = flags.DEFINE_string(

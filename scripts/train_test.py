@@ -168,39 +168,6 @@ def test_a_sweep_of_several_jobs_stops_and_resumes(imported, tmp_path):
             assert (folder / name).read_text() == (tmp_path / "undisturbed" / folder.name / name).read_text()
 
 
-@pytest.mark.nightly
-def test_two_processes_share_a_search_and_one_is_killed(imported, tmp_path):
-    flags = (DIGITS, *SMALL, "--losses=mse", "--interactions=dot", "--seed=0", "--config.epochs=8")
-    flags += ("--tune=optimizer.learning_rate=0.003,0.01,0.03", "--tuning_seeds=2", "--widen=0", "--seed=1")
-    shared, alone = tmp_path / "shared", tmp_path / "alone"
-    claims = shared / "tuning"
-
-    def trained():
-        return len(list(claims.glob("*/metrics.jsonl")))
-
-    processes = []
-    try:
-        for _ in range(2):
-            processes.append(imported("sweep", *flags, f"--workdir={shared}"))
-        wait_for(lambda: trained() >= 2 and len(list(claims.glob(".mse*.claim"))) == 2, processes[0])
-        processes[0].kill()
-        processes[0].communicate()
-        assert ended(processes[1])[0] == 0
-        for workdir in (shared, alone):  # the first one again: nothing is left to train
-            processes.append(imported("sweep", *flags, f"--workdir={workdir}"))
-            assert ended(processes[-1])[0] == 0
-    finally:
-        for process in processes:
-            process.kill()
-    folders = [path.parent.relative_to(alone) for path in alone.rglob("results.json")]
-    assert len(folders) == 3 * 2 + 2
-    for name in ("search.json", *(folder / "results.json" for folder in folders)):
-        assert (shared / name).read_text() == (alone / name).read_text()
-    sessions = [len((shared / folder / "sessions.jsonl").read_text().splitlines()) for folder in folders]
-    assert sorted(sessions) in ([1] * 7 + [2], [1] * 8)  # the run of the killed process has been resumed
-    assert not list(shared.rglob(".mse*.claim"))
-
-
 def is_locked(folder):
     with open(folder / "lock") as lock:
         try:

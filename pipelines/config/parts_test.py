@@ -9,6 +9,7 @@ import pytest
 from rank4class import losses
 from rank4class.pipelines import config
 
+
 @pytest.mark.parametrize("kind", config.PARTS)
 def test_options_in_source_files_equal_those_of_imported_functions(kind, monkeypatch):
     """Commands read the options of the package's entries from source files, which import TensorFlow."""

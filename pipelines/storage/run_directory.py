@@ -94,15 +94,6 @@ class RunDirectory:
         lock.flush()
         self._lock = lock
 
-    def is_locked(self) -> bool:
-        """Returns whether another process trains in the folder."""
-        try:
-            self.lock()
-        except ValueError:
-            return True
-        self.unlock()
-        return False
-
     def unlock(self) -> None:
         """Releases the lock, if this process holds it."""
         if self._lock:

@@ -1,33 +1,24 @@
 """The grid of losses, interactions and seeds over one dataset and encoder."""
 
-import contextlib
+import concurrent.futures
 import dataclasses
 import itertools
 import os
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rank4class import arguments
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.reliability import Calibrated
-from rank4class.pipelines.reporting import evaluation_pictures, tables
+from rank4class.pipelines.reporting import evaluation_pictures
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.claims import Claims
-from rank4class.pipelines.storage.run_directory import (
-    TUNING,
-    RunDirectory,
-    check_folder,
-    read_json,
-    write_json,
-)
+from rank4class.pipelines.storage.run_directory import check_folder, read_json
 from rank4class.pipelines.sweep import parallel, report, space, tensorboard_grid
+from rank4class.pipelines.sweep.search_report import SEARCH
 from rank4class.pipelines.training import rank_training
-from rank4class.progress import place, time_left
 
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
 FIRST_TUNING_SEED = 10_000
-SEARCH = "search.json"  # the last search of a grid
 
 
 def parse_tune(
@@ -108,17 +99,15 @@ def run_grid(
     tuning_seeds: int = 3,
     widen: int = 3,
     jobs: int = 1,
+    executor: concurrent.futures.Executor | None = None,
     pictures: bool = False,
 ) -> list[report.Run]:
     """Trains every combination; finished runs are not repeated.
 
-    Each cell, a loss with an interaction, is tuned by itself; see `tuning.Search`. The best choice of values
+    Each cell, a loss with an interaction, is tuned by itself; see `search.Search`. The best choice of values
     is then trained with all seeds, none of which the search has used. Fields that a cell does not have are
     left out of its search. A cell keeps the changed fields of `base` that its loss and its interaction have;
     its runs list the others as `ignored`.
-
-    Several processes, on one machine or more, may call this function with the same arguments and a folder
-    that they share: each run is trained by one of them, and all of them return all runs.
 
     Args:
       base: the experiment that the combinations change.
@@ -129,9 +118,10 @@ def run_grid(
       tune: field -> values to choose from, or a `space.Range`. The search is written to `search.json`.
       trials: number of choices that are tried for each cell; None tries all combinations of lists.
       tuning_seeds: number of runs of each trial, with the seeds from `FIRST_TUNING_SEED` on.
-      widen: number of times that fields with the best value at a boundary are widened, at most.
-      jobs: number of runs to train at once, each in a process of its own if there are several. Each process
-        imports the main module of the program, as `multiprocessing` describes.
+      widen: number of times that lists with the best value at a boundary are widened, at most.
+      jobs: number of runs to train at once.
+      executor: trains the runs. None trains in this process with one job, and in spawned processes with more,
+        which import the main module of the program, as `multiprocessing` describes.
       pictures: whether to draw the evaluations of each final run for TensorBoard.
 
     Returns:
@@ -141,7 +131,7 @@ def run_grid(
       ValueError: a combination cannot run, two combinations are the same experiment, or no cell has a tuned
         field: nothing has run then. Or the data have changed since an earlier run of the folder.
       FloatingPointError: a run diverged, or all trials of a cell did. Finished runs are kept.
-      OSError, Interrupted: see `parallel.train_all`.
+      OSError, Interrupted: see `parallel.Pool.train`.
     """
     root = check_folder(root, "sweep")
     config.check_types(base)
@@ -161,41 +151,42 @@ def run_grid(
         arguments.check_seed(seed)
     _check_different(cells)
     named = {cell_name(cell): cell for cell in cells}
-    if any(len(choices) > 1 for choices in combinations):
-        from rank4class.pipelines.sweep import search as tuning  # imports Optuna
+    chosen = {name: choices[0] for name, choices in zip(named, combinations, strict=True)}
+    with parallel.start(base, root, jobs, executor) as pool:
+        if any(len(choices) > 1 for choices in combinations):
+            from rank4class.pipelines.sweep.search import Search  # imports Optuna
 
-        unseen = _tuning_seeds(tuning_seeds, seeds)
-        with Claims(os.path.join(root, TUNING)) as claims:
-            search = tuning.Search(named, tune, root, claims, seeds=unseen, num_trials=trials, widen=widen)
-            search.run(base, jobs)
-        searched = [path for path in search.run_paths() if files.exists(path)]  # some may have been removed
-        _check_same_data(searched)
-        write_json(os.path.join(root, SEARCH), search.summary())
-        chosen = search.choices()
-    else:
-        files.remove([os.path.join(root, SEARCH)])  # of an earlier sweep
-        searched = []
-        chosen = {name: choices[0] for name, choices in zip(named, combinations, strict=True)}
-
-    runs = []
-    draw = evaluation_pictures.draw if pictures else None
-    for (name, cell), seed in itertools.product(named.items(), seeds):
-        experiment, folder = space.apply(cell, {**chosen[name], "seed": seed}), f"{name}-seed{seed}"
-        runs.append(_FinalRun(experiment, os.path.join(root, folder), folder, draw=draw))
-        _check_owner(runs[-1])
-    outcomes = _train_all(base, root, runs, jobs, searched[:1])
+            unseen = _tuning_seeds(tuning_seeds, seeds)
+            search = Search(named, tune, root, seeds=unseen, num_trials=trials, widen=widen)
+            search.run(pool)
+            chosen = search.choices()
+        else:
+            files.remove([os.path.join(root, SEARCH)])  # of an earlier sweep
+        draw = evaluation_pictures.draw if pictures else None
+        runs = [
+            parallel.Run(
+                space.apply(cell, {**chosen[name], "seed": seed}), root, f"{name}-seed{seed}", draw=draw
+            )
+            for (name, cell), seed in itertools.product(named.items(), seeds)
+        ]
+        outcomes = _train(pool, runs)
     return [
         report.Run(run.experiment, outcomes[run], run.path, _without_effect(base, run.experiment, tune))
         for run in runs
     ]
 
 
-def _check_owner(run: "_FinalRun") -> None:
-    """Raises ValueError if the folder of a run holds another experiment, such as an earlier choice."""
-    try:
-        RunDirectory(run.path).check_owner(run.experiment)
-    except ValueError as error:
-        raise ValueError(f"{error} Or remove {run.path}, to train with the values chosen now.") from error
+def _train(pool: parallel.Pool, runs: Sequence[parallel.Run]) -> dict[parallel.Run, parallel.Outcome]:
+    """Trains the final runs of a grid; returns their results."""
+    for run in runs:
+        run.results()  # raises before the first run is trained
+    waiting, outcomes = iter(runs), {}
+    for run, outcome in pool.train(lambda: next(waiting, None)):
+        outcomes[run] = outcome
+        pool.report(len(outcomes), len(runs), run, outcome, "test")
+        if isinstance(outcome, FloatingPointError):
+            raise outcome
+    return outcomes
 
 
 def _without_effect(
@@ -217,84 +208,8 @@ def _tuning_seeds(count: int, seeds: Sequence[int]) -> range:
     return unseen
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _FinalRun(parallel.Run):
-    """A run of a grid with the chosen values.
-
-    Attributes:
-      folder: relative to that of the grid.
-    """
-
-    folder: str
-
-
-def _train_all(
-    base: config.Experiment, root: str, runs: Sequence[_FinalRun], jobs: int, searched: Sequence[str]
-) -> dict[_FinalRun, parallel.Outcome]:
-    """Trains the runs of a grid, but for those that other processes train; returns all results.
-
-    Args:
-      base, root, runs, jobs: of the grid.
-      searched: folder of a run of the search, if there is one, whose data the runs must have.
-    """
-    outcomes: dict[_FinalRun, parallel.Outcome] = {}
-    unfinished = [run for run in runs if RunDirectory(run.path).results() is None]
-    started = time.monotonic()
-    with Claims(root) as claims:
-        claimed = _claimed(claims, runs)
-        with contextlib.closing(parallel.train_all(base, root, claimed, min(jobs, len(runs)))) as ended:
-            for run, outcome in ended:
-                outcomes[run] = outcome
-                claims.release(run.folder)
-                _check_same_data([*searched, run.path])
-                diverged = isinstance(outcome, FloatingPointError)
-                shown = str(outcome) if diverged else f"test {tables.one_line(outcome['test'])}"
-                trained = sum(each in outcomes for each in unfinished)
-                left = time_left(time.monotonic() - started, trained, len(unfinished) - trained)
-                print(f"{place(len(outcomes), len(runs), left)} {run.folder}: {shown}", flush=True)
-                if diverged:
-                    raise outcome
-    return outcomes
-
-
-def _check_same_data(paths: Sequence[str]) -> None:
-    """Raises ValueError if a run of these folders had other data than that of the first."""
-    hashes = {path: RunDirectory(path).data_hashes() for path in paths}
-    for path, of_run in hashes.items():
-        for field in ("encoder.path", "loss.sorter"):  # runs of a sweep may have others
-            of_run.pop(field, None)
-        if of_run != hashes[paths[0]]:
-            raise ValueError(
-                f"{path}: trained on other data than {paths[0]}. Restore the data, or choose another "
-                "--workdir."
-            )
-
-
-def _claimed(claims: Claims, runs: Iterable[_FinalRun]) -> Iterator[_FinalRun | None]:
-    """Yields each run once this process has claimed it; None while other processes train all that are left.
-
-    Runs that another process has finished are claimed too: training them again returns their results.
-    """
-    waiting = list(runs)
-    while waiting:
-        run = next((run for run in waiting if _claim(claims, run)), None)
-        if run is not None:
-            waiting.remove(run)
-        yield run
-
-
-def _claim(claims: Claims, run: _FinalRun) -> bool:
-    """Claims a run; returns whether no other process has claimed it, nor still saves what it has trained."""
-    if not claims.take(run.folder):
-        return False
-    if RunDirectory(run.path).is_locked():
-        claims.release(run.folder)
-        return False
-    return True
-
-
 def read_search(root: str | os.PathLike) -> dict[str, Any] | None:
-    """Returns the last search of a grid, see `tuning.Search.summary`; None if it has searched nothing."""
+    """Returns the last search of a grid, see `search.Search.summary`; None if it has searched nothing."""
     path = os.path.join(root, SEARCH)
     return read_json(path) if files.exists(path) else None
 

@@ -1,3 +1,4 @@
+import concurrent.futures
 import contextlib
 import io
 import itertools
@@ -11,7 +12,6 @@ import pytest
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.claims import Claims
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
 from rank4class.pipelines.sweep import grid, parallel, report, space, tensorboard_grid
 from rank4class.pipelines.training import rank_training
@@ -53,7 +53,6 @@ def test_run_grid(tmp_path, capsys):
     assert not (tmp_path / "tuning").exists()
     assert grid.read_search(tmp_path) is None
     assert report.training_table(runs, (RATE,))[1][:5] == ["softmax", "dot", "0.02", "1.01", "1.01"]
-    assert not [path for path in tmp_path.rglob("*.claim")]
 
 
 @pytest.mark.nightly
@@ -92,7 +91,6 @@ def test_learning_rates_are_selected_on_the_validation_split(tmp_path, capsys):
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert ["mse-dot", "0", "1e+30", "-", "-", "-", "diverged"] in cells
     assert all(row in cells for row in table)
-    assert not [path for path in tmp_path.rglob("*.claim") if path.name != ".exclusive.claim"]
     with pytest.raises(FloatingPointError, match=f"mse-dot: diverges with all values of {RATE}"):
         run_small(tmp_path / "b", **axes, tune={RATE: (1e30, 1e29)})
 
@@ -150,8 +148,7 @@ def test_several_fields_are_tuned_together(tuned):
     assert max(values, key=values.get) == (0.0, 1.0)
     for run in runs[:2]:
         assert (run.experiment.encoder.dropout, run.experiment.loss.temperature) == (0.0, 1.0)
-    at_end = "loss.temperature=1 is at the low end of the values tried"
-    note = f"softmax-dot: {at_end}: --widen=0 allows no more values"
+    note = "softmax-dot: loss.temperature=1 is at the low end of the values tried: try values beyond it"
     assert f"  {note}\n" in printed
     assert "encoder.dropout=0 is" not in printed  # 0 is the lowest possible value
     header, row, _ = report.training_table(runs, tuple(TUNE))
@@ -206,27 +203,22 @@ def test_a_run_that_diverges_stops_the_grid(tmp_path, capsys):
 
 @pytest.fixture
 def trained_by(monkeypatch):
-    """Returns a function that runs a grid without training; it returns the jobs and the folders in order.
+    """Returns a function that runs a grid without training; it returns the folders in order.
 
-    The results are those of a function of the experiment, and so are the data. The runs that wait for other
-    processes are left out after the call of `while_waiting`.
+    The results are those of a function of the experiment, and so are the data.
     """
 
-    def run(root, value_of, while_waiting=None, data_of=lambda _: "data", **axes):
+    def run(root, value_of, data_of=lambda _: "data", **axes):
         started = []
 
-        def train_all(base, cache_dir, runs, jobs):
-            started.append(jobs)
-            for run in runs:
-                if run is None:
-                    while_waiting()
-                    continue
-                started.append(run.folder)
-                os.makedirs(run.path, exist_ok=True)
-                write_json(os.path.join(run.path, "data.json"), {"test": data_of(run.experiment)})
-                yield run, {split: {"ndcg@5": value_of(run.experiment)} for split in ("validation", "test")}
+        def train(sweep, base, cache_dir, packed, path, draw):
+            started.append(os.path.relpath(path, root))
+            os.makedirs(path)
+            write_json(os.path.join(path, "data.json"), {"test": data_of(packed.experiment)})
+            return {split: {"ndcg@5": value_of(packed.experiment)} for split in ("validation", "test")}
 
-        monkeypatch.setattr(parallel, "train_all", train_all)
+        monkeypatch.setattr(parallel, "_load", lambda *_: None)
+        monkeypatch.setattr(parallel, "_train", train)
         run_small(root, **axes)
         return started
 
@@ -235,7 +227,7 @@ def trained_by(monkeypatch):
 
 def test_final_runs_have_seeds_that_the_search_has_not_seen(tmp_path, trained_by):
     axes = {"interactions": ["dot"], "seeds": [0, 1], "tune": {RATE: (0.1, 0.2)}, "widen": 0}
-    started = trained_by(tmp_path, lambda experiment: experiment.optimizer.learning_rate, jobs=2, **axes)
+    started = trained_by(tmp_path, lambda experiment: experiment.optimizer.learning_rate, **axes)
     searched = [
         f"tuning/{loss}-dot-{RATE}={rate}-seed{seed}"
         for loss in ("softmax", "mse")
@@ -243,14 +235,20 @@ def test_final_runs_have_seeds_that_the_search_has_not_seen(tmp_path, trained_by
         for seed in (10_000, 10_001, 10_002)
     ]
     final = [f"{loss}-dot-seed{seed}" for loss in ("softmax", "mse") for seed in (0, 1)]
-    assert started == [2, *searched, 2, *final]
+    assert started == [*searched, *final]
+
+
+def test_any_executor_trains_the_runs(tmp_path, trained_by):
+    with concurrent.futures.ThreadPoolExecutor(2) as executor:
+        started = trained_by(tmp_path, lambda _: 1.0, jobs=2, executor=executor, interactions=["dot"])
+    assert sorted(started) == ["mse-dot-seed0", "mse-dot-seed1", "softmax-dot-seed0", "softmax-dot-seed1"]
 
 
 def test_a_grid_without_a_search_has_none_of_an_earlier_one(tmp_path, trained_by):
     axes = {"interactions": ["dot"], "seeds": [0]}
     trained_by(tmp_path, lambda _: 1.0, tune={RATE: (0.1, 0.2)}, **axes)
     assert grid.read_search(tmp_path) is not None
-    trained_by(tmp_path, lambda _: 1.0, tune={RATE: (0.1,)}, **axes)
+    trained_by(tmp_path, lambda _: 1.0, tune={RATE: (0.1,)}, **{**axes, "seeds": [1]})
     assert grid.read_search(tmp_path) is None
 
 
@@ -266,29 +264,6 @@ def test_data_that_change_during_a_grid_are_refused(tmp_path, trained_by, first_
         ValueError, match=f"-seed{first_changed}: trained on other data than .*-seed10000. Re"
     ):
         trained_by(tmp_path, lambda _: 1.0, data_of=data_of, **axes)
-
-
-def test_runs_of_other_processes_are_left_to_them(tmp_path, trained_by):
-    claims = Claims(str(tmp_path))
-    assert claims.take("softmax-dot-seed0")
-    saving = RunDirectory(str(tmp_path / "softmax-dot-seed1"))  # its process has been killed
-    os.makedirs(saving.path)
-    saving.lock()
-    waits = []
-
-    def end_others():
-        waits.append(None)
-        claims.release("softmax-dot-seed0")
-        saving.unlock()
-
-    started = trained_by(tmp_path, lambda _: 1.0, end_others, interactions=["dot"])
-    assert started[1:] == ["mse-dot-seed0", "mse-dot-seed1", "softmax-dot-seed0", "softmax-dot-seed1"]
-    assert len(waits) == 1
-
-
-def test_no_more_processes_than_runs(tmp_path, trained_by):
-    jobs, *folders = trained_by(tmp_path, lambda _: 1.0, jobs=100)
-    assert jobs == len(folders) == 8
 
 
 @pytest.mark.parametrize(
@@ -454,7 +429,7 @@ def test_a_run_folder_of_an_earlier_choice_is_named(tmp_path, trained_by):
     run.unlock()
     axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 1, "widen": 0}
     with pytest.raises(
-        ValueError, match=r"holds another experiment .* Or remove .*mse-dot-seed0, to train with"
+        ValueError, match=r"holds another experiment .* Or remove .*mse-dot-seed0, to train it"
     ):
         trained_by(tmp_path, lambda one: -one.optimizer.learning_rate, tune={RATE: (1, 2)}, **axes)
 

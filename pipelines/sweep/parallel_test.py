@@ -1,4 +1,3 @@
-import contextlib
 import multiprocessing
 import os
 import re
@@ -27,11 +26,14 @@ def base(**changes):
 
 
 def runs_below(folder, **changes):
-    return [parallel.Run(base(seed=seed, **changes), str(folder / f"seed{seed}")) for seed in (0, 1)]
+    return [parallel.Run(base(seed=seed, **changes), str(folder), f"seed{seed}") for seed in (0, 1)]
 
 
 def train_all(waiting, jobs):
-    return contextlib.closing(parallel.train_all(base(), "nowhere", iter(waiting), jobs))
+    """Yields the runs with their outcomes."""
+    waiting = iter(waiting)
+    with parallel.start(base(), "nowhere", jobs) as pool:
+        yield from pool.train(lambda: next(waiting, None))
 
 
 def when_training(runs, action):
@@ -45,24 +47,19 @@ def when_training(runs, action):
     threading.Thread(target=wait, daemon=True).start()
 
 
-def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch, capsys):
-    trained, waits = [], []
+def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
+    trained, outcomes = [], {}
+    monkeypatch.setattr(loading, "load", lambda *_: None)
     monkeypatch.setattr(rank_training, "train", lambda experiment, path, **_: trained.append(path) or path)
-    monkeypatch.setattr(time, "sleep", waits.append)
-    outcomes = {}
+    monkeypatch.setattr(parallel.Pool, "check_data", lambda *_: None)
 
     def runs():
-        yield parallel.Run(base(), "a")
-        yield None  # no run can start yet
-        yield None
-        yield parallel.Run(base(), f"after {outcomes['a']}")
+        yield parallel.Run(base(), "", "a")
+        yield parallel.Run(base(), "", f"after {outcomes['a']}")
 
-    with train_all(runs(), jobs=1) as ended:
-        for run, outcome in ended:
-            outcomes[run.path] = outcome
+    for run, outcome in train_all(runs(), jobs=1):
+        outcomes[run.path] = outcome
     assert trained == ["a", "after a"]
-    assert waits == [parallel.RETRY_SECONDS] * 2
-    assert capsys.readouterr().out == "Waiting for runs of other processes\n"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +80,7 @@ def test_tasks_of_runs_that_differ_in_more_than_the_loss(monkeypatch, changes, v
     monkeypatch.setattr(loading, "with_encoder", lambda task, encoder: ("with encoder", task, encoder))
     experiment = config.override(base(), changes)
     assert (
-        parallel._task_of(base(), task, "cache", experiment)
+        parallel._data_of(base(), task, "cache", experiment)
         == {
             "shared": task,
             "with encoder": ("with encoder", task, experiment.encoder),
@@ -114,9 +111,8 @@ def test_processes_do_not_change_results(tmp_path):
     alone, together = runs_below(tmp_path / "alone"), runs_below(tmp_path / "together")
     for run in alone:
         rank_training.train(run.experiment, run.path, progress=False)
-    diverging = parallel.Run(base(**{"optimizer.learning_rate": 1e30}), str(tmp_path / "diverging"))
-    with train_all([diverging, *together], jobs=2) as ended:
-        outcomes = dict(ended)
+    diverging = parallel.Run(base(**{"optimizer.learning_rate": 1e30}), str(tmp_path), "diverging")
+    outcomes = dict(train_all([diverging, *together], jobs=2))
     for one, other in zip(alone, together, strict=True):
         assert outcomes[other] == RunDirectory(one.path).results()
         for name in FILES:
@@ -139,11 +135,11 @@ def test_a_killed_process_is_reported_and_the_other_saves(tmp_path):
 
     when_training(runs, kill)
     message = (
-        f"jobs=2: the process that trains {runs[0].path} was killed by SIGKILL; see its messages, if any. If "
+        f"jobs=2: a process ended by itself, maybe that of {runs[0].path}; see its messages, if any. If "
         "memory ran out, lower --jobs. Run the command again to resume."
     )
-    with pytest.raises(ChildProcessError, match=re.escape(message)), train_all([*runs], jobs=2) as ended:
-        next(ended)
+    with pytest.raises(ChildProcessError, match=re.escape(message)):
+        list(train_all(runs, jobs=2))
     assert not multiprocessing.active_children()
     folder = RunDirectory(runs[1].path)
     assert folder.sessions()[-1]["to_step"] > folder.history()[-1]["step"] - 1 > 0
@@ -156,10 +152,6 @@ def test_an_error_stops_the_other_runs(tmp_path):
     locked = RunDirectory(str(tmp_path / "locked"))
     os.makedirs(locked.path)
     locked.lock()
-    with (
-        pytest.raises(ValueError, match=f"{locked.path}: another process trains in it") as caught,
-        train_all([runs[0], parallel.Run(base(), locked.path)], jobs=2) as ended,
-    ):
-        next(ended)
-    assert f"The process that trains {locked.path} raised:\nTraceback" in str(caught.value.__cause__)
+    with pytest.raises(ValueError, match=f"{locked.path}: another process trains in it"):
+        list(train_all([runs[0], parallel.Run(base(), str(tmp_path), "locked")], jobs=2))
     assert not multiprocessing.active_children()

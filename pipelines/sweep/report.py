@@ -17,7 +17,7 @@ from rank4class.pipelines.reporting import reliability_plots, tables
 from rank4class.pipelines.reporting.plots import save
 from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import RunDirectory, read_json, write_json
-from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, search_report
+from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, search_report, space
 
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
 GRID = "grid.json"  # file of a grid's summary
@@ -364,7 +364,7 @@ def training_table(
     for (loss, interaction), group in _cells(runs):
         values = config.values(group[0].experiment)
         epochs = (_span([run.epochs(run.results[key]) for run in group]) for key in ("best_step", "steps"))
-        cells = (search_report.format_value(values[field]) if field in values else "-" for field in fields)
+        cells = (space.format_value(values[field]) if field in values else "-" for field in fields)
         prefix = os.path.join(root, "")
         links = (f"[{run.experiment.seed}]({os.fspath(run.path).removeprefix(prefix)})" for run in group)
         rows.append([loss, interaction, *cells, *epochs, ", ".join(links)])

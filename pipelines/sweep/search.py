@@ -1,70 +1,95 @@
-"""The search for the values of tuned fields: one study a cell, with the same budget for each."""
+"""The search for the values of tuned fields, with the same budget for each cell."""
 
-import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import math
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
 
 from rank4class import losses
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.claims import Claims
-from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory
-from rank4class.pipelines.sweep import parallel, search_report, space, trials
-from rank4class.progress import place, time_left
+from rank4class.pipelines.storage.run_directory import TUNING, read_json, write_json
+from rank4class.pipelines.sweep import parallel, space
+from rank4class.pipelines.sweep.search_report import SEARCH
+
+RANDOM_TRIALS = 10  # at most; then TPE proposes values
+PROPOSALS = 100  # of a trial, at most, until one is new
+
+
+@dataclasses.dataclass
+class Trial:
+    """A choice that is trained with each tuning seed.
+
+    Attributes:
+      choice: the values of the tuned fields.
+      values: the best validation value of each seed; None until its run has ended, NaN if it diverged.
+      started: number of runs that have started.
+    """
+
+    choice: space.Choice
+    values: list[float | None]
+    started: int = 0
+
+    @property
+    def known(self) -> list[float]:
+        """The values of the first seeds, up to one that diverged or has not ended."""
+        count = next((i for i, v in enumerate(self.values) if v is None or math.isnan(v)), len(self.values))
+        return [value for value in self.values[:count] if value is not None]
+
+    @property
+    def state(self) -> str:
+        """One of "running", "complete" and "diverged"."""
+        if any(value is not None and math.isnan(value) for value in self.values):
+            return "diverged"
+        return "running" if None in self.values else "complete"
+
+    @property
+    def mean(self) -> float:
+        """The mean of the values; NaN if the trial is not complete."""
+        return sum(self.known) / len(self.values) if self.state == "complete" else math.nan
+
+    @property
+    def num_runs(self) -> int:
+        """The number of runs that have ended."""
+        return len(self.known) + (self.state == "diverged")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Run(parallel.Run):
-    """A run of a trial.
-
-    Attributes:
-      cell: name of its cell.
-      trial: the trial, as it was before the run.
-      folder: relative to that of the grid.
-    """
+    """A run of a trial of a cell."""
 
     cell: str
-    trial: trials.Trial
-    folder: str
+    trial: Trial
+    seed: int  # its number among the tuning seeds
 
 
 class Search:
     """A search for the values of tuned fields of several cells.
 
-    Each trial trains a choice of values with several tuning seeds; its value is the mean of their best
-    validation values of the monitored metric. Without `num_trials` all combinations are tried. With it TPE
-    proposes as many choices for each cell. A trial is pruned after a seed if its means so far are worse than
-    the median of the cell's complete trials after as many seeds, once there are `trials.STARTUP_TRIALS` of
-    them.
+    Each trial trains a choice of values with all tuning seeds; its value is the mean of their best validation
+    values of the monitored metric. All combinations are tried. If there are more than `num_trials`, TPE
+    proposes as many choices for each cell.
 
-    Once all cells have these trials, each field of numbers is widened at an end where the best value of a
-    cell is, for all cells that have the field: all get the same budget. Each combination with the new value
-    is tried. Of TPE, half of `num_trials` are added; the first of them is the best choice so far with a new
-    value of the field. That is repeated up to `widen` times.
+    Once all combinations have been tried, each list of numbers gets another value at an end where the best
+    value of a cell is, for all cells that have the field: all get the same budget. That is repeated up to
+    `widen` times.
 
-    The trials are recorded in a journal, and a trial whose process was killed is taken up by the next process
-    that finds it. Several processes may search together: they share the folder and have the same arguments.
+    The trials are recorded in `search.json`, from which a killed search goes on.
 
     Args:
       cells: name -> experiment.
       tune: tuned fields and their values.
-      root: folder of the grid, on disk.
-      claims: of trials, in a folder of the search.
+      root: folder of the grid.
       seeds: tuning seeds.
-      num_trials: number of trials of each cell; None tries all combinations of lists.
+      num_trials: number of trials of each cell, at most; None tries all combinations of lists.
       widen: number of times that fields are widened, at most.
-
-    Raises:
-      ValueError: the folder is in object storage, or the journal is damaged.
     """
 
     def __init__(
@@ -72,305 +97,302 @@ class Search:
         cells: Mapping[str, config.Experiment],
         tune: space.Tune,
         root: str,
-        claims: Claims,
         *,
         seeds: Sequence[int],
         num_trials: int | None,
         widen: int,
     ):
-        if not files.is_local(root):
-            raise ValueError(
-                f"workdir={root}: a search keeps its journal in a folder on disk. Choose such a folder."
-            )
-        self._root, self._claims, self._seeds = root, claims, tuple(seeds)
-        self._cells, self._tune, self._num_trials = dict(cells), dict(tune), num_trials
-        self._widen_limit, self._rounds = widen, 0
+        self._root, self._seeds, self._tune = root, tuple(seeds), dict(tune)
+        self._num_trials, self._rounds, self._widen_limit = num_trials, 0, widen
         self._added: list[dict[str, Any]] = []
-        self._refused: dict[tuple[str, str], str] = {}  # field and end -> why it is not widened
-        self._ready: list[_Run] = []  # the next seeds of claimed trials
         choices = {name: space.combinations(cell, tune) for name, cell in cells.items()}
-        self._fixed = {
-            name: combinations[0] for name, combinations in choices.items() if len(combinations) == 1
-        }
-        searched = {name: combinations for name, combinations in choices.items() if len(combinations) > 1}
+        self._fixed = {name: one[0] for name, one in choices.items() if len(one) == 1}
+        self._cells = {name: cell for name, cell in cells.items() if name not in self._fixed}
+        # TPE proposes the choices of the other cells.
+        self._choices = {name: choices[name] for name in self._cells if not self._is_sampled(choices[name])}
         self._planned = {
-            name: int(min(num_trials or len(combinations), self._num_choices(name)))
-            for name, combinations in searched.items()
+            name: len(self._choices.get(name, ())) or int(num_trials or 0) for name in self._cells
         }
-        # Name -> number of a trial -> its choice; TPE proposes the others.
-        self._choices = {
-            name: {} if num_trials else dict(enumerate(combinations))
-            for name, combinations in searched.items()
-        }
-        files.make_folder(os.path.join(root, TUNING))
-        journal = trials.Journal(os.path.join(root, TUNING))
-        digest = self._digest()
-        self._studies = {
-            name: trials.Study(journal, name, cells[name], tune, self._seeds, digest) for name in searched
-        }
-        self._started, (self._ended_before, _) = time.monotonic(), self._progress()
+        self._digest = self._hash(cells)
+        self._trials = self._read()
 
-    def _digest(self) -> str:
-        """Returns the hash of all that the trials of a cell depend on.
+    def _is_sampled(self, choices: Sequence[space.Choice]) -> bool:
+        if self._num_trials is None:
+            return False
+        has_range = any(isinstance(self._tune[field], space.Range) for one in choices for field in one)
+        return has_range or len(choices) > self._num_trials
 
-        That includes the other cells, since fields are widened for all of them, and the number of trials,
-        since TPE's proposals depend on it.
+    def _hash(self, cells: Mapping[str, config.Experiment]) -> str:
+        """Returns the hash of all that the trials depend on.
+
+        A trial depends on the other cells, since fields are widened for all of them, and on the number of
+        trials, since TPE's proposals do.
         """
-        cells = {name: config.to_json(cell) for name, cell in sorted(self._cells.items())}
+        experiments = {name: config.to_json(cell) for name, cell in sorted(cells.items())}
         values = {field: repr(values) for field, values in self._tune.items()}
-        text = json.dumps([cells, values, self._seeds, self._num_trials])
+        text = json.dumps([experiments, values, self._seeds, self._num_trials])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    def _num_choices(self, name: str) -> float:
-        """Returns the number of different choices of a cell; infinite if a range has more than trials."""
-        cell, tune = self._cells[name], dict(self._tune)
-        for field in space.fields_of(cell, self._tune):
-            values = tune[field]
-            if isinstance(values, space.Range):
-                if values.integers is None or len(values.integers) > (self._num_trials or 0):
-                    return math.inf
-                tune[field] = values.integers
-        return len(space.combinations(cell, tune))
+    def _read(self) -> dict[str, list[Trial]]:
+        """Returns the trials that an earlier start of this search recorded, by cell."""
+        path, recorded = os.path.join(self._root, SEARCH), {}
+        if files.exists(path) and (search := read_json(path)).get("digest") == self._digest:
+            recorded = {entry["cell"]: entry["trials"] for entry in search["cells"]}
+        return {name: list(map(self._trial, recorded.get(name, ()))) for name in self._cells}
 
-    def run(self, base: config.Experiment, jobs: int) -> None:
-        """Trains all trials and prints the choices; returns when those of other processes have ended too.
+    def _trial(self, entry: Mapping[str, Any]) -> Trial:
+        """Returns a trial of `search.json`; the runs of one that was running are trained or read again."""
+        if entry["state"] == "running":
+            return self._new_trial(entry["choice"])
+        values = [*entry["values"], *([math.nan] if entry["state"] == "diverged" else [])]
+        return Trial(entry["choice"], values, len(values))
 
-        Args:
-          base, jobs: see `parallel.train_all`.
+    def _new_trial(self, choice: space.Choice) -> Trial:
+        return Trial(choice, [None] * len(self._seeds))
+
+    def run(self, pool: parallel.Pool) -> None:
+        """Trains all trials, and prints the choices and warnings of values at a boundary.
 
         Raises:
           FloatingPointError: all trials of a cell diverged.
-          OSError, Interrupted: see `parallel.train_all`.
+          OSError, Interrupted: see `parallel.Pool.train`.
         """
-        most = sum(self._planned.values())
-        with contextlib.closing(parallel.train_all(base, self._root, self._runs(), min(jobs, most))) as ended:
-            for run, outcome in ended:
-                self._record(run, outcome)
-        for note in self._notes():
-            print(f"  {note['cell']}: {note['text']}", flush=True)
-        for name in self._studies:
-            print(f"  {name}: chosen {search_report.format_choice(self._best(name).choice)}", flush=True)
+        for run in self._ended_runs():
+            if files.exists(run.path):  # it may have been removed
+                pool.check_data(run)
+        for run, outcome in pool.train(self._next):
+            diverged = isinstance(outcome, FloatingPointError)
+            value = math.nan if diverged else float(outcome["validation"][run.experiment.monitor])
+            run.trial.values[run.seed] = value if math.isfinite(value) else math.nan
+            if run.trial.state != "running":
+                self._write()
+            pool.report(*self._progress(), run, outcome, "validation")
+        self._write()
+        for name in self._cells:
+            for note in self._notes(name):
+                print(f"  {name}: {note}", flush=True)
+        for name in self._cells:
+            print(f"  {name}: chosen {space.format_choice(self._best(name).choice)}", flush=True)
 
     def choices(self) -> dict[str, space.Choice]:
         """Returns the choice of the best trial of each cell, the first of several."""
-        return {**self._fixed, **{name: self._best(name).choice for name in self._studies}}
+        return {**self._fixed, **{name: self._best(name).choice for name in self._cells}}
 
-    def run_paths(self) -> list[str]:
-        """Returns the folders of the runs of all trials that have ended."""
+    def _ended_runs(self) -> list[_Run]:
         return [
-            os.path.join(self._root, TUNING, space.folder_name(name, trial.choice, seed))
-            for name in self._studies
-            for trial in self._first_trials(name)
-            for seed in self._seeds[: trial.num_runs]
+            self._run(name, trial, i)
+            for name, trials in self._trials.items()
+            for trial in trials
+            for i in range(trial.num_runs)
         ]
 
-    def _runs(self) -> Iterator[_Run | None]:
-        """Yields the runs of trials that this process has claimed; None while it has to wait for others."""
-        while True:
-            run = self._ready.pop(0) if self._ready else self._claim()
-            if run is None and all(map(self._is_complete, self._studies)):
-                if not self._widen():
-                    return
-            else:
-                yield run
+    def _run(self, name: str, trial: Trial, i: int) -> _Run:
+        folder = os.path.join(TUNING, space.folder_name(name, trial.choice, self._seeds[i]))
+        experiment = space.apply(self._cells[name], {**trial.choice, "seed": self._seeds[i]})
+        return _Run(experiment, self._root, folder, name, trial, i)
 
-    def _claim(self) -> _Run | None:
-        """Claims a trial that no process trains, or a new one of the cell with the fewest running trials."""
-        with self._claims.exclusive():
-            running = {name: self._running(name) for name in self._studies}
-            for name, abandoned in running.items():
-                for trial in abandoned:
-                    if run := self._claimed_run(name, trial):
-                        return run
-            for name in sorted(self._studies, key=lambda name: len(running[name])):
-                study = self._studies[name]
-                while (number := len(study.trials())) < self._planned[name]:
-                    if choice := self._choices[name].get(number):
-                        trial = study.add(choice, self._tune)
-                    else:
-                        trial = study.ask(self._tune, self._planned[name])
-                    if run := self._claimed_run(name, trial):
-                        return run
+    def _next(self) -> _Run | None:
+        """Returns the next run to train; None if there is none before a run in progress has ended."""
+        while not (started := self._started_run()):
+            if not all(map(self._is_complete, self._cells)):
+                return None
+            if self._rounds == self._widen_limit or not self._widen():
+                return None
+            self._rounds += 1
+        return started
+
+    def _started_run(self) -> _Run | None:
+        """Starts the next seed of a running trial, or a trial of the cell with the fewest running ones."""
+        running = {
+            name: [trial for trial in self._planned_trials(name) if trial.state == "running"]
+            for name in self._cells
+        }
+        for name, trials in running.items():
+            for trial in trials:
+                if trial.started < len(self._seeds):
+                    trial.started += 1
+                    return self._run(name, trial, trial.started - 1)
+        for name in sorted(self._cells, key=lambda name: len(running[name])):
+            trials = self._trials[name]
+            if len(trials) < self._planned[name]:
+                choice = self._choices[name][len(trials)] if name in self._choices else self._propose(name)
+                if choice is None:
+                    self._planned[name] = len(trials)
+                    continue
+                trials.append(self._new_trial(choice))
+                self._write()
+                return self._started_run()
         return None
 
-    def _claimed_run(self, name: str, trial: trials.Trial) -> _Run | None:
-        """Claims a running trial; returns its next run, or None if a process trains it or it has ended."""
-        study = self._studies[name]
-        if not self._claims.take(self._claim_name(name, trial)):
-            return None
-        trial = study.resumed(trial.number)
-        if trial.state == "running":
-            run = self._next_run(name, trial)
-            if not RunDirectory(run.path).is_locked():
-                return run
-        self._claims.release(self._claim_name(name, trial))
-        return None
+    def _planned_trials(self, name: str) -> list[Trial]:
+        """Returns the trials of a cell up to the number that is planned at the moment."""
+        return self._trials[name][: self._planned[name]]
 
-    def _claim_name(self, name: str, trial: trials.Trial) -> str:
-        """Returns the name of a trial's claim: trials of the same choice have the same folders."""
-        return space.folder_name(name, trial.choice, self._seeds[0])
-
-    def _next_run(self, name: str, trial: trials.Trial) -> _Run:
-        seed = self._seeds[len(trial.values)]
-        folder = os.path.join(TUNING, space.folder_name(name, trial.choice, seed))
-        experiment = space.apply(self._cells[name], {**trial.choice, "seed": seed})
-        return _Run(experiment, os.path.join(self._root, folder), name, trial, folder)
-
-    def _record(self, run: _Run, outcome: parallel.Outcome) -> None:
-        """Records the outcome of a run, and prints a line on it."""
-        diverged = isinstance(outcome, FloatingPointError)
-        value = None if diverged else float(outcome["validation"][run.experiment.monitor])
-        shown = str(outcome) if diverged else f"validation {tables.one_line(outcome['validation'])}"
-        if value is not None and not math.isfinite(value):
-            value = None
-        trial = self._studies[run.cell].record(run.trial, value)
-        if trial.state == "running":
-            self._ready.append(self._next_run(run.cell, trial))
-        else:
-            self._claims.release(self._claim_name(run.cell, trial))
-        ended, planned = self._progress()
-        suffix = ", pruned" if trial.state == "pruned" else ""
-        left = time_left(time.monotonic() - self._started, ended - self._ended_before, planned - ended)
-        print(f"{place(ended, planned, left)} {run.folder}: {shown}{suffix}", flush=True)
+    def _is_complete(self, name: str) -> bool:
+        trials = self._planned_trials(name)
+        return len(trials) == self._planned[name] and all(trial.state != "running" for trial in trials)
 
     def _progress(self) -> tuple[int, int]:
         """Returns the number of runs that have ended, and of those that are planned at the moment."""
         ended = planned = 0
-        for name, study in self._studies.items():
-            counts = [(trial.num_runs, trial.state == "running") for trial in study.trials()]
-            ended += sum(count for count, _ in counts)
-            planned += sum(len(self._seeds) if is_running else count for count, is_running in counts)
-            planned += max(0, self._planned[name] - len(counts)) * len(self._seeds)
+        for name, trials in self._trials.items():
+            ended += sum(value is not None for trial in trials for value in trial.values)
+            planned += sum(trial.started for trial in trials if trial.state == "diverged")
+            others = sum(trial.state != "diverged" for trial in trials)
+            planned += (others + max(0, self._planned[name] - len(trials))) * len(self._seeds)
         return ended, planned
 
-    def _first_trials(self, name: str) -> list[trials.Trial]:
-        """Returns the trials of a cell up to the number that is planned at the moment."""
-        return self._studies[name].trials()[: self._planned[name]]
+    def _propose(self, name: str) -> space.Choice | None:
+        """Returns a choice that TPE proposes and that no trial has yet; None if it finds none.
 
-    def _running(self, name: str) -> list[trials.Trial]:
-        return [trial for trial in self._first_trials(name) if trial.state == "running"]
+        The choice is a function of the cell, the number of the trial and the trials before it. The first
+        third of the trials, at most `RANDOM_TRIALS`, are drawn uniformly.
+        """
+        trials, higher = self._trials[name], losses.get_metric(self._cells[name].monitor).higher_is_better
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.TPESampler(
+                n_startup_trials=min(RANDOM_TRIALS, math.ceil(self._planned[name] / 3)),
+                constant_liar=True,  # running trials count as bad ones, so that they are not proposed again
+                seed=int(hashlib.sha256(f"{name} {len(trials)}".encode()).hexdigest()[:8], 16),
+            )
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        study = optuna.create_study(direction="maximize" if higher else "minimize", sampler=sampler)
+        study.add_trials(list(map(self._frozen, trials)))
+        tried = [trial.choice for trial in trials]
+        for _ in range(PROPOSALS):
+            choice = self._suggest(study.ask(), self._cells[name])
+            if choice not in tried:
+                return choice
+        return None
 
-    def _is_complete(self, name: str) -> bool:
-        return len(self._first_trials(name)) == self._planned[name] and not self._running(name)
+    def _frozen(self, trial: Trial) -> FrozenTrial:
+        states = {"complete": TrialState.COMPLETE, "diverged": TrialState.PRUNED}
+        return optuna.trial.create_trial(
+            state=states.get(trial.state, TrialState.RUNNING),
+            value=trial.mean if trial.state == "complete" else None,
+            params={field: _encoded(value, self._tune[field]) for field, value in trial.choice.items()},
+            distributions={field: _distribution(self._tune[field]) for field in trial.choice},
+        )
 
-    def _best(self, name: str) -> trials.Trial:
+    def _suggest(self, asked: optuna.Trial, cell: config.Experiment) -> space.Choice:
+        choice: space.Choice = {}
+        for field in sorted(self._tune, key=lambda field: not space.is_name(field)):  # names first
+            if config.has_field(space.apply(cell, choice), field):
+                choice[field] = _suggested(asked, field, self._tune[field])
+        return {field: choice[field] for field in self._tune if field in choice}
+
+    def _best(self, name: str) -> Trial:
         """Returns the best complete trial of a cell, the first of several."""
-        monitor = self._cells[name].monitor
-        complete = [trial for trial in self._first_trials(name) if trial.state == "complete"]
+        complete = [trial for trial in self._planned_trials(name) if trial.state == "complete"]
         if not complete:
             fields = ", ".join(space.fields_of(self._cells[name], self._tune))
             raise FloatingPointError(f"{name}: diverges with all values of {fields}. Try other values.")
-        return functools.reduce(
-            lambda best, trial: trial if evaluator.better(monitor, trial.mean, best.mean) else best, complete
-        )
-
-    def _boundaries(self) -> dict[tuple[str, str], list[str]]:
-        """Returns (field, end) -> cells whose best value is at that end of the field."""
-        cells: dict[tuple[str, str], list[str]] = {}
-        for name in self._studies:
-            for field, value in self._best(name).choice.items():
-                if end := space.boundary(self._tune[field], value):
-                    cells.setdefault((field, end), []).append(name)
-        return cells
+        higher = losses.get_metric(self._cells[name].monitor).higher_is_better
+        return max(complete, key=lambda trial: trial.mean if higher else -trial.mean)
 
     def _widen(self) -> bool:
-        """Widens the fields with a best value at a boundary; returns whether there is more to try."""
-        boundaries = self._boundaries()
-        if self._rounds == self._widen_limit:
-            return False
-        inserted: dict[tuple[str, str], float] = {}
+        """Widens the lists with a best value at a boundary; returns whether there is more to try."""
+        boundaries: dict[tuple[str, str], list[str]] = {}
+        for name in self._choices:
+            for field, value in self._best(name).choice.items():
+                if end := space.boundary(self._tune[field], value):
+                    boundaries.setdefault((field, end), []).append(name)
         for (field, end), names in sorted(boundaries.items()):  # in one order for any order of the cells
             wider = space.widen(self._tune[field], end)
-            if refusal := self._refusal(field, wider, end):
-                self._refused[field, end] = refusal
+            tune = {**self._tune, field: wider}
+            if isinstance(wider, space.Range) or tune == self._tune or not self._can_run(tune):
                 continue
-            inserted[field, end] = space.inserted(self._tune[field], wider, end)
-            self._tune[field] = wider
-            value = space.outermost(wider, end)
+            self._tune, value = tune, wider[-1]
             self._added.append({"field": field, "value": value, "end": end, "cells": names})
-            shown = search_report.format_value(value)
-            print(f"  {field}: widened to {shown}, for {', '.join(names)}", flush=True)
-        for name in self._studies:
-            self._plan_more(name, inserted)
-        self._rounds += 1
-        return bool(inserted)
+            print(f"  {field}: widened to {space.format_value(value)}, for {', '.join(names)}", flush=True)
+        planned = dict(self._planned)
+        for name, tried in self._choices.items():
+            tried += [one for one in space.combinations(self._cells[name], self._tune) if one not in tried]
+            self._planned[name] = len(tried)
+        return self._planned != planned
 
-    def _plan_more(self, name: str, inserted: Mapping[tuple[str, str], float]) -> None:
-        """Plans the trials of a cell after fields are widened.
+    def _can_run(self, tune: space.Tune) -> bool:
+        try:
+            for name in self._choices:
+                for choice in space.combinations(self._cells[name], tune):
+                    config.check(space.apply(self._cells[name], choice))
+        except ValueError:  # such as of a dropout above 1
+            return False
+        return True
 
-        Args:
-          name: of the cell.
-          inserted: (field, end) -> a new value of the field.
-        """
-        cell, choices, planned = self._cells[name], self._choices[name], self._planned[name]
-        if not {field for field, _ in inserted} & set(space.fields_of(cell, self._tune)):
-            return
-        if self._num_trials:
-            best = self._best(name).choice
-            probes = [{**best, field: value} for (field, _), value in inserted.items() if field in best]
-            more = max(math.ceil(self._num_trials / 2), len(inserted))
-            self._planned[name] = int(min(planned + more, self._num_choices(name)))
-        else:
-            known = list(choices.values())
-            probes = [one for one in space.combinations(cell, self._tune) if one not in known]
-            self._planned[name] += len(probes)
-        choices.update(enumerate(probes, planned))
-
-    def _refusal(self, field: str, wider: space.Values, end: str) -> str | None:
-        """Returns why a field cannot be widened for all cells, or None if it can."""
-        values = self._tune[field]
-        if wider == values:
-            is_list_with_none = not isinstance(values, space.Range) and None in values
-            return "a list with none is not widened" if is_list_with_none else f"there is no {end}er value"
-        new = {**self._tune, field: (space.outermost(wider, end),)}
-        for cell in self._cells.values():
-            for choice in space.combinations(cell, new):
-                try:
-                    config.check(space.apply(cell, choice))
-                except ValueError as error:
-                    return f"the next value is refused ({str(error).split('. ')[0]})"
-        return None
-
-    def _notes(self) -> list[dict[str, str]]:
-        """Returns a note for each best value at a boundary: which it is, and why it was not widened."""
+    def _notes(self, name: str) -> list[str]:
+        """Returns a warning for each best value of a cell that is at a boundary of the values tried."""
         notes = []
-        for (field, end), names in self._boundaries().items():
-            reason = self._refused.get((field, end), f"--widen={self._widen_limit} allows no more values")
-            for name in names:
-                value = search_report.format_value(self._best(name).choice[field])
-                text = f"{field}={value} is at the {end} end of the values tried: {reason}"
-                notes.append({"cell": name, "text": text})
+        for field, value in self._best(name).choice.items():
+            if end := space.boundary(self._tune[field], value):
+                shown = space.format_value(value)
+                notes.append(f"{field}={shown} is at the {end} end of the values tried: try values beyond it")
         return notes
 
+    def _write(self) -> None:
+        """Records the search; see `search_report.search_blocks`."""
+        write_json(os.path.join(self._root, SEARCH), self.summary())
+
     def summary(self) -> dict[str, Any]:
-        """Returns the search for a report, as JSON can hold it: see `search_report.search_blocks`."""
-        notes = self._notes()
+        """Returns the search as JSON can hold it; see `search_report.search_blocks`."""
         cells = []
-        for name in self._studies:
-            tried, best = self._first_trials(name), self._best(name)
-            monitor = losses.get_metric(self._cells[name].monitor)
-            cells.append(
+        for name in self._cells:
+            trials = self._planned_trials(name)
+            best = self._best(name) if any(trial.state == "complete" for trial in trials) else None
+            entries = [
                 {
-                    "cell": name,
-                    "trials": [
-                        {**dataclasses.asdict(trial), "mean": trial.mean, "best": trial == best}
-                        for trial in tried
-                    ],
-                    "runs": sum(trial.num_runs for trial in tried),
-                    "notes": [note["text"] for note in notes if note["cell"] == name],
-                    "importance": trials.importance(
-                        tried, self._tune, higher_is_better=monitor.higher_is_better
-                    ),
+                    "number": number,
+                    "choice": trial.choice,
+                    "values": trial.known,
+                    "mean": trial.mean,
+                    "state": trial.state,
+                    "best": trial is best,
                 }
-            )
+                for number, trial in enumerate(trials)
+            ]
+            runs = sum(trial.num_runs for trial in trials)
+            notes = self._notes(name) if best else []
+            cells.append({"cell": name, "trials": entries, "runs": runs, "notes": notes})
+        sampled = self._cells.keys() - self._choices.keys()
         return {
-            "sampler": "tpe" if self._num_trials else "grid",
+            "digest": self._digest,
+            "sampler": "tpe" if sampled else "grid",
             "seeds": self._seeds,
             "fields": {field: space.text_of(values) for field, values in self._tune.items()},
             "added": self._added,
             "widen": self._widen_limit,
             "monitor": next(iter(self._cells.values())).monitor,
-            "startup_trials": trials.STARTUP_TRIALS,
             "fixed": self._fixed,
             "cells": cells,
         }
+
+
+def _distribution(values: space.Values) -> optuna.distributions.BaseDistribution:
+    """Returns the distribution of a field: of a list of numbers, that of their positions."""
+    if isinstance(values, space.Range):
+        if values.is_integer:
+            return optuna.distributions.IntDistribution(int(values.low), int(values.high), values.is_log)
+        return optuna.distributions.FloatDistribution(values.low, values.high, values.is_log)
+    if space.is_numeric(values):
+        return optuna.distributions.IntDistribution(0, len(values) - 1)
+    return optuna.distributions.CategoricalDistribution(values)
+
+
+def _encoded(value: Any, values: space.Values) -> Any:
+    """Returns a value of a field as its distribution has it."""
+    if isinstance(values, space.Range) or not space.is_numeric(values):
+        return value
+    return sorted(values).index(value)  # type: ignore[type-var]
+
+
+def _suggested(asked: optuna.Trial, field: str, values: space.Values) -> space.Value:
+    """Returns the value of a field that TPE proposes; see `_distribution`."""
+    spread: Any = _distribution(values)
+    if isinstance(spread, optuna.distributions.CategoricalDistribution):
+        return asked.suggest_categorical(field, spread.choices)
+    if isinstance(spread, optuna.distributions.FloatDistribution):
+        exact = asked.suggest_float(field, spread.low, spread.high, log=spread.log)
+        return min(max(float(f"{exact:.{space.DIGITS}g}"), spread.low), spread.high)
+    drawn = asked.suggest_int(field, spread.low, spread.high, log=spread.log)
+    return drawn if isinstance(values, space.Range) else sorted(values)[drawn]  # type: ignore[type-var]

@@ -9,13 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rank4class.pipelines import config
-from rank4class.pipelines.sweep.search_report import format_value
 
 Value = bool | int | float | str | None
 Choice = dict[str, Value]  # tuned field -> its value
 LOG_RATIO = 10  # of a range's ends, from which on it is searched on a logarithmic scale
 EDGE = 0.1  # fraction of a range at each end that counts as its boundary
-WIDER = 0.25  # fraction of a range by which it is widened
 DIGITS = 4  # significant digits of values that are added or drawn
 LONGEST_NAME = 150  # characters; file systems allow 255
 
@@ -24,35 +22,28 @@ LONGEST_NAME = 150  # characters; file systems allow 255
 class Range:
     """All numbers between two ends; the integers if both ends are integers.
 
-    Attributes:
-      low, high: the ends.
-      is_logarithmic: whether the range is searched on a logarithmic scale; None: if both ends are positive
-        and their ratio is at least `LOG_RATIO`.
+    A range whose ends are positive, with a ratio of at least `LOG_RATIO`, is searched on a logarithmic scale.
     """
 
     low: float
     high: float
-    is_logarithmic: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.is_logarithmic is None:
-            object.__setattr__(self, "is_logarithmic", self.low > 0 and self.high / self.low >= LOG_RATIO)
 
     def __str__(self) -> str:
         return f"{self.low:g}:{self.high:g}"
 
     @property
-    def is_integer(self) -> bool:
-        return isinstance(self.low, int) and isinstance(self.high, int)
+    def is_log(self) -> bool:
+        """Whether the range is searched on a logarithmic scale."""
+        return self.low > 0 and self.high / self.low >= LOG_RATIO
 
     @property
-    def integers(self) -> range | None:
-        """The numbers of a range of integers."""
-        return range(int(self.low), int(self.high) + 1) if self.is_integer else None
+    def is_integer(self) -> bool:
+        """Whether the range holds integers alone."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
 
     def position(self, value: float) -> float:
         """Returns the place of a number on the scale of the range: 0 at the low end, 1 at the high end."""
-        scale = math.log if self.is_logarithmic else float
+        scale = math.log if self.is_log else float
         return (scale(value) - scale(self.low)) / (scale(self.high) - scale(self.low))
 
 
@@ -74,7 +65,7 @@ def parse(cell: config.Experiment, field: str, text: str) -> tuple[Value, ...] |
     >>> parse(config.Experiment(), "optimizer.name", "adam,adagrad")
     ('adam', 'adagrad')
     >>> parse(config.Experiment(), "batch_size", "16:64")
-    Range(low=16, high=64, is_logarithmic=False)
+    Range(low=16, high=64)
     """
     kind, _ = config.value_type(cell, field)
     if kind in (int, float) and ":" in text:
@@ -172,57 +163,22 @@ def boundary(values: Values, value: Value) -> str | None:
 
 
 def widen(values: Values, end: str) -> Values:
-    """Returns the values of a field with more of them at an end, "low" or "high".
+    """Returns a list of numbers, continued at an end, "low" or "high": with equal steps or equal ratios.
 
-    A list is continued as its values at that end: with equal steps, or with equal ratios; a list with `None`
-    is not. A range becomes wider by a quarter, on its scale. Values that are not negative stay so.
+    Values that are not negative stay so. Other values, such as a list with `None`, stay as they are.
 
     >>> widen((0.01, 0.03, 0.1), "high"), widen((1, 2, 3), "low")
     ((0.01, 0.03, 0.1, 0.3), (1, 2, 3, 0))
-    >>> widen(Range(0.0001, 1.0), "high")
-    Range(low=0.0001, high=10.0, is_logarithmic=True)
     """
-    if isinstance(values, Range):
-        last, new, is_integer = getattr(values, end), _wider_end(values, end), values.is_integer
-    elif None in values:
+    if isinstance(values, Range) or None in values:
         return values
-    else:
-        ordered: list[Any] = sorted(values, reverse=end == "low")
-        last, new, is_integer = ordered[-1], _following(ordered), isinstance(ordered[-1], int)
+    ordered: list[Any] = sorted(values, reverse=end == "low")
+    last, new = ordered[-1], _following(ordered)
     new = max(0.0, new) if end == "low" and last >= 0 else new
-    if is_integer:
-        new = max(round(new), last + 1) if end == "high" else min(round(new), last - 1)
-        new = max(1, new) if isinstance(values, Range) and values.is_logarithmic else new
-    else:
-        rounded = float(f"{new:.{DIGITS}g}")
-        new = rounded if (rounded > last if end == "high" else rounded < last) else new
-    if isinstance(values, Range):
-        return dataclasses.replace(values, low=new) if end == "low" else dataclasses.replace(values, high=new)
-    return (*values, new)
-
-
-def inserted(before: Values, wider: Values, end: str) -> Any:
-    """Returns a number that `widen` has added at an end: of a range, the middle of its new part.
-
-    >>> inserted((1, 2), (1, 2, 4), "high"), inserted(Range(1.0, 100.0), Range(1.0, 400.0), "high")
-    (4, 200.0)
-    >>> inserted(Range(3, 6), Range(3, 7), "high")
-    7
-    """
-    old, new = outermost(before, end), outermost(wider, end)
-    if not isinstance(wider, Range):
-        return new
-    middle = math.sqrt(old * new) if wider.is_logarithmic else (old + new) / 2
-    if wider.is_integer:
-        return new if round(middle) == old else round(middle)
-    return float(f"{middle:.{DIGITS}g}")
-
-
-def outermost(values: Values, end: str) -> Any:
-    """Returns the number at an end, "low" or "high", of a field that has an order."""
-    if isinstance(values, Range):
-        return getattr(values, end)
-    return max(values) if end == "high" else min(values)  # type: ignore[type-var]
+    if isinstance(last, int):
+        return (*values, max(round(new), last + 1) if end == "high" else min(round(new), last - 1))
+    rounded = float(f"{new:.{DIGITS}g}")
+    return (*values, rounded if (rounded > last if end == "high" else rounded < last) else new)
 
 
 def _following(ordered: Sequence[float]) -> float:
@@ -236,13 +192,6 @@ def _following(ordered: Sequence[float]) -> float:
     if third * last > 0 and before * last > 0:
         return before * (last / third)
     return last * (last / before) if before * last > 0 else last + (last - before)
-
-
-def _wider_end(values: Range, end: str) -> float:
-    sign = 1 if end == "high" else -1
-    if values.is_logarithmic:
-        return getattr(values, end) * (values.high / values.low) ** (WIDER * sign)
-    return getattr(values, end) + sign * (values.high - values.low) * WIDER
 
 
 def folder_name(cell: str, choice: Choice, seed: int) -> str:
@@ -269,3 +218,23 @@ def text_of(values: Values) -> str:
         return str(values)
     ordered = sorted(values) if is_numeric(values) else values  # type: ignore[type-var]
     return ", ".join(map(format_value, ordered))
+
+
+def format_value(value: Value) -> str:
+    """Returns the value of a field as `--tune` takes it, numbers with at most six digits.
+
+    >>> [format_value(value) for value in (0.1, 64, True, None, "adam")]
+    ['0.1', '64', 'true', 'none', 'adam']
+    """
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def format_choice(choice: Mapping[str, Value]) -> str:
+    """Returns the fields and values of a choice.
+
+    >>> format_choice({"optimizer.learning_rate": 0.003, "optimizer.name": "adam"})
+    'optimizer.learning_rate=0.003, optimizer.name=adam'
+    """
+    return ", ".join(f"{field}={format_value(value)}" for field, value in choice.items())
