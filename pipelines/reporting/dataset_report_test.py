@@ -173,7 +173,7 @@ def test_retrieval_by_hand(tmp_path):
     assert expected in flowing(report)
     assert "Duplicates" not in flowing(report)  # all splits hold the same users
     report.write(str(tmp_path))
-    with pytest.raises(ValueError, match="data.augmentation='affine_flip': dataset 'synthetic_ret"):
+    with pytest.raises(ValueError, match="data.augmentation='affine_flip': the dataset has no images"):
         reported(dataset, name="synthetic_retrieval", augmentation="affine_flip")
 
 
@@ -300,10 +300,7 @@ def test_identical_splits_are_read_once(image_files, monkeypatch, max_examples):
 
 
 def test_errors_of_training_are_raised(comments, image_files):
-    with pytest.raises(
-        ValueError,
-        match=r"data\.augmentation='affine_flip': dataset 'digits' has no images\. Set it to 'none'\.",
-    ):
+    with pytest.raises(ValueError, match="data.augmentation='affine_flip': the dataset has no images. Set"):
         reported(comments, augmentation="affine_flip")
     with pytest.raises(ValueError, match="data.cache=True: the cache keeps no whole images"):
         reported(image_files, augmentation="random_crop", cache=True)
