@@ -128,12 +128,6 @@ def _check_data(experiment: Experiment) -> None:
             f"data.augmentation={data.augmentation!r}: a frozen encoder encodes each image once. Set "
             "encoder.frozen=False or data.augmentation='none'."
         )
-    arguments.check_fraction(section="data.", label_noise=data.label_noise)
-    if data.label_noise and data.held_out:
-        raise ValueError(
-            f"data.label_noise={data.label_noise}: it would put examples of held-out classes into the "
-            "training. Set it to 0, or hold out no class."
-        )
     arguments.check_at_least(2, section="data.", image_size=data.image_size)
     arguments.check_at_least(0, section="data.", split_seed=data.split_seed)
 

@@ -60,10 +60,6 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         ),
         ({"encoder.name": "small-cnn"}, "encoder='small-cnn': unknown. Did you mean 'small_cnn'"),
         (
-            {"data.label_noise": 0.1, "data.held_out": ("1",)},
-            r"data\.label_noise=0\.1: it would put examples of held-out classes into the training",
-        ),
-        (
             {"metrics": ("ndcg@5", "ndcg@5")},
             r"metrics=\('ndcg@5', 'ndcg@5'\): 'ndcg@5' is repeated\. Name it",
         ),

@@ -177,9 +177,7 @@ class Data(Part):
       max_examples: number of examples drawn from each split that has more. Validation and test keep the users
         of the training split, if examples are known by their ids alone.
       max_train_examples: the same for the training split alone.
-      label_noise: fraction of the training examples that get another class, drawn uniformly, to study losses;
-        for examples of one class.
-      split_seed: seed of the splits, of `max_examples`, `max_train_examples` and `label_noise`.
+      split_seed: seed of the splits, of `max_examples` and of `max_train_examples`.
       cache: whether each example is preprocessed once and kept in memory, texts at `max_length` tokens.
       group_by_length: whether training batches hold texts of similar lengths, which are padded to the longest
         of them; other batches are padded to the longest too.
@@ -200,7 +198,6 @@ class Data(Part):
     class_weights: str = "none"
     max_examples: int | None = None
     max_train_examples: int | None = None
-    label_noise: float = 0.0
     split_seed: int = 0
     cache: bool = False
     group_by_length: bool = True

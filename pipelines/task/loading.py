@@ -39,7 +39,6 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
     dataset = read_dataset(data_config)
     check_class_weights(data_config, dataset.splits["train"])
     splits = limit_examples(data_config, dataset.splits)
-    splits = add_label_noise(data_config, splits, len(dataset.class_names))
     inputs = trained or Inputs(
         dataset.splits["train"].kind.specs(dataset.splits["train"].features),
         preprocessing.build_preprocess(data_config, experiment.encoder, dataset.splits["train"]),
@@ -197,26 +196,6 @@ def subsample(split: data.Split, limit: int | None, seed: int) -> data.Split:
     if limit is None or len(split) <= limit:
         return split
     return split.select(np.sort(np.random.default_rng(seed).permutation(len(split))[:limit]))
-
-
-def add_label_noise(
-    data_config: config.Data, splits: Mapping[str, data.Split], num_classes: int
-) -> dict[str, data.Split]:
-    """Returns splits in which `data.label_noise` of the training examples have another class.
-
-    Raises:
-      ValueError: there is noise, but examples have several classes.
-    """
-    noise, train = data_config.label_noise, splits["train"]
-    if not noise:
-        return dict(splits)
-    if train.multi_label:
-        raise ValueError(f"data.label_noise={noise}: examples have several classes. Set it to 0.")
-    rng = np.random.default_rng(data_config.split_seed)
-    changed = rng.random(len(train)) < noise
-    others = (train.labels + rng.integers(1, num_classes, len(train))) % num_classes
-    labels = np.where(changed, others, train.labels).astype(train.labels.dtype)
-    return {**splits, "train": dataclasses.replace(train, labels=labels)}
 
 
 def _without_unreadable(

@@ -341,24 +341,6 @@ def test_max_train_examples_applies_to_the_training_split():
     np.testing.assert_array_equal(loaded.splits["test"].labels, full.splits["test"].labels)
 
 
-def test_label_noise_changes_training_labels():
-    _, clean = loaded_with(config.Data())
-    _, noisy = loaded_with(config.Data(label_noise=0.3))
-    changed = noisy.splits["train"].labels != clean.splits["train"].labels
-    assert changed.mean() == pytest.approx(0.3, abs=4 * np.sqrt(0.3 * 0.7 / 1078))
-    new = noisy.splits["train"].labels[changed]
-    assert (np.bincount(new, minlength=10) > 10).all()
-    for name in ("validation", "test"):
-        np.testing.assert_array_equal(noisy.splits[name].labels, clean.splits[name].labels)
-    assert noisy.hashes["train"] != clean.hashes["train"]
-    with pytest.raises(
-        ValueError, match=r"data\.label_noise=0\.1: examples have several classes\. Set it to 0"
-    ):
-        retrieval(label_noise=0.1)
-    with pytest.raises(ValueError, match=r"data\.label_noise=1\.0: not in \[0, 1\)"):
-        loaded_with(config.Data(label_noise=1.0))
-
-
 def test_balanced_class_weights_of_training_batches():
     experiment, loaded = loaded_with(config.Data(class_weights="balanced"), batch_size=1078)
     [(_, labels, weights)] = loaded.training_batches(experiment.batch_size, experiment.seed).take(1)

@@ -470,7 +470,7 @@ def test_a_training_of_no_epoch_is_the_initial_model(tmp_path):
 @pytest.mark.parametrize("frozen", [True, False])
 def test_class_vectors_start_at_names_or_means(tmp_path, tiny_goemotions, tiny_bert, frozen):
     experiment = config.Experiment(
-        data=config.Data("goemotions", path=str(tiny_goemotions), max_length=8, label_noise=0.5),
+        data=config.Data("goemotions", path=str(tiny_goemotions), max_length=8),
         encoder=config.Encoder("bert", path=tiny_bert, pooling="mean", frozen=frozen),
         metrics=("top1_error", "mrr"),
         monitor="mrr",

@@ -58,7 +58,6 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     if "items" not in dataset.splits["train"].features:
         raise ValueError(f"data.name={experiment.data.name!r}: no documents with features. Use 'letor'.")
     splits = loading.limit_examples(experiment.data, dataset.splits)
-    splits = loading.add_label_noise(experiment.data, splits, len(dataset.class_names))
     dataset = dataclasses.replace(dataset, splits=splits)
     hashes = hashing.data_hashes(dataset.class_names, splits)
     settings = {
