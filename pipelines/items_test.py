@@ -49,7 +49,7 @@ def padded(split, more):
 def two_lengths(queries):
     """Returns an experiment, its task without and with padded lists, and the weights of a model."""
     experiment = experiment_on(queries, **{"batch_size": 24, "encoder.hidden": (3,)})
-    loaded = loading.load(experiment, "")
+    loaded = rank_training.load_data(experiment, "")
     splits = {name: padded(split, 4) for name, split in loaded.splits.items()}
     names = (*loaded.class_names, "a", "b", "c", "d")
     longer = dataclasses.replace(loaded, splits=splits, class_names=names)
@@ -100,7 +100,7 @@ def test_padding_does_not_change_metrics(two_lengths):
 
 def test_ndcg_of_padded_lists_equals_scikit_learn(queries):
     experiment = experiment_on(queries)
-    loaded = loading.load(experiment, "")
+    loaded = rank_training.load_data(experiment, "")
     model = loaded.build_model(experiment)
     evaluated = evaluator.Evaluator(loaded.scorer(model, "test"), ("ndcg@3",))(
         loaded.read("test", experiment.evaluation_batch_size)

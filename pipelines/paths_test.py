@@ -181,7 +181,7 @@ def test_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert, monkeypatch):
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, multi_label=True),
         encoder=config.Encoder(name="bert", path=tiny_bert, frozen=True),
     )
-    assert "embedding" in loading.load(experiment, tmp_path / "cache").splits["train"].features
+    assert "embedding" in rank_training.load_data(experiment, tmp_path / "cache").splits["train"].features
     assert len(list((tmp_path / "cache").glob("features-*"))) == 1
 
 

@@ -37,10 +37,11 @@ from rank4class.pipelines import config, distribution
 from rank4class.pipelines.config import count_priors
 from rank4class.pipelines.configs import digits_mlp, goemotions_minilm
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import loading, task
+from rank4class.pipelines.task import task
 from rank4class.pipelines.training import (
     optimization,
     randomness,
+    rank_training,
     train_state,
     train_step,
     trainable_rank_model,
@@ -197,7 +198,7 @@ class Built:
     def __init__(self, experiment, folder, strategy=None):
         self.experiment = experiment
         self.strategy = strategy or tf.distribute.get_strategy()
-        self.task = loading.load(experiment, str(folder)).with_static_lengths()
+        self.task = rank_training.load_data(experiment, str(folder)).with_static_lengths()
         self.model = trainable_rank_model.build_model(experiment, self.task, self.strategy)
         section = experiment.optimizer
         with self.strategy.scope():
@@ -303,9 +304,9 @@ def test_configs_with_the_same_steps(name, make, tmp_path):
         other = make("mind_bert")
         assert (experiment.data, experiment.batch_size) == (other.data, other.batch_size)
         return
-    loaded = loading.load(experiment, str(tmp_path)).with_static_lengths()
+    loaded = rank_training.load_data(experiment, str(tmp_path)).with_static_lengths()
     check_batches(experiment, loaded, 8)
-    theirs = loading.load(lowered, str(tmp_path)).with_static_lengths()
+    theirs = rank_training.load_data(lowered, str(tmp_path)).with_static_lengths()
     assert types_of(loaded.training_batches(experiment.batch_size, experiment.seed)) == types_of(
         theirs.training_batches(lowered.batch_size, lowered.seed)
     )

@@ -11,7 +11,6 @@ from rank4class import data, losses, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
 from rank4class.pipelines.config import count_priors
-from rank4class.pipelines.task import loading
 from rank4class.pipelines.training import rank_training, trainable_rank_model
 
 summary_iterator = tf.compat.v1.train.summary_iterator
@@ -54,7 +53,7 @@ def check(experiment, train):
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
-    return loading.load(digits(), str(tmp_path_factory.mktemp("cache")))
+    return rank_training.load_data(digits(), str(tmp_path_factory.mktemp("cache")))
 
 
 def outputs_of(experiment, loaded, model):

@@ -5,7 +5,6 @@ are those of the pretrained encoder before training, and near is a high cosine.
 """
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,9 +82,9 @@ def load(experiment: config.Experiment, workdir: str) -> TaskData:
       experiment: a checked experiment with `encoder.path`.
       workdir: see `loading.load`.
     """
-    frozen = config.override(experiment, {"encoder.frozen": True})
-    frozen.class_encoder = config.ClassEncoder("frozen_text", texts=experiment.class_encoder.texts)
-    return loading.load(frozen, os.fspath(workdir))
+    encoder = config.override(experiment, {"encoder.frozen": True}).encoder
+    class_encoder = config.ClassEncoder("frozen_text", texts=experiment.class_encoder.texts)
+    return loading.load(experiment.data, encoder, class_encoder, experiment.evaluation_batch_size, workdir)
 
 
 def evaluate(

@@ -300,7 +300,7 @@ def _load(sweep: str, base: _Packed, cache_dir: str) -> None:
     """Loads the data of a sweep, if this process does not have them."""
     if sweep not in _loaded:
         _loaded.clear()
-        _loaded[sweep] = loading.load(base.experiment, cache_dir)
+        _loaded[sweep] = rank_training.load_data(base.experiment, cache_dir)
 
 
 def _train(
@@ -328,4 +328,4 @@ def _data_of(
     shares_inputs = encoders[0].path == encoders[1].path and not any(one.frozen for one in encoders)
     if shares_classes and shares_inputs and loaded.class_vectors is None:  # an encoder made the vectors
         return loading.with_encoder(loaded, experiment.encoder)
-    return loading.load(experiment, cache_dir)
+    return rank_training.load_data(experiment, cache_dir)

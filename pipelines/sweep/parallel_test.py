@@ -49,7 +49,7 @@ def when_training(runs, action):
 
 def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
     trained, outcomes = [], {}
-    monkeypatch.setattr(loading, "load", lambda *_: None)
+    monkeypatch.setattr(rank_training, "load_data", lambda *_: None)
     monkeypatch.setattr(rank_training, "train", lambda experiment, path, **_: trained.append(path) or path)
     monkeypatch.setattr(parallel.Pool, "check_data", lambda *_: None)
 
@@ -76,7 +76,7 @@ def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
 )
 def test_tasks_of_runs_that_differ_in_more_than_the_loss(monkeypatch, changes, vectors, expected):
     task = types.SimpleNamespace(class_vectors=vectors)
-    monkeypatch.setattr(loading, "load", lambda experiment, folder: ("loaded", experiment, folder))
+    monkeypatch.setattr(rank_training, "load_data", lambda experiment, folder: ("loaded", experiment, folder))
     monkeypatch.setattr(loading, "with_encoder", lambda task, encoder: ("with encoder", task, encoder))
     experiment = config.override(base(), changes)
     assert (

@@ -6,42 +6,41 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class import data, models
-from rank4class.models import checkpoints
-from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.code_version import numeric_environment
-from rank4class.pipelines.task import hashing, preprocessing
-from rank4class.pipelines.task.inputs import Inputs, write_encoder
+from rank4class.pipelines.task import hashing
+from rank4class.pipelines.task.inputs import write_encoder
 from rank4class.pipelines.task.task import TaskData
 from rank4class.progress import Progress
 
 _VERSION = 1  # of the outputs: raise it when code changes those of an unchanged encoder
 
 
-def encode_splits(experiment: config.Experiment, raw: TaskData, cache: Cache) -> TaskData:
+def encode_splits(raw: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> TaskData:
     """Returns a task whose features are the outputs of its frozen encoder.
 
     Args:
-      experiment: its batch size of evaluations and its encoder are used.
       raw: the task with the encoder's inputs.
+      encoder_name: for messages.
+      batch_size: of the encoder's inputs.
       cache: of the outputs, which are computed if it lacks them.
 
     Raises:
       ValueError: the file of the outputs is damaged.
       OSError: no folder of the cache can be written.
     """
-    encoder = raw.build_encoder(experiment)
+    encoder = raw.build_encoder(encoder_name)
     settings = raw.preprocess.settings if raw.inputs.kind.tokenizes else {}
     weights = hashing.encoder_hash(settings, encoder)
-    outputs = _encode(experiment, raw, encoder, weights, cache, "examples")
+    outputs = encode(raw, encoder, weights, batch_size, cache, "examples")
     splits = {
         name: dataclasses.replace(raw.splits[name], features={"embedding": h}, lengths=None)
         for name, h in outputs.items()
@@ -58,38 +57,17 @@ def encode_splits(experiment: config.Experiment, raw: TaskData, cache: Cache) ->
     )
 
 
-def encode_classes(experiment: config.Experiment, texts: Sequence[str], cache: Cache) -> np.ndarray:
-    """Returns the vectors of the descriptions of classes by a pretrained encoder, float32 `[n, e]`.
+def encode(
+    raw: TaskData, encoder: tf.keras.layers.Layer, weights: str, batch_size: int, cache: Cache, kind: str
+) -> dict[str, np.ndarray]:
+    """Returns the outputs of an encoder for each split, float32 `[N, d]`, from the cache if it has them.
 
     Args:
-      experiment: its class encoder's encoder is used, or else that of the instances.
-      texts: the descriptions.
-      cache: see `encode_splits`.
-
-    Raises:
-      ValueError, OSError: see `encode_splits`.
+      raw, batch_size, cache: see `encode_splits`.
+      encoder: with its variables created.
+      weights: from `hashing.encoder_hash`.
+      kind: the word for the inputs in messages.
     """
-    path = str(experiment.class_encoder.path or experiment.encoder.path)
-    options = {"pooling": "mean"} if experiment.class_encoder.path else experiment.encoder.options()
-    encoder = models.get("encoder", checkpoints.find(path).encoder, **{**options, "path": path})
-    tokenizer = preprocessing.tokenizer(path, experiment.data.max_length)
-    split = data.Split({"text": np.array(texts, object)}, np.arange(len(texts), dtype=np.int32))
-    splits = {"classes": preprocessing.with_lengths(split, tokenizer)}
-    raw = TaskData(tuple(texts), splits, tokenizer, lambda: encoder, Inputs({}))
-    weights = hashing.encoder_hash(tokenizer.settings, encoder)
-    return _encode(experiment, raw, encoder, weights, cache, "class texts")["classes"]
-
-
-def _encode(
-    experiment: config.Experiment,
-    raw: TaskData,
-    encoder: tf.keras.layers.Layer,
-    weights: str,
-    cache: Cache,
-    kind: str,
-) -> dict[str, np.ndarray]:
-    """Returns the outputs of an encoder for each split, float32 `[N, d]`, from the cache if it has them."""
-    batch_size = experiment.evaluation_batch_size
     name = f"features-{_fingerprint(raw, encoder, weights, batch_size)}.npz"
     count = sum(map(len, raw.splits.values()))
     path = cache.find(name)

@@ -45,6 +45,10 @@ class Inputs:
             features = {"embedding": self.encoder(features, training=False)}
         return features
 
+    def with_static_length(self) -> "Inputs":
+        """Returns the inputs that pad every batch of texts to one length."""
+        return dataclasses.replace(self, preprocess=self.preprocess.with_static_length())
+
     def to_json(self) -> str:
         """Returns the content of `inputs.json`."""
         preprocess = self.preprocess

@@ -1,116 +1,63 @@
-"""Loads the task of an experiment: its dataset and encoder."""
+"""Loads the data of an experiment, as a list of steps."""
 
 import dataclasses
 import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from rank4class import data, models
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.cache import Cache
-from rank4class.pipelines.task import frozen_features, hashing, preprocessing
+from rank4class.pipelines.task import class_texts, frozen_features, hashing, preprocessing
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
 from rank4class.progress import Progress
 
-_MANY_BATCHES = 10  # of class texts in each step, from which on a warning names their costs
 
-
-def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None = None) -> TaskData:
-    """Loads the task of an experiment.
+def load(
+    data_config: config.Data,
+    encoder: config.Encoder,
+    class_encoder: config.ClassEncoder,
+    evaluation_batch_size: int,
+    cache_dir: str | os.PathLike,
+    trained: Inputs | None = None,
+) -> TaskData:
+    """Loads a dataset for an encoder of instances and one of classes.
 
     With a frozen encoder the features are its outputs, and the encoder returns them unchanged. They are
     computed once and kept in a file; see `storage.cache`.
 
     Args:
-      experiment: a checked experiment.
+      data_config, encoder, class_encoder: parts of a checked experiment.
+      evaluation_batch_size: of the outputs of a frozen encoder.
       cache_dir: folder of the run, for the outputs of a frozen encoder if runs share no cache.
-      trained: the inputs of a trained model, for which the task is loaded; None for a new model.
+      trained: the inputs of a trained model, for which the data are loaded; None for a new model.
 
     Raises:
       FileNotFoundError, ValueError: the dataset or the encoder cannot be loaded, or they do not fit together.
     """
-    data_config = experiment.data
-    dataset = read_dataset(data_config)
+    dataset, cache = read_dataset(data_config), Cache(cache_dir)
     check_class_weights(data_config, dataset.splits["train"])
     splits = limit_examples(data_config, dataset.splits)
-    inputs = trained or Inputs(
-        dataset.splits["train"].kind.specs(dataset.splits["train"].features),
-        preprocessing.build_preprocess(data_config, experiment.encoder, dataset.splits["train"]),
-    )
-    preprocess = inputs.preprocess
-    if data_config.on_invalid_row == "skip":
-        splits = _without_unreadable(dataset.class_names, splits, preprocess)
-    hashes = hashing.data_hashes(dataset.class_names, splits)
-    if inputs.kind.tokenizes:
-        splits = _with_lengths(data_config, splits, preprocess)
-        hashes["encoder.path"] = hashing.encoder_hash(preprocess.settings)
-    cache = Cache(cache_dir)
-    class_fields = _class_fields(experiment, dataset.class_names, cache) if trained is None else {}
-    task = TaskData(
-        dataset.class_names,
-        splits,
-        preprocess,
-        _encoder_factory(experiment.encoder, splits) if trained is None else lambda: trained.encoder,
-        inputs,
-        augment=preprocessing.build_augment(data_config, dataset.splits["train"], preprocess),
-        hashes=hashes,
-        **class_fields,
-    )
-    if experiment.encoder.frozen:
-        task = frozen_features.encode_splits(experiment, task, cache)
-    if experiment.class_encoder.init == "means" and trained is None:
-        task = dataclasses.replace(task, class_vectors=_class_means(experiment, task, cache))
-    if data_config.cache and not experiment.encoder.frozen:
-        task = _preprocessed(experiment, task)
+    inputs = trained or preprocessing.build_inputs(data_config, encoder, splits["train"])
+    task = _of_splits(data_config, dataset.class_names, splits, inputs)
+    task = dataclasses.replace(task, augment=_augment(data_config, task))
+    if trained is None:
+        task = dataclasses.replace(task, make_encoder=_encoder_factory(encoder, task.splits))
+        task = class_texts.add(
+            task, encoder, class_encoder, data_config.max_length, evaluation_batch_size, cache
+        )
+    if encoder.frozen:
+        task = frozen_features.encode_splits(task, encoder.name, evaluation_batch_size, cache)
+    if trained is None and class_encoder.init == "means":
+        task = _with_class_means(task, data_config.held_out, encoder.name, evaluation_batch_size, cache)
+    if data_config.cache and not encoder.frozen:
+        task = _preprocessed(task, data_config, evaluation_batch_size)
     task = _hold_out(task, data_config.held_out)
-    if trained is not None:
-        return task
-    return dataclasses.replace(task, class_weights=_training_class_weights(data_config, task))
-
-
-def _class_fields(
-    experiment: config.Experiment, class_names: tuple[str, ...], cache: Cache
-) -> dict[str, Any]:
-    """Returns the fields of a `TaskData` for the class texts, as the class encoder needs them."""
-    part = experiment.class_encoder
-    options = models.CLASS_ENCODERS.options(part.name)
-    if not {"features", "vectors"} & set(options) and part.init != "names":
-        return {}
-    texts, tokens = preprocessing.class_texts(
-        part, experiment.encoder, experiment.data.max_length, class_names
-    )
-    if "features" in options:
-        if len(texts) > _MANY_BATCHES * experiment.batch_size:
-            logging.warning(
-                "class_encoder=%r: each step encodes all %s class texts, and takes memory for them. "
-                "'frozen_text' encodes them once.",
-                part.name,
-                f"{len(texts):,}",
-            )
-        return {"class_texts": texts, "class_features": tokens}
-    vectors = frozen_features.encode_classes(experiment, texts, cache)
-    return {"class_texts": texts, "class_vectors": _unit(vectors) if part.init == "names" else vectors}
-
-
-def _class_means(experiment: config.Experiment, task: TaskData, cache: Cache) -> np.ndarray:
-    """Returns the direction of the mean training vector of each class, `[n, d]`; 0 for held-out classes."""
-    train, n = task.splits["train"], len(task.class_names)
-    vectors = train.features.get("embedding")
-    if vectors is None:
-        vectors = frozen_features.encode_splits(experiment, task, cache).splits["train"].features["embedding"]
-    means = _unit(train.class_matrix(n).T @ vectors)
-    means[np.isin(task.class_names, experiment.data.held_out)] = 0.0
-    return means
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    return task if trained is not None else _with_class_weights(task, data_config)
 
 
 def load_labeled(
@@ -133,14 +80,9 @@ def load_labeled(
     options = {**data_config.options(), "path": path}
     split = data.get_labeled(data_config.name, class_names, **options)
     splits: dict[str, data.Split] = dict.fromkeys(("train", "validation", "test"), split)
-    if data_config.on_invalid_row == "skip":
-        splits = _without_unreadable(class_names, splits, trained.preprocess)
+    task = _of_splits(data_config, class_names, splits, trained)
     # The frozen encoder, if any, is a part of the preprocessing here.
-    preprocess = trained if trained.encoder is not None else trained.preprocess
-    if trained.kind.tokenizes:
-        splits = _with_lengths(data_config, splits, trained.preprocess)
-    hashes = hashing.data_hashes(class_names, splits)
-    return TaskData(class_names, splits, preprocess, lambda: trained.encoder, trained, hashes=hashes)
+    return task if trained.encoder is None else dataclasses.replace(task, preprocess=trained)
 
 
 def read_dataset(data_config: config.Data) -> data.Dataset:
@@ -153,11 +95,52 @@ def with_encoder(task: TaskData, encoder_config: config.Encoder) -> TaskData:
     return dataclasses.replace(task, make_encoder=_encoder_factory(encoder_config, task.splits))
 
 
+def _of_splits(
+    data_config: config.Data, class_names: tuple[str, ...], splits: dict[str, data.Split], inputs: Inputs
+) -> TaskData:
+    """Returns the task of splits, for a trained encoder, with the lengths of texts and the hashes."""
+    if data_config.on_invalid_row == "skip":
+        splits = _without_unreadable(class_names, splits, inputs.preprocess)
+    hashes = hashing.data_hashes(class_names, splits)
+    if inputs.kind.tokenizes:
+        hashes["encoder.path"] = hashing.encoder_hash(inputs.preprocess.settings)
+        ungrouped = {} if data_config.group_by_length else {"train": splits["train"]}
+        splits = _map(lambda split: preprocessing.with_lengths(split, inputs.preprocess), splits) | ungrouped
+    return TaskData(class_names, splits, inputs.preprocess, lambda: inputs.encoder, inputs, hashes=hashes)
+
+
+def _map(
+    function: Callable[[data.Split], data.Split], splits: Mapping[str, data.Split]
+) -> dict[str, data.Split]:
+    """Returns the results for splits; names that share a split share its result."""
+    distinct = {id(split): split for split in splits.values()}
+    results = {i: function(split) for i, split in distinct.items()}
+    return {name: results[id(split)] for name, split in splits.items()}
+
+
+def _augment(data_config: config.Data, task: TaskData) -> Callable | None:
+    return preprocessing.build_augment(data_config, task.splits["train"], task.preprocess)
+
+
+def _with_class_means(
+    task: TaskData, held_out: Sequence[str], encoder_name: str, batch_size: int, cache: Cache
+) -> TaskData:
+    """Returns a task with the direction of the mean training vector of each class; 0 for held-out classes."""
+    train = task.splits["train"]
+    vectors = train.features.get("embedding")
+    if vectors is None:
+        encoded = frozen_features.encode_splits(task, encoder_name, batch_size, cache)
+        vectors = encoded.splits["train"].features["embedding"]
+    means = class_texts.unit(train.class_matrix(len(task.class_names)).T @ vectors)
+    means[np.isin(task.class_names, held_out)] = 0.0
+    return dataclasses.replace(task, class_vectors=means)
+
+
 def _encoder_factory(
     encoder_config: config.Encoder, splits: Mapping[str, data.Split]
 ) -> Callable[[], tf.keras.layers.Layer]:
     options = encoder_config.options()
-    if splits["train"].kind.has_ids and "num_ids" in models.ENCODERS.option_names(encoder_config.name):
+    if splits["train"].kind.has_ids and "num_ids" in models.ENCODERS.options(encoder_config.name):
         options["num_ids"] = 1 + max(int(split.features["id"].max()) for split in splits.values())
     return lambda: models.get("encoder", encoder_config.name, **options)
 
@@ -199,42 +182,30 @@ def subsample(split: data.Split, limit: int | None, seed: int) -> data.Split:
 
 
 def _without_unreadable(
-    class_names: tuple[str, ...], splits: dict[str, data.Split], preprocess: Callable | None
+    class_names: tuple[str, ...], splits: dict[str, data.Split], preprocess: Callable
 ) -> dict[str, data.Split]:
     """Returns splits without the image files that cannot be read; this reads all of them."""
     if not splits["train"].kind.reads_files:
         return splits
-    assert preprocess is not None
-    readable: dict[int, data.Split] = {}
     messages: list[str] = []
-    for split in splits.values():
-        if id(split) not in readable:  # two names may share a split
-            unreadable = dict(data.unreadable(split, preprocess))
-            messages += unreadable.values()
-            readable[id(split)] = split.select([i for i in range(len(split)) if i not in unreadable])
+
+    def readable(split: data.Split) -> data.Split:
+        unreadable = dict(data.unreadable(split, preprocess))
+        messages.extend(unreadable.values())
+        return split.select([i for i in range(len(split)) if i not in unreadable])
+
+    splits = _map(readable, splits)
     data.warn_of_skipped(messages)
-    # `Dataset` raises an error for a split or a class without an example.
-    return data.Dataset(class_names, {name: readable[id(split)] for name, split in splits.items()}).splits
+    return data.Dataset(class_names, splits).splits  # raises an error for a split without an example
 
 
-def _with_lengths(
-    data_config: config.Data, splits: Mapping[str, data.Split], tokenizer: data.WordPiece
-) -> dict[str, data.Split]:
-    """Returns splits of texts with their padded lengths, unless the training split is not grouped by them."""
-    distinct = {id(split): split for split in splits.values()}
-    by_identity = {i: preprocessing.with_lengths(split, tokenizer) for i, split in distinct.items()}
-    grouped = {name: by_identity[id(split)] for name, split in splits.items()}
-    return grouped if data_config.group_by_length else {**grouped, "train": splits["train"]}
-
-
-def _preprocessed(experiment: config.Experiment, task: TaskData) -> TaskData:
+def _preprocessed(task: TaskData, data_config: config.Data, batch_size: int) -> TaskData:
     """Returns a task whose splits hold the preprocessed features."""
     splits = {}
     for name, split in task.splits.items():
         # The arrays of texts have one length.
-        size = experiment.evaluation_batch_size
         progress = Progress(f"preprocessing {name}", "example", len(split))
-        batches = progress.over(task.with_static_lengths().read(name, size), size)
+        batches = progress.over(task.with_static_lengths().read(name, batch_size), batch_size)
         features, _, indices = zip(*batches, strict=True)
         order = np.concatenate(indices)
         arrays = {
@@ -243,8 +214,8 @@ def _preprocessed(experiment: config.Experiment, task: TaskData) -> TaskData:
             if key != "excluded"
         }
         splits[name] = dataclasses.replace(split, features=arrays, lengths=None)
-    augment = preprocessing.build_augment(experiment.data, splits["train"], None)
-    return dataclasses.replace(task, splits=splits, preprocess=None, augment=augment)
+    task = dataclasses.replace(task, splits=splits, preprocess=None)
+    return dataclasses.replace(task, augment=_augment(data_config, task))
 
 
 def check_class_weights(data_config: config.Data, train: data.Split) -> None:
@@ -281,12 +252,12 @@ def class_weights(
     return data.class_weights(data_config.class_weights, class_names)
 
 
-def _training_class_weights(data_config: config.Data, task: TaskData) -> np.ndarray | None:
+def _with_class_weights(task: TaskData, data_config: config.Data) -> TaskData:
     seen = np.arange(len(task.class_names)) if task.seen is None else task.seen
     counts = np.zeros(len(task.class_names), np.int64)
     counts[seen] = task.splits["train"].class_counts(len(seen))
     weights = class_weights(data_config, task.class_names, counts)
-    return None if weights is None else weights[seen]
+    return task if weights is None else dataclasses.replace(task, class_weights=weights[seen])
 
 
 def _hold_out(task: TaskData, names: Sequence[str]) -> TaskData:

@@ -1,17 +1,21 @@
 """Functions that turn examples and descriptions of classes into features."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
-from absl import logging
 
 from rank4class import data
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
+from rank4class.pipelines.task.inputs import Inputs
 
 _BLOCK = 4096  # texts that are tokenized at a time
+
+
+def build_inputs(data_config: config.Data, encoder_config: config.Encoder, train: data.Split) -> Inputs:
+    """Returns the inputs of a new model for a training split; see `build_preprocess`."""
+    return Inputs(train.kind.specs(train.features), build_preprocess(data_config, encoder_config, train))
 
 
 def build_preprocess(
@@ -77,41 +81,3 @@ def with_lengths(split: data.Split, tokenizer: data.WordPiece) -> data.Split:
         for i in range(0, len(split), _BLOCK)
     ]
     return dataclasses.replace(split, lengths=np.concatenate(lengths))
-
-
-def class_texts(
-    class_encoder: config.ClassEncoder,
-    encoder_config: config.Encoder,
-    max_length: int,
-    class_names: Sequence[str],
-) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
-    """Returns the descriptions of the classes, and their features for a text encoder, int32 `[n, length]`.
-
-    Raises:
-      ValueError: there is no text encoder, or the descriptions do not fit the classes.
-      FileNotFoundError: the text encoder or the file of descriptions is missing.
-    """
-    texts = class_names
-    if class_encoder.texts:
-        texts = data.class_descriptions(class_encoder.texts, class_names)
-    path = class_encoder.path or encoder_config.path
-    if not path:
-        field = "class_encoder.path" if "path" in class_encoder.fields else "encoder.path"
-        raise ValueError(
-            f"{field}=None: class encoder {class_encoder.name!r} needs a text encoder. Set it to its folder."
-        )
-    tokenize = tokenizer(path, max_length).with_static_length()
-    blocks = [tokenize({"text": tf.constant(texts[i : i + _BLOCK])}) for i in range(0, len(texts), _BLOCK)]
-    tokens = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-    _warn_of_equal_texts(class_names, tokens["input_word_ids"])
-    longest = tokens["input_mask"].sum(axis=1).max()
-    return tuple(texts), {name: values[:, :longest] for name, values in tokens.items()}
-
-
-def _warn_of_equal_texts(class_names: Sequence[str], token_ids: np.ndarray) -> None:
-    names_by_tokens: dict[bytes, list[str]] = {}
-    for name, tokens in zip(class_names, token_ids, strict=True):
-        names_by_tokens.setdefault(tokens.tobytes(), []).append(name)
-    for first, *others in names_by_tokens.values():
-        if others:
-            logging.warning("same tokens for the descriptions of %s", ", ".join([first, *others]))

@@ -127,31 +127,38 @@ class TaskData:
             return self
         return dataclasses.replace(self, preprocess=self.preprocess.with_static_length())
 
-    def build_encoder(self, experiment: config.Experiment) -> tf.keras.layers.Layer:
+    def build_encoder(self, name: str) -> tf.keras.layers.Layer:
         """Returns a new encoder with its variables.
+
+        Args:
+          name: of the encoder in messages.
 
         Raises:
           ValueError: the dataset lacks a feature that the encoder needs.
         """
-        features, _, _ = next(iter(self.read("train", experiment.evaluation_batch_size)))
+        features = self._first_example()
         encoder = self.make_encoder()
         missing = [name for name in getattr(encoder, "FEATURES", ()) if name not in features]
         if missing:
             raise ValueError(
-                f"encoder={experiment.encoder.name!r}: needs {', '.join(missing)}, but dataset "
-                f"{experiment.data.name!r} has {', '.join(features)}. Choose another encoder."
+                f"encoder={name!r}: needs {', '.join(missing)}, but the dataset has {', '.join(features)}. "
+                "Choose another encoder."
             )
-        encoder({name: values[:1] for name, values in features.items()})  # one example builds it
+        encoder(features)
         return encoder
+
+    def _first_example(self) -> dict[str, tf.Tensor]:
+        """Returns the features of a training example, which build a model."""
+        features, _, _ = next(iter(self.read("train", 1)))
+        return features
 
     def build_model(self, experiment: config.Experiment) -> tf.keras.Model:
         """Returns a new `models.RankModel` with its variables, or a new `models.ItemModel`."""
         n = len(self.class_names)
-        encoder = self.build_encoder(experiment)
+        encoder = self.build_encoder(experiment.encoder.name)
         if isinstance(encoder, models.ItemModel):
             return encoder
-        batch, _, _ = next(iter(self.read("train", experiment.evaluation_batch_size)))
-        features = {name: values[:1] for name, values in batch.items()}  # one example builds the model
+        features = self._first_example()
         class_encoder = self._class_encoder(experiment.class_encoder, encoder(features).shape[-1])
         interaction = models.get(
             "interaction", experiment.interaction.name, **experiment.interaction.options()

@@ -14,7 +14,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import description, frozen_features, hashing, loading
+from rank4class.pipelines.task import class_texts, description, frozen_features, hashing
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
@@ -46,7 +46,7 @@ def batch(dataset, folder, **encoder):
         encoder=config.Encoder(**encoder),
         evaluation_batch_size=8,
     )
-    loaded = loading.load(experiment, cache_dir="unused")
+    loaded = rank_training.load_data(experiment, cache_dir="unused")
     [(features, labels, _)] = loaded.evaluation_batches("validation", experiment.evaluation_batch_size).take(
         1
     )
@@ -100,7 +100,7 @@ def test_text_file(tmp_path, tiny_bert):
         batch_size=8,
     )
     config.check(experiment)
-    loaded = loading.load(experiment, cache_dir="unused")
+    loaded = rank_training.load_data(experiment, cache_dir="unused")
     assert {name: len(split) for name, split in loaded.splits.items()} == {
         "train": 56,
         "validation": 8,
@@ -124,7 +124,7 @@ def load_texts(folder, encoder, cache_dir="unused", held_out=(), frozen=False, *
         epochs=2.0,
     )
     config.check(experiment)
-    return experiment, loading.load(experiment, cache_dir=str(cache_dir))
+    return experiment, rank_training.load_data(experiment, cache_dir=str(cache_dir))
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_class_texts_need_an_encoder():
         experiment = config.Experiment(class_encoder=config.ClassEncoder(name))
         message = f"{remedy}=None: class encoder .{name}. needs a text encoder. Set it to its folder"
         with pytest.raises(ValueError, match=message):
-            loading.load(experiment, cache_dir="unused")
+            rank_training.load_data(experiment, cache_dir="unused")
 
 
 @pytest.mark.nightly
@@ -256,11 +256,8 @@ def test_compressed_features_are_refused(tiny_goemotions, tiny_bert, features, t
 def test_class_texts_are_encoded_in_batches_of_similar_lengths(tiny_bert, tmp_path, monkeypatch):
     monkeypatch.setenv("RANK4CLASS_CACHE", str(tmp_path))
     texts = [f"great {'day ' * (9 * i % 20)}" for i in range(20)]
-    experiment = config.Experiment(
-        data=config.Data("text_file", max_length=20),
-        encoder=config.Encoder("bert", path=tiny_bert),
-        evaluation_batch_size=6,
-    )
+    tokenizer = data.WordPiece.from_folder(tiny_bert, 20)
+    encoder = models.get("encoder", "bert", path=tiny_bert)
     shapes, call = set(), models.encoders.Bert.call
 
     def recorded(self, features, training=None):
@@ -268,11 +265,10 @@ def test_class_texts_are_encoded_in_batches_of_similar_lengths(tiny_bert, tmp_pa
         return call(self, features, training=training)
 
     monkeypatch.setattr(models.encoders.Bert, "call", recorded)
-    vectors = frozen_features.encode_classes(experiment, texts, Cache(tmp_path))
+    vectors = class_texts.encode(texts, encoder, tokenizer, 6, Cache(tmp_path))
     assert {rows for rows, _ in shapes - {(1, 1)}} == {6}
-    np.testing.assert_array_equal(frozen_features.encode_classes(experiment, texts, Cache(tmp_path)), vectors)
-    tokenizer = data.WordPiece.from_folder(tiny_bert, 20)
-    encoder = models.get("encoder", "bert", path=tiny_bert)
+    again = class_texts.encode(texts, encoder, tokenizer, 6, Cache(tmp_path))
+    np.testing.assert_array_equal(again, vectors)
     for text, vector in zip(texts, vectors, strict=True):
         expected = encoder(tokenizer({"text": tf.constant([text])}))[0]
         np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-5)
@@ -290,7 +286,7 @@ def test_warning_of_equal_class_texts(tiny_goemotions, tiny_bert, tmp_path, capl
 
 @pytest.mark.nightly
 def test_warning_of_many_class_texts_in_each_step(tiny_goemotions, tiny_bert, monkeypatch, caplog):
-    monkeypatch.setattr(loading, "_MANY_BATCHES", 0)
+    monkeypatch.setattr(class_texts, "_MANY", 0)
     load_texts(tiny_goemotions, tiny_bert, name="text")
     assert "class_encoder='text': each step encodes all 3 class texts" in caplog.text
 
@@ -318,7 +314,7 @@ def test_changed_class_texts_are_refused(tiny_goemotions, tiny_bert, tmp_path):
 def loaded_with(section, **fields):
     experiment = config.Experiment(data=section, evaluation_batch_size=8, **fields)
     config.check(experiment)
-    return experiment, loading.load(experiment, cache_dir="unused")
+    return experiment, rank_training.load_data(experiment, cache_dir="unused")
 
 
 def test_max_examples_applies_to_every_split():
@@ -448,7 +444,7 @@ def test_cached_batches_equal_preprocessed_batches(image_files, cifar10_files, t
     ):
         experiment, live = loaded_with(section, encoder=encoder)
         cached_experiment = config.override(experiment, {"data.cache": True})
-        cached = loading.load(cached_experiment, cache_dir="unused")
+        cached = rank_training.load_data(cached_experiment, cache_dir="unused")
         assert cached.preprocess is None
         for split in live.splits:
             for (ours, labels, _), (theirs, _, _) in zip(
@@ -621,14 +617,14 @@ def test_train_on_examples_of_several_classes(tiny_goemotions, tiny_bert, tmp_pa
     assert 0.0 < results["test"]["recall@1"] <= 100.0
     held_out = config.override(experiment, {"data.held_out": ("joy",)})
     with pytest.raises(ValueError, match=r"data\.held_out=.*: an example of several classes"):
-        loading.load(held_out, cache_dir="unused")
+        rank_training.load_data(held_out, cache_dir="unused")
 
 
 @pytest.mark.nightly
 def test_fingerprints_of_features_depend_on_the_images(image_files):
     section = config.Data(name="imagenet", path=image_files, image_size=16)
-    experiment, loaded = loaded_with(section, encoder=config.Encoder(name="small_cnn"))
-    encoder = loaded.build_encoder(experiment)
+    _, loaded = loaded_with(section, encoder=config.Encoder(name="small_cnn"))
+    encoder = loaded.build_encoder("small_cnn")
     before = frozen_features._fingerprint(loaded, encoder, "weights", 8)
     assert frozen_features._fingerprint(loaded, encoder, "weights", 8) == before
     other = tf.io.encode_jpeg(tf.zeros([40, 40, 3], tf.uint8))
@@ -637,8 +633,8 @@ def test_fingerprints_of_features_depend_on_the_images(image_files):
 
 
 def test_fingerprints_of_features_depend_on_the_bounds_of_splits_and_on_batches_and_weights():
-    experiment, loaded = loaded_with(config.Data(), encoder=config.Encoder(name="small_cnn"))
-    encoder, train, validation = loaded.build_encoder(experiment), *list(loaded.splits.values())[:2]
+    _, loaded = loaded_with(config.Data(), encoder=config.Encoder(name="small_cnn"))
+    encoder, train, validation = loaded.build_encoder("small_cnn"), *list(loaded.splits.values())[:2]
     images = np.concatenate([train.features["image"], validation.features["image"]])
     labels = np.concatenate([train.labels, validation.labels])
     moved = {  # the first image of the second split becomes the last of the first
@@ -662,7 +658,7 @@ def retrieval(**section):
         ),
         evaluation_batch_size=16,
     )
-    return experiment, loading.load(experiment, cache_dir="unused")
+    return experiment, rank_training.load_data(experiment, cache_dir="unused")
 
 
 def test_max_relevant():
@@ -781,7 +777,7 @@ def test_known_classes_of_ids_with_one_class_per_example(tmp_path):
 
 def test_encoders_without_the_features_of_the_dataset():
     experiment, loaded = retrieval()
-    message = r"encoder='mlp': needs image, but dataset 'synthetic_retrieval' has id\. Choose another"
+    message = r"encoder='mlp': needs image, but the dataset has id\. Choose another encoder"
     with pytest.raises(ValueError, match=message):
         loaded.build_model(experiment)
 
@@ -802,6 +798,6 @@ def test_train_on_users_with_exclusions(tmp_path, loss, jit_compile):
         jit_compile=jit_compile,
     )
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
-    test = loading.load(experiment, cache_dir="unused").splits["test"]
+    test = rank_training.load_data(experiment, cache_dir="unused").splits["test"]
     assert results["test"]["examples"] == len(test)
     assert results["test"]["recall@5"] > 2 * 5  # about twice chance, with 100 classes

@@ -18,6 +18,7 @@ from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
 from rank4class.pipelines.task import description, hashing, loading
+from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, run_calibration
 from rank4class.pipelines.training.initialization import initialize
@@ -81,7 +82,7 @@ def train(
     try:
         if distribution.is_chief(strategy):
             run_dir.lock()
-        loaded = loaded or loading.load(experiment, run_dir.path)
+        loaded = loaded or load_data(experiment, run_dir.path)
         loaded = dataclasses.replace(loaded, hashes=loaded.hashes | hashing.file_hashes(experiment))
         run_dir.check_data(loaded.hashes, loaded.class_texts)
         if distribution.reads_remotely(strategy) and loaded.splits["train"].kind.tokenizes:
@@ -96,6 +97,20 @@ def train(
         return build_trainer(experiment, loaded, run_dir, strategy, progress, draw).train()
     finally:
         run_dir.unlock()
+
+
+def load_data(
+    experiment: config.Experiment, cache_dir: str | os.PathLike, trained: Inputs | None = None
+) -> TaskData:
+    """Loads the data of an experiment; see `loading.load`."""
+    return loading.load(
+        experiment.data,
+        experiment.encoder,
+        experiment.class_encoder,
+        experiment.evaluation_batch_size,
+        cache_dir,
+        trained,
+    )
 
 
 def _check_evaluated_images(experiment: config.Experiment, loaded: TaskData) -> None:
@@ -195,7 +210,7 @@ class TrainedModel:
             user's part that is not registered.
         """
         experiment = self.run_dir.experiment(unused=("optimizer",))
-        loaded = loading.load(experiment, self.run_dir.path, self.description.inputs)
+        loaded = load_data(experiment, self.run_dir.path, self.description.inputs)
         self.run_dir.check_data(loaded.hashes)
         return loaded
 

@@ -20,7 +20,7 @@ from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import baselines, evaluator
 from rank4class.pipelines.reporting import evaluation_pictures
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import frozen_features, loading
+from rank4class.pipelines.task import frozen_features
 from rank4class.pipelines.training import rank_training, tensorboard, trainable_rank_model
 
 pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
@@ -237,7 +237,7 @@ def test_runs_depend_on_the_seed(tmp_path, finished_once, assert_same_run):
 
 
 def test_finished_runs_are_not_repeated(finished, monkeypatch):
-    monkeypatch.setattr(loading, "load", lambda *_: pytest.fail("loaded again"))
+    monkeypatch.setattr(rank_training.loading, "load", lambda *_: pytest.fail("loaded again"))
     first = json.loads((finished / "results.json").read_text())
     assert rank_training.train(small(), str(finished), progress=False) == first
 
@@ -313,7 +313,7 @@ def test_plots_of_a_long_training(events_of_a_long_training):
 @pytest.fixture(scope="module")
 def digits():
     """Returns the task of `small()`."""
-    return loading.load(small(), "unused")
+    return rank_training.load_data(small(), "unused")
 
 
 def test_losses_that_are_not_finite_stop_training(tmp_path, digits):
@@ -416,14 +416,14 @@ def test_frozen_encoders_run_once_and_are_not_trained(tmp_path, tiny_goemotions,
     assert model.encoder.weights == []
     assert [v.shape for v in model.weights] == [[3, 8], [3]]
     # The cache has the outputs of the encoder.
-    live = loading.load(config.override(experiment, {"encoder.frozen": False}), path)
+    live = rank_training.load_data(config.override(experiment, {"encoder.frozen": False}), path)
     encoder = live.make_encoder()
     features, _, _ = next(iter(live.evaluation_batches("test", experiment.evaluation_batch_size)))
     cached, _, _ = next(iter(loaded.evaluation_batches("test", experiment.evaluation_batch_size)))
     np.testing.assert_allclose(cached["embedding"][:11], encoder(features)[:11], rtol=1e-5, atol=1e-6)
     with monkeypatch.context() as patch:
         patch.setattr(frozen_features, "_outputs", lambda *_: pytest.fail("encoded again"))
-        loading.load(experiment, path)
+        rank_training.load_data(experiment, path)
     # Another vocabulary, casing or number of heads has other outputs, and another cache.
     for name, old, new in (
         ("vocab.txt", "happy\nday", "day\nhappy"),
@@ -432,12 +432,12 @@ def test_frozen_encoders_run_once_and_are_not_trained(tmp_path, tiny_goemotions,
         changed = pathlib.Path(tiny_bert, name)
         assert old in changed.read_text()
         changed.write_text(changed.read_text().replace(old, new))
-        loading.load(experiment, path)
+        rank_training.load_data(experiment, path)
     assert len(list(tmp_path.glob("run/features-*"))) == 3
     for cached_file in tmp_path.glob("run/features-*"):
         cached_file.write_bytes(cached_file.read_bytes()[:100])
     with pytest.raises(ValueError, match="features-.*: damaged. Remove it"):
-        loading.load(experiment, path)
+        rank_training.load_data(experiment, path)
 
 
 @pytest.mark.nightly
@@ -546,9 +546,9 @@ def test_hashes_do_not_depend_on_file_names(tmp_path):
             (tmp_path / folder / name).mkdir(parents=True)
             (tmp_path / folder / name / "image.JPEG").write_bytes(b"x" * (3 if name == "a" else 4))
     experiment = config.Experiment(data=config.Data(name="imagenet", path=str(tmp_path)))
-    before = loading.load(experiment, "unused").hashes
+    before = rank_training.load_data(experiment, "unused").hashes
     (tmp_path / "val" / "a" / "image.JPEG").write_bytes(b"x" * 5)
-    after = loading.load(experiment, "unused").hashes
+    after = rank_training.load_data(experiment, "unused").hashes
     assert [name for name in before if before[name] != after[name]] == ["validation", "test"]
 
 
@@ -634,7 +634,7 @@ def test_curve_of_users_on_two_replicas(tmp_path, mirrored):
 def test_evaluators_use_max_relevant_of_all_splits(tmp_path):
     section = config.Data(name="synthetic_retrieval", num_classes=30, num_examples=40, num_relevant=6)
     experiment = config.Experiment(data=section, metrics=("recall@5", "mrr"), evaluation_batch_size=64)
-    loaded = loading.load(experiment, tmp_path)
+    loaded = rank_training.load_data(experiment, tmp_path)
     evaluators = trainable_rank_model.build_evaluators(
         experiment, loaded, lambda features, training: tf.random.normal([64, 30])
     )

@@ -7,8 +7,8 @@ import tensorflow as tf
 from rank4class import data, losses, models
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.task import inputs, loading, task
-from rank4class.pipelines.training import optimization, trainable_rank_model
+from rank4class.pipelines.task import inputs, task
+from rank4class.pipelines.training import optimization, rank_training, trainable_rank_model
 from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
 MIRRORED = "mirrored"  # over the two logical CPUs of conftest.py
@@ -240,7 +240,7 @@ def test_compiled_steps_of_encoders_are_equal(encoder, tmp_path, tiny_goemotions
     if encoder == "bert":
         changes |= {"encoder.path": tiny_bert, "data.name": "goemotions", "data.path": str(tiny_goemotions)}
     experiment = small(**changes)
-    loaded = loading.load(experiment, str(tmp_path))
+    loaded = rank_training.load_data(experiment, str(tmp_path))
     compiled = config.override(experiment, {"jit_compile": True})
     assert_alike(run(compiled, loaded=loaded), run(experiment, loaded=loaded), rtol=1e-4)
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from rank4class.pipelines.task import loading
-from rank4class.pipelines.training import optimization
+from rank4class.pipelines.training import optimization, rank_training
 from rank4class.pipelines.training.train_step import StepOptions, build_steps
 from rank4class.scripts.research.benchmarks import datasets, suite
 
@@ -54,7 +53,7 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
     trains = step.contender == "minilm_step"
     experiment = datasets.EXPERIMENTS["goemotions" if trains else step.contender]()
     [experiment.batch_size] = size
-    loaded = loading.load(experiment, datasets.root())
+    loaded = rank_training.load_data(experiment, datasets.root())
     batches = loaded.training_batches(experiment.batch_size, experiment.seed)
     if not trains:
         batches = batches.with_options(_one_thread()) if step.kind == "one_thread" else batches

@@ -22,7 +22,6 @@ import tensorflow as tf
 from rank4class import data, losses
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import loading
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.scripts.research.benchmarks import datasets, hugging_face, suite
@@ -70,7 +69,7 @@ class MatrixProducts(suite.Workload):
     """The matrix products of the encoder's step, forward and backward, and nothing else."""
 
     def __init__(self, experiment: config.Experiment, loaded: TaskData):
-        encoder = loaded.build_encoder(experiment)
+        encoder = loaded.build_encoder(experiment.encoder.name)
         batch, length, width = experiment.batch_size, experiment.data.max_length, encoder.width
         inner, heads = encoder.config["inner_size"], encoder.config["num_heads"]
         dense = [(width, width)] * 4 + [(width, inner), (inner, width)]
@@ -180,7 +179,7 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
     [experiment.batch_size] = size
     changes = {"data.group_by_length": False, **OVERRIDES.get(step.name, {})}
     experiment = config.override(experiment, changes)
-    loaded = loading.load(experiment, "")
+    loaded = rank_training.load_data(experiment, "")
     if step.name == PEER:
         return HuggingFace(experiment, loaded)
     if step.name != GROUPED:

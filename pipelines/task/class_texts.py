@@ -1,0 +1,114 @@
+"""Descriptions of the classes, as features or vectors of a text encoder."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from rank4class import data, models
+from rank4class.models import checkpoints
+from rank4class.pipelines import config
+from rank4class.pipelines.storage.cache import Cache
+from rank4class.pipelines.task import frozen_features, hashing, preprocessing
+from rank4class.pipelines.task.inputs import Inputs
+from rank4class.pipelines.task.task import TaskData
+
+_MANY = 320  # class texts, from which on a warning names the costs of encoding them in each step
+_BLOCK = 4096  # texts that are tokenized at a time
+
+
+def add(
+    task: TaskData,
+    encoder: config.Encoder,
+    class_encoder: config.ClassEncoder,
+    max_length: int,
+    batch_size: int,
+    cache: Cache,
+) -> TaskData:
+    """Returns a task with the descriptions of the classes, as the class encoder needs them.
+
+    Args:
+      task: without them.
+      encoder, class_encoder: parts of the experiment; the class encoder's text encoder is used, or else that
+        of the instances.
+      max_length: number of tokens of a description.
+      batch_size: of the encoded descriptions.
+      cache: of their vectors; see `frozen_features.encode_splits`.
+
+    Raises:
+      ValueError: there is no text encoder, or the descriptions do not fit the classes.
+      FileNotFoundError: the text encoder or the file of descriptions is missing.
+    """
+    options = models.CLASS_ENCODERS.options(class_encoder.name)
+    if not {"features", "vectors"} & set(options) and class_encoder.init != "names":
+        return task
+    path = class_encoder.path or encoder.path
+    if not path:
+        field = "class_encoder.path" if "path" in class_encoder.fields else "encoder.path"
+        raise ValueError(
+            f"{field}=None: class encoder {class_encoder.name!r} needs a text encoder. Set it to its folder."
+        )
+    texts = task.class_names
+    if class_encoder.texts:
+        texts = tuple(data.class_descriptions(class_encoder.texts, task.class_names))
+    tokenizer = preprocessing.tokenizer(path, max_length)
+    tokens = _tokens(tokenizer, texts)
+    _warn_of_equal_texts(task.class_names, tokens["input_word_ids"])
+    if "features" in options:
+        if len(texts) > _MANY:
+            logging.warning(
+                "class_encoder=%r: each step encodes all %s class texts, and takes memory for them. "
+                "'frozen_text' encodes them once.",
+                class_encoder.name,
+                f"{len(texts):,}",
+            )
+        return dataclasses.replace(task, class_texts=texts, class_features=tokens)
+    kwargs = {"pooling": "mean"} if class_encoder.path else encoder.options()
+    layer = models.get("encoder", checkpoints.find(path).encoder, **{**kwargs, "path": path})
+    vectors = encode(texts, layer, tokenizer, batch_size, cache)
+    vectors = unit(vectors) if class_encoder.init == "names" else vectors
+    return dataclasses.replace(task, class_texts=texts, class_vectors=vectors)
+
+
+def encode(
+    texts: Sequence[str],
+    encoder: tf.keras.layers.Layer,
+    tokenizer: data.WordPiece,
+    batch_size: int,
+    cache: Cache,
+) -> np.ndarray:
+    """Returns the vectors of texts by a pretrained encoder, float32 `[n, e]`.
+
+    Raises:
+      ValueError, OSError: see `frozen_features.encode_splits`.
+    """
+    split = data.Split({"text": np.array(texts, object)}, np.arange(len(texts), dtype=np.int32))
+    splits = {"classes": preprocessing.with_lengths(split, tokenizer)}
+    raw = TaskData(tuple(texts), splits, tokenizer, lambda: encoder, Inputs({}))
+    weights = hashing.encoder_hash(tokenizer.settings, encoder)
+    return frozen_features.encode(raw, encoder, weights, batch_size, cache, "class texts")["classes"]
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors of length 1."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def _tokens(tokenizer: data.WordPiece, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Returns the tokens of texts, int32 `[n, length]` of the longest."""
+    tokenize = tokenizer.with_static_length()
+    blocks = [tokenize({"text": tf.constant(texts[i : i + _BLOCK])}) for i in range(0, len(texts), _BLOCK)]
+    tokens = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    longest = tokens["input_mask"].sum(axis=1).max()
+    return {name: values[:, :longest] for name, values in tokens.items()}
+
+
+def _warn_of_equal_texts(class_names: Sequence[str], token_ids: np.ndarray) -> None:
+    names_by_tokens: dict[bytes, list[str]] = {}
+    for name, tokens in zip(class_names, token_ids, strict=True):
+        names_by_tokens.setdefault(tokens.tobytes(), []).append(name)
+    for first, *others in names_by_tokens.values():
+        if others:
+            logging.warning("same tokens for the descriptions of %s", ", ".join([first, *others]))
