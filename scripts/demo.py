@@ -30,16 +30,8 @@ def main() -> None:
         interactions=["dot", "lc_mlp", "concat_mlp"],
         seeds=range(_SEEDS.value),
     )
-    path = report.write_grid(
-        runs,
-        _WORKDIR.value,
-        calibrated=grid.evaluate_calibration(runs),
-        baseline=report.BASELINE,
-    )
-    grid.write_tensorboard(runs, _WORKDIR.value)
-    print(f"\n{report.grid_text(_WORKDIR.value)}\n")
-    print(f"\n{len(runs)} runs in {time.monotonic() - started:.0f} s.")
-    print(f"Report with plots: {path}")
+    grid.write_report(runs, _WORKDIR.value, baseline=report.BASELINE)
+    print(f"{len(runs)} runs in {time.monotonic() - started:.0f} s.")
     # `make demo` runs in an environment that is not active.
     folder = "" if shutil.which("tensorboard") else f"{os.path.relpath(os.path.dirname(sys.executable))}/"
     print(f"TensorBoard: {folder}tensorboard --logdir {_WORKDIR.value}, then open http://localhost:6006")

@@ -86,17 +86,7 @@ def main() -> None:
         pictures=_PICTURES.value,
         **cells,
     )
-    path = report.write_grid(
-        runs,
-        _WORKDIR.value,
-        grid.read_search(_WORKDIR.value) if tune else None,
-        grid.evaluate_calibration(runs),
-        baseline=baseline,
-        margin=_MARGIN.value,
-    )
-    grid.write_tensorboard(runs, _WORKDIR.value, tune)
-    print(f"\n{report.grid_text(_WORKDIR.value)}\n")
-    print(f"Report with plots: {path}")
+    grid.write_report(runs, _WORKDIR.value, baseline=baseline, margin=_MARGIN.value)
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 
 

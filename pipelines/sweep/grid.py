@@ -4,7 +4,7 @@ import concurrent.futures
 import dataclasses
 import itertools
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rank4class import arguments
@@ -13,7 +13,7 @@ from rank4class.pipelines.evaluation.reliability import Calibrated
 from rank4class.pipelines.reporting import evaluation_pictures
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import check_folder, read_json
-from rank4class.pipelines.sweep import parallel, report, space, tensorboard_grid
+from rank4class.pipelines.sweep import grid_summary, grid_tables, parallel, report, space, tensorboard_grid
 from rank4class.pipelines.sweep.search_report import SEARCH
 from rank4class.pipelines.training import rank_training
 
@@ -214,37 +214,34 @@ def read_search(root: str | os.PathLike) -> dict[str, Any] | None:
     return read_json(path) if files.exists(path) else None
 
 
-def evaluate_calibration(runs: Sequence[report.Run]) -> Calibrated | None:
+def write_report(
+    runs: Sequence[report.Run],
+    root: str,
+    *,
+    baseline: Mapping[str, str] | None = None,
+    margin: float = grid_summary.MARGIN,
+) -> None:
+    """Writes the report of a grid, for TensorBoard too, and prints its tables.
+
+    Args:
+      runs: see `run_grid`.
+      root: folder of the grid.
+      baseline, margin: see `grid_summary.summarize`.
+    """
+    search = read_search(root)
+    path = report.write_grid(runs, root, search, _calibrated(runs), baseline=baseline, margin=margin)
+    summary = read_json(os.path.join(root, report.GRID))
+    tensorboard_grid.write_grid(runs, summary, search["fields"] if search else ())
+    print(f"\n{grid_tables.text(summary)}\n\nReport with plots: {path}")
+
+
+def _calibrated(runs: Sequence[report.Run]) -> Calibrated | None:
     """Returns the reliability of the test scores of a grid's `best_run`, or None if it has no calibration."""
     best = report.best_run(runs)
     if "calibration" not in best.results["test"]:
         return None
     trained = rank_training.restore(best.path)
     return trained.evaluate(trained.load_task()).calibrated
-
-
-def write_tensorboard(runs: Sequence[report.Run], root: str, tuned: Collection[str] = ()) -> None:
-    """Writes the means and intervals of a reported grid for TensorBoard; see `tensorboard_grid.write_grid`.
-
-    Args:
-      runs: the runs of the grid.
-      root: its folder, with the report.
-      tuned: names of the tuned fields.
-    """
-    summary = read_json(os.path.join(root, report.GRID))
-    intervals = [
-        {metric: entry["interval"] for metric, entry in cell["metrics"].items()} for cell in summary["cells"]
-    ]
-    cells: dict[str, list[report.Run]] = {}
-    for run in runs:
-        cells.setdefault(cell_name(run.experiment), []).append(run)
-    tensorboard_grid.write_grid(
-        [group[0].experiment for group in cells.values()],
-        [[os.fspath(run.path) for run in group] for group in cells.values()],
-        intervals,
-        summary["monitor"],
-        tuned,
-    )
 
 
 def cell_name(experiment: config.Experiment) -> str:

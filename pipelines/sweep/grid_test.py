@@ -34,18 +34,13 @@ def test_run_grid(tmp_path, capsys):
     assert len(runs) == 4
     printed = capsys.readouterr().out
     assert "[  4/4] mse-lc_mlp-seed1: test top1_error" in printed
-    calibrated = grid.evaluate_calibration(runs)
+    grid.write_report(runs, str(tmp_path), baseline=report.BASELINE)
     best = report.best_run(runs)
-    for name, reliability in (("before", calibrated.before), ("after", calibrated.after)):
-        stored = best.results["test"]["calibration"][name]
-        assert 100.0 * reliability.ece == pytest.approx(stored["ece"], rel=1e-6)
-    report.write_grid(runs, str(tmp_path), calibrated=calibrated, baseline=report.BASELINE)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert f"The diagram is of {grid.cell_name(best.experiment)}, seed 1: the cell with" in text
     assert "1,078 training, 359 validation, 360 test" in text
     for name in ("differences.png", "curves.png", "reliability.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    grid.write_tensorboard(runs, str(tmp_path))
     assert len({path.parent for path in tmp_path.rglob("events*")}) == 4  # TensorBoard lists no other run
     assert (tmp_path / "mse-dot-seed1" / tensorboard_grid.EVENTS).exists()
     # A field with a single value is set without tuning.
@@ -59,10 +54,8 @@ def test_run_grid(tmp_path, capsys):
 def test_a_grid_in_object_storage(tmp_path):
     root = f"ram://{tmp_path.name}"
     runs = run_small(root, losses=["mse"], interactions=["dot"])
-    path = report.write_grid(runs, root, calibrated=grid.evaluate_calibration(runs))
-    grid.write_tensorboard(runs, root)
-    assert path == f"{root}/report.md"
-    assert "| mse" in files.read_text(path)
+    grid.write_report(runs, root)
+    assert "| mse" in files.read_text(f"{root}/report.md")
     for name in ("curves.png", "reliability.png"):
         assert files.read_bytes(f"{root}/{name}").startswith(b"\x89PNG")
 

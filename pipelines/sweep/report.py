@@ -16,7 +16,7 @@ from rank4class.pipelines.evaluation.reliability import Calibrated
 from rank4class.pipelines.reporting import reliability_plots, tables
 from rank4class.pipelines.reporting.plots import save
 from rank4class.pipelines.storage import code_version, files
-from rank4class.pipelines.storage.run_directory import RunDirectory, read_json, write_json
+from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
 from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, search_report, space
 
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
@@ -254,11 +254,6 @@ def write_grid(
     path = os.path.join(root, "report.md")
     files.write(path, grid_tables.render(summary, sections, _opening(summary, root)))
     return path
-
-
-def grid_text(root: str | os.PathLike) -> str:
-    """Returns the tables of a grid that `write_grid` wrote to a folder, for a terminal."""
-    return grid_tables.text(read_json(os.path.join(root, GRID)))
 
 
 def _opening(summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:

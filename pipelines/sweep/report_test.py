@@ -145,7 +145,6 @@ def test_a_grids_report(tmp_path, monkeypatch):
     assert power == grid_tables.power_heading(summary)
     assert table == tables.markdown_table(grid_tables.power_table(summary))
     assert compare == grid_tables.COMPARE
-    assert report.grid_text(str(tmp_path)) == grid_tables.text(summary)
     assert "![Plots](plots.png)" in text
     assert "- Machine: one, two.\n- Duration: 13 seconds of training in 4 runs.\n" in text
     assert "- Seeds 0, 1; code 5eed; numpy 1, 2." in text

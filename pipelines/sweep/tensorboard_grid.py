@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,48 +11,44 @@ from tensorboard.plugins.hparams import api
 from tensorboard.plugins.scalar import summary_v2
 
 from rank4class.pipelines.storage import files
+from rank4class.pipelines.sweep.report import Run
 from rank4class.pipelines.training.tensorboard import hyperparameters
 
 AXES = ("loss.name", "loss.rank_fn", "interaction.name")  # fields that the cells of a grid differ in
-# The name is fixed, so that a later summary replaces it, and sorts after the other files of a run: an open
+# The name is fixed, so that a later sweep replaces it, and sorts after the other files of a run: an open
 # TensorBoard reads none that sort before.
 EVENTS = "events.out.tfevents.9999999999"
 
 
-def write_grid(
-    cells: Sequence[Any],
-    folders: Sequence[Iterable[str]],
-    intervals: Sequence[Mapping[str, Sequence[float | None] | None]],
-    monitor: str,
-    tuned: Collection[str] = (),
-) -> None:
+def write_grid(runs: Sequence[Run], summary: Mapping[str, Any], tuned: Collection[str] = ()) -> None:
     """Writes the intervals of each cell of a grid, and which hyperparameters and metrics TensorBoard shows.
 
     The runs of a cell share a row of the HParams tab, and its interval is in the events of each of them. The
     tab shows the `AXES` in which cells differ, the tuned fields, and the test metrics.
 
     Args:
-      cells: the experiment of a run of each cell, a `config.Experiment`.
-      folders: of the runs of each cell.
-      intervals: metric -> test interval, of each cell; None, or an end that is None, is not written.
-      monitor: the metric that is shown first.
+      runs: the runs of the grid.
+      summary: see `report.summarize`.
       tuned: names of the tuned fields.
     """
-    fields = list(map(hyperparameters, cells))
+    fields = [hyperparameters(run.experiment) for run in runs]
     shown = [name for name in AXES if len({one.get(name) for one in fields}) > 1] or ["loss.name"]
     shown += [name for name in tuned if any(name in one for one in fields)]
-    first, *others = sorted(intervals[0], key=lambda name: name != monitor)
+    first, *others = sorted(summary["metrics"], key=lambda name: name != summary["monitor"])
     # TensorBoard shows the first five.
     tags = [f"test/{first}", *_ends(first), *(f"test/{name}" for name in others), *_ends(*others)]
     hparams = [api.HParam(name, _domain([one[name] for one in fields if name in one])) for name in shown]
-    for paths, interval in zip(folders, intervals, strict=True):
-        summaries = [api.hparams_config_pb(hparams, list(map(api.Metric, tags)))]
-        for metric, ends in interval.items():
-            for tag, value in zip(_ends(metric), ends or (None, None), strict=True):
-                if value is not None:
-                    summaries.append(summary_v2.scalar_pb(tag, value))
-        for path in paths:
-            _write(path, summaries)
+    columns = api.hparams_config_pb(hparams, list(map(api.Metric, tags)))
+    cells = {tuple(cell["name"].values()): cell["metrics"] for cell in summary["cells"]}
+    for run in runs:
+        metrics = cells[tuple(run.cell.values())]
+        ends = {
+            tag: value
+            for metric in metrics
+            for tag, value in zip(_ends(metric), metrics[metric]["interval"] or (None, None), strict=True)
+        }
+        scalars = [summary_v2.scalar_pb(tag, value) for tag, value in ends.items() if value is not None]
+        _write(os.fspath(run.path), [columns, *scalars])
 
 
 def _ends(*metrics: str) -> list[str]:
@@ -68,10 +64,6 @@ def _domain(values: Sequence[Any]) -> Any:
 def _write(folder: str, summaries: Sequence[Any]) -> None:
     # Some of them are of TensorFlow's class, others of TensorBoard's.
     copies = [summary_pb2.Summary.FromString(one.SerializeToString()) for one in summaries]
-    path = os.path.join(folder, EVENTS)
-    partial = f"{path}.{os.getpid()}"  # processes that share a sweep end together
-    with files.errors_of(folder):
-        with tf.io.TFRecordWriter(partial) as file:
-            for fields in ({"file_version": "brain.Event:2"}, *({"summary": one} for one in copies)):
-                file.write(event_pb2.Event(wall_time=time.time(), **fields).SerializeToString())
-        tf.io.gfile.rename(partial, path, overwrite=True)
+    with files.errors_of(folder), tf.io.TFRecordWriter(os.path.join(folder, EVENTS)) as file:
+        for fields in ({"file_version": "brain.Event:2"}, *({"summary": one} for one in copies)):
+            file.write(event_pb2.Event(wall_time=time.time(), **fields).SerializeToString())

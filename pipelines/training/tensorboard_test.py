@@ -24,6 +24,7 @@ from tensorboard.plugins.hparams import api_pb2, metadata
 from rank4class.pipelines import config
 from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.sweep import tensorboard_grid
+from rank4class.pipelines.sweep.report import Run
 from rank4class.pipelines.training import tensorboard
 
 EXPERIMENT = config.override(
@@ -303,18 +304,30 @@ def write_run(folder, experiment, scale):
     tensorboard.write_projector(str(folder), ["first", "second\t"], vectors, {"examples": np.array([3, 4])})
 
 
+def summary_of(runs, intervals):
+    """Returns the summary of a grid of one run per cell."""
+    cells = [
+        {"name": run.cell, "metrics": {metric: {"interval": ends} for metric, ends in one.items()}}
+        for run, one in zip(runs, intervals, strict=True)
+    ]
+    return {"monitor": "top1_error", "metrics": dict.fromkeys(intervals[0]), "cells": cells}
+
+
 def test_running_tensorboards_read_the_interval_of_a_cell(tmp_path):
     write_points(tmp_path, [0])
     events = read(tmp_path)
-    intervals = [{"top1_error": [1.0, 2.0], "ndcg@5": [None, 4.0], "mrr": None}]
-    tensorboard_grid.write_grid([EXPERIMENT], [[str(tmp_path)]], intervals, "top1_error")
+    runs, intervals = (
+        [Run(EXPERIMENT, {}, tmp_path)],
+        {"top1_error": [1, 2], "ndcg@5": [None, 4], "mrr": None},
+    )
+    tensorboard_grid.write_grid(runs, summary_of(runs, [intervals]))
     assert {tag for tag in events.Reload().Tags()["tensors"] if tag.startswith("test_interval")} == {
         "test_interval/top1_error_low",
         "test_interval/top1_error_high",
         "test_interval/ndcg@5_high",
     }
-    intervals[0]["top1_error"] = [1.0, 3.0]  # a later summary replaces the first
-    tensorboard_grid.write_grid([EXPERIMENT], [[str(tmp_path)]], intervals, "top1_error")
+    intervals["top1_error"] = [1.0, 3.0]  # a later summary replaces the first
+    tensorboard_grid.write_grid(runs, summary_of(runs, [intervals]))
     [high] = read(tmp_path).Tensors("test_interval/top1_error_high")
     assert tf.make_ndarray(high.tensor_proto).item() == 3.0
 
@@ -327,12 +340,14 @@ def test_tensorboard_of_a_grid(tmp_path, load_fast):
     logdir = tmp_path / "grid"
     cells = {"slow": 0.25, "fast": 0.5}
     experiments = {name: with_rate(rate, seed=0) for name, rate in cells.items()}
-    folders = [[str(logdir / f"{name}-seed{seed}") for seed in (0, 1)] for name in cells]
     for (name, rate), seed in itertools.product(cells.items(), (0, 1)):
         write_run(logdir / f"{name}-seed{seed}", with_rate(rate, seed), scale=rate * (1 + seed))
+    runs = [
+        Run(with_rate(rate, seed), {}, logdir / f"{name}-seed{seed}")
+        for (name, rate), seed in itertools.product(cells.items(), (0, 1))
+    ]
     intervals = [{"ndcg@5": None, "top1_error": [rate / 2, 2 * rate]} for rate in cells.values()]
-    tuned = ["optimizer.learning_rate"]
-    tensorboard_grid.write_grid(list(experiments.values()), folders, intervals, "top1_error", tuned)
+    tensorboard_grid.write_grid(runs, summary_of(runs[::2], intervals), ["optimizer.learning_rate"])
     with served(logdir, load_fast) as ask:
         request = {"startIndex": 0, "sliceSize": 10, "allowedStatuses": ["STATUS_SUCCESS"]}
 
@@ -365,7 +380,8 @@ def test_tensorboard_of_a_grid(tmp_path, load_fast):
 
 
 def with_rate(rate, seed):
-    return config.override(EXPERIMENT, {"optimizer.learning_rate": rate, "seed": seed})
+    loss = "mse" if rate == 0.25 else "softmax"
+    return config.override(EXPERIMENT, {"loss.name": loss, "optimizer.learning_rate": rate, "seed": seed})
 
 
 def check_run(ask, run, scale, load_fast):
