@@ -3,8 +3,9 @@
 Every function takes the arguments by name, and a section to put before their names, such as "data.".
 """
 
+import contextlib
 import numbers
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 
@@ -78,3 +79,12 @@ def check_choice(choices: Collection[str], /, *, section: str = "", **values: An
     for name, value in values.items():
         if value not in choices:
             raise ValueError(f"{section}{name}={value!r}: unknown. There are: {', '.join(choices)}.")
+
+
+@contextlib.contextmanager
+def in_section(section: str) -> Iterator[None]:
+    """Puts the name of a section before the field in a ValueError that is raised within the block."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{section}{error}") from error

@@ -16,7 +16,7 @@ from rank4class.pipelines.configs import letor_linear
 from rank4class.pipelines.evaluation import baselines, evaluator
 from rank4class.pipelines.reporting import dataset_report
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import loading
+from rank4class.pipelines.task import checks, loading
 from rank4class.pipelines.training import optimization, rank_training, trainable_rank_model
 
 
@@ -228,7 +228,7 @@ def test_errors_before_training(queries, tmp_path, changes, message):
 )
 def test_fields_without_effect_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        config.check(experiment_on("nowhere", **changes))
+        checks.check(experiment_on("nowhere", **changes))
 
 
 @pytest.mark.nightly

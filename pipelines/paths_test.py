@@ -12,13 +12,12 @@ from rank4class import data, models
 from rank4class.data.readers import class_tables
 from rank4class.models import checkpoints, sorters
 from rank4class.pipelines import config
-from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import per_class, predictions
 from rank4class.pipelines.reporting import dataset_report
 from rank4class.pipelines.storage import files, run_directory
 from rank4class.pipelines.sweep import grid, report
-from rank4class.pipelines.task import hashing, loading
+from rank4class.pipelines.task import hashing, loading, rank_functions
 from rank4class.pipelines.training import rank_training, sorter_training, trainable_rank_model
 from rank4class.pipelines.training.sorter_config import SorterExperiment
 

@@ -28,6 +28,7 @@ from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import calibration
 from rank4class.pipelines.export import answers, prediction, prediction_files
 from rank4class.pipelines.run import Run
+from rank4class.pipelines.task import checks
 
 # A program without rank4class: loads a SavedModel and prints the answers of a signature to some inputs.
 LOAD = """
@@ -51,7 +52,7 @@ def answers_of_another_process(folder, signature, **inputs):
 
 
 def trained(folder, experiment):
-    config.check(experiment)
+    checks.check(experiment)
     return rank4class.train(experiment, folder / "run", progress=False)
 
 

@@ -34,10 +34,9 @@ from tensorflow.python.tpu import tpu_system_metadata
 from rank4class import losses, models
 from rank4class.models import encoders
 from rank4class.pipelines import config, distribution
-from rank4class.pipelines.config import count_priors
 from rank4class.pipelines.configs import digits_mlp, goemotions_minilm
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import task
+from rank4class.pipelines.task import checks, count_priors, task
 from rank4class.pipelines.training import (
     optimization,
     randomness,
@@ -94,7 +93,7 @@ def make(tmp_path, monkeypatch, write_bert_folder):
         made.batch_size, made.evaluation_batch_size = 8, 16
         made.jit_compile = True
         made = config.override(made, changes)
-        config.check(made)
+        checks.check(made)
         return made
 
     return experiment

@@ -15,6 +15,7 @@ import rank4class
 from rank4class import data, losses, models
 from rank4class.pipelines import config
 from rank4class.pipelines.config.user_modules import import_user_module
+from rank4class.pipelines.task import checks
 from rank4class.registry import OPTIMIZERS
 
 TUTORIAL = pathlib.Path(rank4class.__file__).parent / "docs/tutorials/keras.md"
@@ -55,7 +56,7 @@ def test_a_registered_class_has_a_config_of_its_signature():
     assert part.options() == {"units": 3, "scale": None}
     assert part == config.Encoder("my_layer", units=3) != config.Encoder("my_layer")
     assert "my_layer" in config.Encoder.names()
-    config.check(config.override(config.Experiment(), {"encoder.name": "my_layer", "encoder.units": 3}))
+    checks.check(config.override(config.Experiment(), {"encoder.name": "my_layer", "encoder.units": 3}))
     with pytest.raises(ValueError, match=r"encoder.unit: .* Did you mean 'units'\? It has: units, scale\."):
         config.Encoder("my_layer", unit=3)
 

@@ -10,7 +10,6 @@ import os
 
 from absl import flags
 
-from rank4class.pipelines import config
 from rank4class.scripts import cli
 
 _CONFIG = cli.define_config()
@@ -21,10 +20,10 @@ _OUTPUT = flags.DEFINE_string("output", None, "Folder of the report; None: runs/
 def main() -> None:
     from rank4class.pipelines.reporting import dataset_report
     from rank4class.pipelines.storage import files
-    from rank4class.pipelines.task import loading
+    from rank4class.pipelines.task import checks, loading
 
     experiment = _CONFIG.value
-    config.check(experiment, trains=False)
+    checks.check(experiment, trains=False)
     dataset = loading.read_dataset(experiment.data)
     folder = _OUTPUT.value or os.path.join("runs", "data", experiment.data.name)
     files.make_writable(folder, f"--output={folder}")  # raises an error before the examples are read

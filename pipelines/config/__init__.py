@@ -1,24 +1,16 @@
-"""The typed description of an experiment, its parts, and its checks.
+"""The typed description of an experiment and its parts. Importing this package imports no TensorFlow."""
 
-Importing this package imports no TensorFlow; `check` does when it is called.
-"""
-
-from rank4class.pipelines.config.checks import (
+from rank4class.pipelines.config.experiment import (
+    ALTERNATIVES,
     CHECKPOINTS,
     DECAYS,
     EXPORT_FORMATS,
     EXPORT_INDICES,
     STRATEGIES,
-    check,
-    check_optimizer,
-)
-from rank4class.pipelines.config.experiment import (
-    ALTERNATIVES,
     Experiment,
     changed_fields,
     check_field,
     check_types,
-    clear_alternatives,
     first_difference,
     from_json,
     has_field,
@@ -42,40 +34,3 @@ from rank4class.pipelines.config.parts import (
     Part,
 )
 from rank4class.pipelines.config.user_modules import import_file, import_user_module
-
-__all__ = [
-    "ALTERNATIVES",
-    "CHECKPOINTS",
-    "DECAYS",
-    "EXPORT_FORMATS",
-    "EXPORT_INDICES",
-    "PARTS",
-    "STRATEGIES",
-    "ClassEncoder",
-    "CountPrior",
-    "Data",
-    "Encoder",
-    "Experiment",
-    "Interaction",
-    "Loss",
-    "Optimizer",
-    "Part",
-    "changed_fields",
-    "check",
-    "check_field",
-    "check_optimizer",
-    "check_types",
-    "clear_alternatives",
-    "first_difference",
-    "from_json",
-    "has_field",
-    "import_file",
-    "import_user_module",
-    "override",
-    "parse_value",
-    "to_json",
-    "user_parts",
-    "value_of",
-    "value_type",
-    "values",
-]

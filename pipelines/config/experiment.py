@@ -16,6 +16,13 @@ from rank4class import strict_json
 from rank4class.pipelines.config import parts
 from rank4class.registry import did_you_mean
 
+# Choices that flags offer before TensorFlow is imported.
+DECAYS = ("none", "linear", "cosine", "step")
+STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
+CHECKPOINTS = ("best", "last")
+EXPORT_FORMATS = ("saved_model", "huggingface")
+EXPORT_INDICES = ("exact", "scann")
+
 LARGEST_INT = 2**31 - 1
 ALTERNATIVES = {"epochs": "steps", "steps": "epochs"}  # fields of which a training uses one
 _REMEDY = "Restore the file, or choose another --workdir."

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rank4class import arguments, data
 from rank4class.losses.ops import set_sizes
-from rank4class.pipelines.config import count_priors
+from rank4class.pipelines.task import count_priors
 from rank4class.pipelines.training.rank_training import TrainedModel
 
 Features = Mapping[str, tf.Tensor]

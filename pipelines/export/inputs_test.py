@@ -18,7 +18,7 @@ from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import calibration
 from rank4class.pipelines.run_test import answers_of_another_process
-from rank4class.pipelines.task import description
+from rank4class.pipelines.task import checks, description
 
 pytestmark = pytest.mark.nightly
 
@@ -27,7 +27,7 @@ TEXTS = ["great day", "\x07", "awful mess " * 30, "\u00e9t\u00e9 [CLS] \u4e2d\u6
 
 
 def trained(experiment, path):
-    config.check(experiment)
+    checks.check(experiment)
     return rank4class.train(experiment, path, progress=False)
 
 

@@ -15,6 +15,7 @@ from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import check_folder, read_json
 from rank4class.pipelines.sweep import grid_summary, grid_tables, parallel, report, space, tensorboard_grid
 from rank4class.pipelines.sweep.search_report import SEARCH
+from rank4class.pipelines.task import checks
 from rank4class.pipelines.training import rank_training
 
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
@@ -146,7 +147,7 @@ def run_grid(
     combinations = [space.combinations(cell, tune) for cell in cells]
     for cell, choices in zip(cells, combinations, strict=True):
         for choice in choices:
-            config.check(space.apply(cell, choice))
+            checks.check(space.apply(cell, choice))
     for seed in seeds:
         arguments.check_seed(seed)
     _check_different(cells)

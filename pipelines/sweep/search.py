@@ -18,6 +18,7 @@ from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import TUNING, read_json, write_json
 from rank4class.pipelines.sweep import parallel, space
 from rank4class.pipelines.sweep.search_report import SEARCH
+from rank4class.pipelines.task import checks
 
 RANDOM_TRIALS = 10  # at most; then TPE proposes values
 PROPOSALS = 100  # of a trial, at most, until one is new
@@ -316,7 +317,7 @@ class Search:
         try:
             for name in self._choices:
                 for choice in space.combinations(self._cells[name], tune):
-                    config.check(space.apply(self._cells[name], choice))
+                    checks.check(space.apply(self._cells[name], choice))
         except ValueError:  # such as of a dropout above 1
             return False
         return True

@@ -10,7 +10,7 @@ import tensorflow as tf
 from rank4class import data, models
 from rank4class.models import class_encoders
 from rank4class.pipelines import config
-from rank4class.pipelines.config import count_priors
+from rank4class.pipelines.task import count_priors
 from rank4class.pipelines.task.inputs import Inputs
 
 

@@ -14,7 +14,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import class_texts, description, frozen_features, hashing
+from rank4class.pipelines.task import checks, class_texts, description, frozen_features, hashing
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
@@ -99,7 +99,7 @@ def test_text_file(tmp_path, tiny_bert):
         encoder=config.Encoder(name="bert", path=tiny_bert),
         batch_size=8,
     )
-    config.check(experiment)
+    checks.check(experiment)
     loaded = rank_training.load_data(experiment, cache_dir="unused")
     assert {name: len(split) for name, split in loaded.splits.items()} == {
         "train": 56,
@@ -123,7 +123,7 @@ def load_texts(folder, encoder, cache_dir="unused", held_out=(), frozen=False, *
         monitor="top1_error",
         epochs=2.0,
     )
-    config.check(experiment)
+    checks.check(experiment)
     return experiment, rank_training.load_data(experiment, cache_dir=str(cache_dir))
 
 
@@ -313,7 +313,7 @@ def test_changed_class_texts_are_refused(tiny_goemotions, tiny_bert, tmp_path):
 
 def loaded_with(section, **fields):
     experiment = config.Experiment(data=section, evaluation_batch_size=8, **fields)
-    config.check(experiment)
+    checks.check(experiment)
     return experiment, rank_training.load_data(experiment, cache_dir="unused")
 
 

@@ -10,7 +10,7 @@ from official.modeling.optimization import lr_schedule
 from rank4class import losses
 from rank4class.models import sorters
 from rank4class.pipelines import config
-from rank4class.pipelines.config import count_priors
+from rank4class.pipelines.task import count_priors
 from rank4class.registry import OPTIMIZERS
 
 LearningRateSchedule: TypeAlias = tf.keras.optimizers.schedules.LearningRateSchedule

@@ -17,7 +17,7 @@ from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
-from rank4class.pipelines.task import description, hashing, loading
+from rank4class.pipelines.task import checks, description, hashing, loading
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, run_calibration
@@ -69,7 +69,7 @@ def train(
       FloatingPointError: the loss or its gradient was not finite. The checkpoints are those from before.
       Interrupted: after SIGTERM or Ctrl-C. The run has saved, and the same call resumes it.
     """
-    config.check(experiment)
+    checks.check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
     distribution.check(experiment, strategy)
     run_dir = RunDirectory(check_folder(path, "training"))
@@ -298,7 +298,7 @@ def restore(
     strategy = strategy or tf.distribute.get_strategy()
     run_dir = RunDirectory(path)
     experiment = run_dir.experiment(unused=("data", "optimizer") if which == "best" else ("data",))
-    config.check(experiment)
+    checks.check(experiment)
     described = description.read(run_dir.model)
     model = build_model(_with_own_sorter(experiment, run_dir), described, strategy)
     read = {"best": _read_best, "last": _read_last}[which]

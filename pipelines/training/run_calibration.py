@@ -7,9 +7,9 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config
-from rank4class.pipelines.config import count_priors
 from rank4class.pipelines.evaluation import calibration, evaluator, reliability
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.task import count_priors
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
 
 _BATCH = 256  # examples that are ranked at a time

@@ -16,6 +16,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import calibration, evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.task import checks
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training, run_calibration
@@ -75,7 +76,7 @@ def test_methods_that_do_not_fit_the_labels():
     with pytest.raises(
         ValueError, match=r"calibration='beta': unknown\. There are: auto, temperature, platt"
     ):
-        config.check(config.override(digits_mlp.get_config(), {"calibration": "beta"}))
+        checks.check(config.override(digits_mlp.get_config(), {"calibration": "beta"}))
 
 
 def result_of(scores):

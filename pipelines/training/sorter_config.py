@@ -58,6 +58,8 @@ class SorterExperiment:
 
 def check(experiment: SorterExperiment) -> None:
     """Raises ValueError, naming the flag, if the config is invalid."""
+    from rank4class.pipelines.task import checks  # imports TensorFlow
+
     config.check_types(experiment)
     if experiment.sorter not in LEARNED:
         raise ValueError(
@@ -85,7 +87,7 @@ def check(experiment: SorterExperiment) -> None:
         if getattr(experiment, name) is not None:
             arguments.check_integer(1, 2**31 - 1, **{name: getattr(experiment, name)})
     arguments.check_seed(experiment.seed)
-    config.check_optimizer(experiment.optimizer, prefix="")
+    checks.check_optimizer(experiment.optimizer, section="")
 
 
 def default_move(sorter: str) -> float:

@@ -11,12 +11,11 @@ import tensorflow as tf
 from rank4class import losses, models
 from rank4class.models import precision
 from rank4class.pipelines import config
-from rank4class.pipelines.config import count_priors, rank_functions
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import description
+from rank4class.pipelines.task import count_priors, description, rank_functions
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, run_calibration, tensorboard
 from rank4class.pipelines.training.trainer import Schedule

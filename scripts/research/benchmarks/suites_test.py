@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from rank4class import compat, losses, models
 from rank4class.losses.ops import ranks
-from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.task import rank_functions
 from rank4class.pipelines.training.train_step import StepResults
 from rank4class.scripts.research.benchmarks import datasets, suite, suites
 from rank4class.scripts.research.benchmarks.suites import data, metrics, retrieval, scale, training

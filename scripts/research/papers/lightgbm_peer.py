@@ -17,7 +17,7 @@ from rank4class import compat, data, losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.evaluator import better
 from rank4class.pipelines.storage.run_directory import check_folder
-from rank4class.pipelines.task import hashing, loading
+from rank4class.pipelines.task import checks, hashing, loading
 from rank4class.scripts.research.sorters import study
 
 LEAVES = (7, 15, 31)
@@ -44,7 +44,7 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
         stops; a metric is not a function of scores; a seed is invalid or repeated; or the folder holds the
         result of another study.
     """
-    config.check(experiment, trains=False)
+    checks.check(experiment, trains=False)
     if not experiment.monitor.startswith("ndcg@"):
         raise ValueError(
             f"monitor={experiment.monitor!r}: LightGBM stops by the NDCG of the first K. Use ndcg@K."

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from rank4class.data import score_vectors
 from rank4class.models import sorters
-from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.storage.run_directory import check_folder
+from rank4class.pipelines.task import rank_functions
 from rank4class.pipelines.training import sorter_training
 from rank4class.scripts.research.sorters import study
 

@@ -8,7 +8,7 @@ import scipy.stats
 import tensorflow as tf
 
 from rank4class.data import score_vectors
-from rank4class.pipelines.config import rank_functions
+from rank4class.pipelines.task import rank_functions
 from rank4class.scripts.research.sorters import accuracy
 
 

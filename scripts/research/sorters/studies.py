@@ -12,6 +12,7 @@ import tensorflow as tf
 from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import check_folder
+from rank4class.pipelines.task import checks
 from rank4class.pipelines.training import rank_training
 from rank4class.scripts.research.sorters import STUDIES, sorting_tasks
 from rank4class.scripts.research.sorters.study import Study
@@ -209,7 +210,7 @@ def multi_label(experiment: config.Experiment, cache_dir: str | os.PathLike) -> 
     Raises:
       FileNotFoundError, ValueError: see `load_data`; or the dataset has no vectors or one label each.
     """
-    config.check(experiment)
+    checks.check(experiment)
     loaded = rank_training.load_data(experiment, check_folder(cache_dir, "study of sorters"))
     train = loaded.splits["train"]
     if "embedding" not in train.features or not train.multi_label:

@@ -18,10 +18,10 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import arguments
-from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import statistics
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import SORTER_TRAINING, check_folder, read_json, write_json
+from rank4class.pipelines.task import rank_functions
 from rank4class.pipelines.training.session import provenance
 from rank4class.scripts.research.sorters import SEEDS
 

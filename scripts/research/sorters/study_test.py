@@ -13,9 +13,9 @@ from rank4class import losses
 from rank4class.data import score_vectors
 from rank4class.models import sorters
 from rank4class.pipelines import config
-from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import read_json
+from rank4class.pipelines.task import rank_functions
 from rank4class.scripts.research.sorters import accuracy, studies, study
 
 

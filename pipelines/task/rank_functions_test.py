@@ -11,10 +11,9 @@ from rank4class import losses
 from rank4class.losses.ops import ranks
 from rank4class.models import sorters
 from rank4class.pipelines import config
-from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.sweep import grid
-from rank4class.pipelines.task import task
+from rank4class.pipelines.task import checks, rank_functions, task
 from rank4class.pipelines.training import optimization, rank_training
 
 SCORES = np.random.default_rng(0).normal(size=[6, 10]).astype(np.float32)
@@ -136,7 +135,7 @@ def test_a_grid_of_rank_functions(tmp_path):
         ),
         (
             {"loss.name": "spearman"},
-            r"loss='spearman': it does not accept class scores\. Compile a Keras model with it instead\.",
+            r"loss\.name='spearman': it does not accept class scores\. Compile a Keras model",
         ),
         (
             {"loss.rank_fn": "sigmoid", "loss.fine_tune": True},
@@ -160,7 +159,7 @@ def test_a_grid_of_rank_functions(tmp_path):
 )
 def test_errors(changes, message):
     with pytest.raises(ValueError, match=message):
-        config.check(small(**changes))
+        checks.check(small(**changes))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from rank4class import losses, models
+from rank4class import arguments, losses, models
 from rank4class.losses.ops import set_sizes
-from rank4class.pipelines.config import checks, parts
+from rank4class.pipelines.config import parts
 
 if typing.TYPE_CHECKING:
     from rank4class import data
@@ -39,7 +39,7 @@ class CountPrior:
         """Raises ValueError, with the field, for wrong options, or metrics or a loss that do not fit."""
         if self._part.name not in self._part.others:
             provided = {"most": 1} if "most" in self._part.fields else {}
-            with checks.fields_of("count_prior."):
+            with arguments.in_section("count_prior."):
                 models.get("count_prior", self._part.name, **{**provided, **self._part.options()})
         if getattr(loss, "levels", 2) != 2:
             raise ValueError(

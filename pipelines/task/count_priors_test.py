@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from rank4class import data, losses, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
-from rank4class.pipelines.config import count_priors
+from rank4class.pipelines.task import checks, count_priors
 from rank4class.pipelines.training import rank_training, trainable_rank_model
 
 summary_iterator = tf.compat.v1.train.summary_iterator
@@ -70,7 +70,7 @@ def test_every_prior_trains_and_is_evaluated(tmp_path, loaded, name):
         loss=config.Loss(name=loss),
         **TRAINED.get(name, {}),
     )
-    config.check(experiment)
+    checks.check(experiment)
     path = str(tmp_path / "run")
     results = rank_training.train(experiment, path, loaded=loaded, progress=False)
     restored = rank_training.restore(path)
@@ -236,7 +236,7 @@ def test_training_checks_its_examples(loaded, tmp_path):
 )
 def test_invalid_combinations(changes, message):
     with pytest.raises(ValueError, match=message):
-        config.check(config.override(digits(), changes))
+        checks.check(config.override(digits(), changes))
 
 
 @pytest.mark.nightly

@@ -1,0 +1,183 @@
+"""Checks of an experiment before anything is loaded: ranges of fields, and combinations of parts.
+
+Ranges of options are checked by the function or class that has them.
+"""
+
+import collections
+from collections.abc import Iterator
+
+from rank4class import arguments, losses, models
+from rank4class.losses.ops import ranks
+from rank4class.pipelines import config
+from rank4class.pipelines.task import count_priors, rank_functions
+from rank4class.registry import DATASETS, OPTIMIZERS
+
+_POSITIVE = (
+    "data.max_length",
+    "data.max_examples",
+    "data.max_train_examples",
+    "class_encoder.attention_heads",
+    "batch_size",
+    "accumulation_steps",
+    "steps_per_execution",
+    "checkpoint_steps",
+    "steps",
+    "evaluations_per_epoch",
+    "evaluation_batch_size",
+)
+_NOT_NEGATIVE = ("data.split_seed", "class_encoder.attention_layers", "epochs", "patience")
+_CHOICES = {
+    "data.augmentation": ("none", "affine_flip", "random_crop"),
+    "class_encoder.init": ("random", "zeros", "names", "means"),
+    "precision": ("float32", "mixed_float16", "mixed_bfloat16"),
+    "calibration": ("auto", "temperature", "platt", "none"),
+}
+_PROBED = 1_000  # classes that a loss is tried with, at most; `loss.k` may exceed it
+
+
+def check(experiment: config.Experiment, *, trains: bool = True) -> None:
+    """Raises ValueError, with the field and the remedy, if an experiment cannot run.
+
+    Args:
+      experiment: the experiment.
+      trains: whether it needs the weights of its encoder; a description of its dataset does not.
+    """
+    config.check_types(experiment)
+    arguments.check_positive(**{name: config.value_of(experiment, name) for name in _POSITIVE})
+    arguments.check_at_least(0, **{name: config.value_of(experiment, name) for name in _NOT_NEGATIVE})
+    for name, choices in _CHOICES.items():
+        arguments.check_choice(choices, **{name: config.value_of(experiment, name)})
+    arguments.check_at_least(2, section="data.", image_size=experiment.data.image_size)
+    dropout = experiment.class_encoder.attention_dropout
+    arguments.check_fraction(section="class_encoder.", attention_dropout=dropout)
+    arguments.check_seed(experiment.seed)
+    _check_options(experiment, trains)
+    check_optimizer(experiment.optimizer)
+    for is_wrong, message in _combinations(experiment, trains):
+        if is_wrong:
+            raise ValueError(message)
+    count_priors.get(experiment.count_prior).check(experiment.metrics, experiment.loss)
+    for name, count in collections.Counter(experiment.metrics).items():
+        losses.get_metric(name)
+        if count > 1:
+            raise ValueError(f"metrics={experiment.metrics}: {name!r} is repeated. Name it once.")
+
+
+def _check_options(experiment: config.Experiment, trains: bool) -> None:
+    data, encoder, class_encoder = experiment.data, experiment.encoder, experiment.class_encoder
+    if data.name in DATASETS:  # or the data are those of a run, see `RunDirectory.experiment`
+        with arguments.in_section("data."):
+            DATASETS.check(data.name, data.options())
+    with arguments.in_section("encoder."):
+        if "path" not in encoder.fields:
+            models.get("encoder", encoder.name, **encoder.options())
+        elif trains:  # without reading the weights
+            models.ENCODERS.check(encoder.name, encoder.options())
+    with arguments.in_section("class_encoder."):
+        if class_encoder.name == "embedding":
+            models.get("class_encoder", "embedding", num_classes=2, width=2, **class_encoder.options())
+    with arguments.in_section("interaction."):
+        models.get("interaction", experiment.interaction.name, **experiment.interaction.options())
+    rank_functions.check(experiment.loss)
+    with arguments.in_section("loss."):
+        _check_loss(experiment.loss)
+
+
+def _check_loss(part: config.Loss) -> None:
+    arguments.check_positive(final_temperature=part.final_temperature)
+    rank_fn = {"rank_fn": ranks.sigmoid_ranks} if part.rank_fn else {}
+    loss = losses.get(part.name, **part.options(), **rank_fn)
+    if not loss.of_classes:
+        raise ValueError(
+            f"name={part.name!r}: it does not accept class scores. Compile a Keras model with it instead."
+        )
+    if loss.heads:
+        raise ValueError(
+            f"name={part.name!r}: it requires several scores per class, and a rank model has one. Choose "
+            "another loss."
+        )
+    k = min(getattr(part, "k", 2), _PROBED)
+    if hasattr(part, "k"):
+        loss = losses.get(part.name, **{**part.options(), "k": k}, **rank_fn)
+    loss([0], [[0.0] * max(2, k)])  # checks the options against the scores
+
+
+def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple[bool, str]]:
+    """Yields whether parts do not fit together, and the error."""
+    data, encoder, class_encoder = experiment.data, experiment.encoder, experiment.class_encoder
+    yield (
+        data.augmentation != "none" and encoder.frozen,
+        f"data.augmentation={data.augmentation!r}: a frozen encoder encodes each image once. Set "
+        "encoder.frozen=False or data.augmentation='none'.",
+    )
+    yield (
+        trains and encoder.frozen and not encoder.path,
+        "encoder.frozen=True: a frozen encoder requires pretrained weights. Set encoder.path.",
+    )
+    for field in ("attention_heads", "attention_dropout"):
+        yield (
+            field in class_encoder.changed() and not class_encoder.attention_layers,
+            f"class_encoder.{field}={getattr(class_encoder, field)}: has no effect without attention. Set "
+            "class_encoder.attention_layers.",
+        )
+    yield (
+        class_encoder.init in ("names", "means") and not encoder.path and encoder.name != "identity",
+        f"class_encoder.init={class_encoder.init!r}: needs the vectors of a pretrained encoder. Set "
+        "encoder.path.",
+    )
+    yield (
+        class_encoder.attention_layers > 0 and bool(data.held_out),
+        f"class_encoder.attention_layers={class_encoder.attention_layers}: the training classes would attend "
+        "to those of data.held_out. Set only one of the two.",
+    )
+    yield (
+        class_encoder.name == "text" and encoder.frozen,
+        "class_encoder.name='text': it shares the instance encoder, which is frozen. Use 'frozen_text'.",
+    )
+    for kind in ("class_encoder", "interaction", "count_prior"):
+        for field, value in getattr(experiment, kind).changed().items():
+            yield (
+                encoder.name == "items",
+                f"{kind}.{field}={value!r}: encoder 'items' is a whole model, in which it has no effect. "
+                "Leave it out.",
+            )
+    for field, plain in (("jit_compile", False), ("accumulation_steps", 1)):
+        value = getattr(experiment, field)
+        yield (
+            experiment.optimizer.name == "lazy_adam" and value != plain,
+            f"{field}={value}: not supported by optimizer 'lazy_adam', whose gradients have as many rows as "
+            f"the batch looks up. Set {field} to {plain}, or choose 'adam'.",
+        )
+    yield experiment.init_from == "", "init_from='': empty. Set it to the folder of a run, or to None."
+    yield (
+        not experiment.metrics,
+        f"metrics=(): there is nothing to report. Name a metric, such as {experiment.monitor!r}.",
+    )
+    yield (
+        experiment.monitor not in experiment.metrics,
+        f"monitor={experiment.monitor!r}: not among the metrics. Choose one of: "
+        f"{', '.join(experiment.metrics)}.",
+    )
+
+
+def check_optimizer(optimizer: config.Optimizer, section: str = "optimizer.") -> None:
+    """Raises ValueError, with the field, if an optimizer cannot be built."""
+    with arguments.in_section(section):
+        arguments.check_choice(config.DECAYS, decay=optimizer.decay)
+        arguments.check_positive(learning_rate=optimizer.learning_rate, clip_norm=optimizer.clip_norm)
+        arguments.check_fraction(warmup_fraction=optimizer.warmup_fraction)
+        if optimizer.ema_momentum is not None:
+            arguments.check_fraction(False, ema_momentum=optimizer.ema_momentum)
+        if optimizer.decay == "step":
+            if optimizer.decay_epochs is None:
+                raise ValueError("decay_epochs=None: decay 'step' requires it. Set it, such as to 100.")
+            arguments.check_positive(decay_epochs=optimizer.decay_epochs)
+            arguments.check_fraction(False, decay_factor=optimizer.decay_factor)
+        for field in ("decay_epochs", "decay_factor"):
+            if optimizer.decay != "step" and field in optimizer.changed():
+                raise ValueError(
+                    f"{field}={getattr(optimizer, field)}: it has no effect with decay {optimizer.decay!r}. "
+                    "Leave it out, or set decay to 'step'."
+                )
+        if optimizer.name in OPTIMIZERS:  # or it is that of a run, see `RunDirectory.experiment`
+            OPTIMIZERS.build(optimizer.name, schedule=optimizer.learning_rate, **optimizer.options())
