@@ -47,12 +47,16 @@ class BadRows:
         try:
             yield
         except ValueError as error:
-            if self._policy == "fail" and not self._reads_on:
-                hint = f" To skip it, set {self._field}=skip." if self._field else ""
-                raise ValueError(f"{error}{hint}") from error
-            self._invalid += 1
-            if self._policy == "skip" or self._invalid == 1:
-                self.messages.append(str(error))
+            self.reject(error)
+
+    def reject(self, error: ValueError) -> None:
+        """Treats an error as `row` does, faster for files of millions of valid rows."""
+        if self._policy == "fail" and not self._reads_on:
+            hint = f" To skip it, set {self._field}=skip." if self._field else ""
+            raise ValueError(f"{error}{hint}") from error
+        self._invalid += 1
+        if self._policy == "skip" or self._invalid == 1:
+            self.messages.append(str(error))
 
     @contextlib.contextmanager
     def whole_file(self) -> Iterator[None]:
@@ -112,14 +116,17 @@ def lines_of(
             check_not_utf16(line, name)
             if b"\r" in line.rstrip(b"\r\n") and not line.endswith(b"\n"):
                 raise ValueError(f"{name}: its lines end with CR alone. Save the file with LF or CR LF.")
-        where, text = f"{name}:{number}", None
-        with bad_rows.row():
+        where = f"{name}:{number}"
+        try:
             text = _decode(line, where)
+        except ValueError as error:
+            bad_rows.reject(error)
+            continue
         if text:
             yield from empty
             empty.clear()
             yield where, text
-        elif text is not None:
+        else:
             empty.append((where, text))
     if not number:
         raise ValueError(f"{name}: the file is empty. Give a file with rows.")
