@@ -40,7 +40,7 @@ LEVELS = {
     "reporting": 4,
     "training": 5,
     "export": 6,
-    "run": 6,
+    "run": 7,
     "sweep": 6,
 }
 LONGEST_FILE = 500  # lines

@@ -20,7 +20,9 @@ lock             held by the process that trains
 
 import dataclasses
 import fcntl
+import hashlib
 import io
+import json
 import math
 import os
 import platform
@@ -123,7 +125,7 @@ class RunDirectory:
             return
         saved = read_json(self._data)
         for name, value in hashes.items():
-            if saved.get(name, value) != value:  # earlier versions recorded fewer
+            if saved.get(name, value) != value:
                 if name == "classes":
                     changed = "other classes"
                 elif "." in name:
@@ -140,66 +142,6 @@ class RunDirectory:
                 f"{self.path}: made with other class texts. Restore those in {self._class_texts}, or choose "
                 "another --workdir."
             )
-
-    def claim(
-        self,
-        experiment: Any,
-        hashes: dict[str, str],
-        class_texts: tuple[str, ...] | None = None,
-        describe: Callable[[str], None] = files.make_folder,
-    ) -> None:
-        """Creates the folder for an experiment, and locks it.
-
-        Args:
-          experiment: is recorded as `config.json`, the last file.
-          hashes, class_texts: see `check_data`.
-          describe: writes the description of the model to a folder.
-
-        Raises:
-          ValueError: another process trains in the folder or has claimed it for another experiment, or files
-            that no run wrote have the names of a run's.
-          OSError: the folder cannot be written.
-        """
-        files.make_folder(self.path)
-        self.lock()
-        self.check_owner(experiment)
-        if not files.exists(self._config):
-            self._remove_partial_claim()
-            write_json(self._data, hashes)
-            if class_texts is not None:
-                write_json(self._class_texts, {"texts": class_texts})
-            if parts := config.user_parts(experiment):
-                write_json(self._user_parts, parts)
-            describe(self.model)
-            files.write(self._config, config.to_json(experiment))
-
-    def _remove_partial_claim(self) -> None:
-        """Removes the files of a claim that was killed, of which the hashes of the data are the first."""
-        written = (self._data, self.model, self._class_texts, self._user_parts)
-        path = next(filter(files.exists, written), None)
-        if path and not self._holds_hashes():
-            raise ValueError(
-                f"{path}: not written by a run, which would replace it. Choose another --workdir."
-            )
-        files.remove([self.model, self._class_texts, self._user_parts])
-
-    def _holds_hashes(self) -> bool:
-        try:
-            saved = read_json(self._data)
-        except (OSError, ValueError):
-            return False
-        return all(re.fullmatch("[0-9a-f]{64}", str(value)) for value in saved.values())
-
-    def check_shared(
-        self, experiment: Any, hashes: dict[str, str], class_texts: tuple[str, ...] | None = None
-    ) -> None:
-        """Raises ValueError if a worker's folder, experiment or data differ from those the chief claimed."""
-        if not files.exists(self._config):
-            raise ValueError(
-                f"{self.path}: not the chief's folder. Give all workers one and the same --workdir."
-            )
-        self.check_owner(experiment)
-        self.check_data(hashes, class_texts)
 
     def data_hashes(self) -> dict[str, str]:
         """Returns the hashes that the run was made with; see `task.TaskData`."""
@@ -232,7 +174,7 @@ class RunDirectory:
             if part["name"] not in config.PARTS[kind].names()
         }
         for kind, part in unregistered.items():
-            if kind not in unused or "defaults" not in part:  # those of earlier versions have none
+            if kind not in unused:
                 raise ValueError(
                     f"{self.path}: {kind}={part['name']!r} is not registered. Import the module that "
                     f"registers it before you load the run; commands do with --import={part['module']}."
@@ -309,6 +251,95 @@ class RunDirectory:
         _write_lines(self._times, ({"step": step, "seconds": times[step]} for step in times))
 
 
+class TrainingDirectory(RunDirectory):
+    """The folder of a run to train, which an experiment claims.
+
+    Args:
+      path: of the folder.
+      experiment: checked.
+
+    Raises:
+      ValueError: another command wrote to the folder, or it holds another experiment.
+    """
+
+    def __init__(self, path: str | os.PathLike, experiment: Any):
+        super().__init__(check_folder(path, "training"), type(experiment))
+        self._experiment = experiment
+        self.check_owner(experiment)
+
+    def claim(
+        self,
+        hashes: dict[str, str],
+        class_texts: tuple[str, ...] | None = None,
+        describe: Callable[[str], None] = files.make_folder,
+    ) -> None:
+        """Creates the folder, and locks it; `config.json` is its last file.
+
+        Args:
+          hashes, class_texts: see `check_data`.
+          describe: writes the description of the model to a folder.
+
+        Raises:
+          ValueError: another process trains in the folder or has claimed it for another experiment, or files
+            that no run wrote have the names of a run's.
+          OSError: the folder cannot be written.
+        """
+        files.make_folder(self.path)
+        self.lock()
+        self.check_owner(self._experiment)
+        if not files.exists(self._config):
+            self._remove_partial_claim()
+            write_json(self._data, hashes)
+            if class_texts is not None:
+                write_json(self._class_texts, {"texts": class_texts})
+            if parts := config.user_parts(self._experiment):
+                write_json(self._user_parts, parts)
+            describe(self.model)
+            files.write(self._config, config.to_json(self._experiment))
+
+    def _remove_partial_claim(self) -> None:
+        """Removes the files of a claim that was killed, whose first file is data.json."""
+        written = (self._data, self.model, self._class_texts, self._user_parts)
+        path = next(filter(files.exists, written), None)
+        if path and not self._holds_hashes():
+            raise ValueError(
+                f"{path}: not written by a run, which would replace it. Choose another --workdir."
+            )
+        files.remove([self.model, self._class_texts, self._user_parts])
+
+    def _holds_hashes(self) -> bool:
+        try:
+            saved = read_json(self._data)
+        except (OSError, ValueError):
+            return False
+        return all(re.fullmatch("[0-9a-f]{64}", str(value)) for value in saved.values())
+
+    def check_shared(self, hashes: dict[str, str], class_texts: tuple[str, ...] | None = None) -> None:
+        """Raises ValueError if a worker's folder, experiment or data differ from those the chief claimed."""
+        if not files.exists(self._config):
+            raise ValueError(
+                f"{self.path}: not the chief's folder. Give all workers one and the same --workdir."
+            )
+        self.check_owner(self._experiment)
+        self.check_data(hashes, class_texts)
+
+    def run_hash(self, hashes: dict[str, str]) -> str:
+        """Returns the `run_hash` of the experiment with these data."""
+        return run_hash(self._experiment, hashes)
+
+
+def run_hash(experiment: Any, hashes: dict[str, str]) -> str:
+    """Returns a hash of an experiment and of its data's hashes."""
+
+    def plain(value: Any) -> str | float:  # 3 and 3.0 epochs are equal
+        if isinstance(value, tuple) and any(isinstance(each, float) for each in value):
+            return str(tuple(map(float, value)))
+        return float(value) if isinstance(value, int | float) else str(value)
+
+    fields = {name: plain(value) for name, value in config.changed_fields(experiment).items()}
+    return hashlib.sha256(json.dumps([fields, hashes], sort_keys=True).encode()).hexdigest()
+
+
 TUNING = "tuning"  # folder of the runs that select a grid's hyperparameters
 RUN = ("config.json", "data.json")  # files in every run's folder
 SORTER_TRAINING = re.compile(r".+-rate.+-seed\d+\.json")  # files of a study of sorters
@@ -380,11 +411,7 @@ def _write_lines(path: str, values: Iterable[Any]) -> None:
 
 
 def _parse(text: str, location: str) -> dict[str, Any]:
-    remedy = "Remove it, or choose another --workdir."
     try:
-        parsed = strict_json.parse(text)
+        return strict_json.parse_object(location, text)
     except ValueError as error:
-        raise ValueError(f"{location}: damaged ({error}). {remedy}") from error
-    if not isinstance(parsed, dict):
-        raise ValueError(f"{location}: damaged (no JSON object). {remedy}")
-    return parsed
+        raise ValueError(f"{error} Remove it, or choose another --workdir.") from error

@@ -9,7 +9,7 @@ import pytest
 
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import run_directory
-from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
+from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, check_folder
 from rank4class.pipelines.sweep import grid
 from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.sorter_config import SorterExperiment
@@ -21,7 +21,7 @@ DAMAGES = {
     "cut short": ('{"a": ', "Expecting value|not JSON"),
     "twice": ('{"a": 1, "a": 2}', "has the key 'a' twice"),
     "digits": ('{"a": %s}' % ("1" * 5000), "has an integer of too many digits"),
-    "no object": ("NaN", "no JSON object|stands for the fields of"),
+    "no object": ("NaN", "not a JSON object|stands for the fields of"),
 }
 
 
@@ -41,8 +41,8 @@ DAMAGES = {
 )
 def test_damaged_files(tmp_path, name, read, damage):
     content, message = DAMAGES[damage]
-    run = RunDirectory(tmp_path)
-    run.claim(config.Experiment(), {}, ())
+    run = TrainingDirectory(tmp_path, config.Experiment())
+    run.claim({}, ())
     run.unlock()
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=f"{tmp_path / name}.* ?({message})"):
@@ -64,13 +64,13 @@ def test_values_that_are_not_finite(tmp_path):
 def test_files_of_others_are_not_removed(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine").touch()
-    run = RunDirectory(tmp_path)
+    run = TrainingDirectory(tmp_path, config.Experiment())
     with pytest.raises(ValueError, match=r"model: not written by a run, which would replace it\. Choose"):
-        run.claim(config.Experiment(), {})
+        run.claim({})
     assert (tmp_path / "model" / "mine").exists()
     (tmp_path / "data.json").write_text('{"train": "mine.csv"}')
     with pytest.raises(ValueError, match=r"data\.json: not written by a run"):
-        run.claim(config.Experiment(), {})
+        run.claim({})
 
 
 def test_the_training_of_another_kind(tmp_path):
@@ -79,7 +79,7 @@ def test_the_training_of_another_kind(tmp_path):
         (SorterExperiment(), config.Experiment, "a sorter"),
     ):
         path = tmp_path / kind.__name__
-        RunDirectory(path, type(experiment)).claim(experiment, {})
+        TrainingDirectory(path, experiment).claim({})
         with pytest.raises(ValueError, match=f"the training of {name}. Choose another --workdir"):
             RunDirectory(path, kind).experiment()
 
@@ -153,13 +153,13 @@ def test_a_kill_before_the_claim_leaves_no_data(tmp_path):
     def fail(folder):
         raise OSError("killed")
 
-    run, experiment = RunDirectory(str(tmp_path)), config.Experiment()
+    run = TrainingDirectory(str(tmp_path), config.Experiment())
     with pytest.raises(OSError, match="killed"):
-        run.claim(experiment, {"train": "1" * 64}, ("a text",), describe=fail)
+        run.claim({"train": "1" * 64}, ("a text",), describe=fail)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "encoder.json").touch()
     run.check_data({"train": "2"}, ("another text",))
-    run.claim(experiment, {"train": "2"})
+    run.claim({"train": "2"})
     run.unlock()
     assert not (tmp_path / "model" / "encoder.json").exists()
     assert not (tmp_path / "class_texts.json").exists()

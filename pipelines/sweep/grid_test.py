@@ -12,7 +12,7 @@ import pytest
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
+from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, write_json
 from rank4class.pipelines.sweep import grid, parallel, report, space, tensorboard_grid
 from rank4class.pipelines.training import rank_training
 
@@ -417,8 +417,9 @@ def test_overrides_apply_to_cells_that_have_the_field():
 
 
 def test_a_run_folder_of_an_earlier_choice_is_named(tmp_path, trained_by):
-    run = RunDirectory(str(tmp_path / "mse-dot-seed0"))
-    run.claim(config.override(base(), {"loss.name": "mse", "seed": 0, RATE: 5.0}), {})
+    diverging = config.override(base(), {"loss.name": "mse", "seed": 0, RATE: 5.0})
+    run = TrainingDirectory(str(tmp_path / "mse-dot-seed0"), diverging)
+    run.claim({})
     run.unlock()
     axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 1, "widen": 0}
     with pytest.raises(

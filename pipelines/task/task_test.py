@@ -13,7 +13,7 @@ from rank4class import data, losses, models
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.cache import Cache
-from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task import checks, class_texts, description, frozen_features, hashing
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.pipelines.training.train_step import StepOptions, build_steps
@@ -368,8 +368,8 @@ def test_changed_files_of_weights_are_refused(tmp_path):
     sorter.write_bytes(b"first")
     loss = config.Loss(name="mean_average_precision", rank_fn="equivariant", sorter=str(sorter))
     experiment, loaded = loaded_with(config.Data(class_weights=str(weights)), loss=loss)
-    run = RunDirectory(str(tmp_path / "run"))
-    run.claim(experiment, loaded.hashes | hashing.file_hashes(experiment))
+    run = TrainingDirectory(str(tmp_path / "run"), experiment)
+    run.claim(loaded.hashes | hashing.file_hashes(experiment))
     run.unlock()
     run.check_data(hashing.file_hashes(experiment))
     for file, field in ((weights, "data.class_weights"), (sorter, "loss.sorter")):

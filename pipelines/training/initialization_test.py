@@ -12,7 +12,7 @@ import tensorflow as tf
 from rank4class import models
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory
 from rank4class.pipelines.training import initialization, rank_training
 
 
@@ -35,7 +35,7 @@ def _log_level(caplog):
 def initial_weights(experiment, tmp_path, **changes):
     """Returns the weights of a model before its first step."""
     loaded = dataclasses.replace(rank_training.load_data(experiment, str(tmp_path)), **changes)
-    run_dir = RunDirectory(tmp_path / "new")
+    run_dir = TrainingDirectory(tmp_path / "new", experiment)
     strategy = tf.distribute.get_strategy()
     return rank_training.build_trainer(experiment, loaded, run_dir, strategy, False)._task.model.get_weights()
 

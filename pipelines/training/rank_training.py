@@ -16,7 +16,7 @@ from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
+from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, run_hash
 from rank4class.pipelines.task import checks, description, hashing, loading
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
@@ -26,8 +26,8 @@ from rank4class.pipelines.training.train_state import (
     TrainState,
     best_checkpoints,
     has_checkpoint,
-    run_hash,
 )
+from rank4class.pipelines.training.train_step import StepOptions
 from rank4class.pipelines.training.trainable_rank_model import (
     Draw,
     TrainableRankModel,
@@ -72,8 +72,7 @@ def train(
     checks.check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
     distribution.check(experiment, strategy)
-    run_dir = RunDirectory(check_folder(path, "training"))
-    run_dir.check_owner(experiment)
+    run_dir = TrainingDirectory(path, experiment)
     if results := run_dir.results():
         if loaded is not None:
             run_dir.check_data(loaded.hashes, loaded.class_texts)
@@ -130,7 +129,7 @@ def _check_evaluated_images(experiment: config.Experiment, loaded: TaskData) -> 
 def build_trainer(
     experiment: config.Experiment,
     loaded: TaskData,
-    run_dir: RunDirectory,
+    run_dir: TrainingDirectory,
     strategy: tf.distribute.Strategy,
     progress: bool = True,
     draw: Draw | None = None,
@@ -150,7 +149,8 @@ def build_trainer(
         optimizer = optimization.build_optimizer(
             experiment.optimizer, schedule.learning_rate, experiment.precision
         )
-    return Trainer(task, optimizer, run_dir, experiment, schedule, strategy, progress=progress)
+    options = StepOptions.of(experiment)
+    return Trainer(task, optimizer, run_dir, schedule, options, strategy, progress=progress)
 
 
 def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedule:

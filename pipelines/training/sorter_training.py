@@ -14,9 +14,10 @@ from rank4class.data import score_vectors
 from rank4class.models import sorters
 from rank4class.pipelines import distribution
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
+from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.sorter_config import SorterExperiment, check
+from rank4class.pipelines.training.train_step import StepOptions
 from rank4class.pipelines.training.trainer import Schedule, Trainer
 
 EPOCH = 100_000  # vectors
@@ -49,8 +50,7 @@ def train(
     check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
     distribution.check(experiment, strategy)
-    run_dir = RunDirectory(check_folder(path, "training"), SorterExperiment)
-    run_dir.check_owner(experiment)
+    run_dir = TrainingDirectory(path, experiment)
     if results := run_dir.results():
         logging.info("%s is finished already", run_dir.path)
         return results
@@ -71,8 +71,8 @@ def train(
             experiment.optimizer, schedule.learning_rate, experiment.precision
         )
     try:
-        trainer = Trainer(task, optimizer, run_dir, experiment, schedule, strategy, progress=progress)
-        return trainer.train()
+        options = StepOptions.of(experiment)
+        return Trainer(task, optimizer, run_dir, schedule, options, strategy, progress=progress).train()
     finally:
         run_dir.unlock()
 

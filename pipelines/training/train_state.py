@@ -1,16 +1,13 @@
 """The state of a run in one checkpoint: weights, optimizer slots, and progress."""
 
 import contextlib
-import hashlib
 import json
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.checkpoints import Checkpoints, steps_in
 
@@ -33,18 +30,6 @@ class Owner(tf.train.experimental.PythonState):
     def deserialize(self, string_value: str | bytes) -> None:
         if tf.compat.as_text(string_value) != self._run:
             raise ValueError("it was made by another experiment or with other data")
-
-
-def run_hash(experiment: Any, hashes: dict[str, str]) -> str:
-    """Returns a hash of an experiment and of its data's hashes."""
-
-    def plain(value):  # 3 and 3.0 epochs are equal
-        if isinstance(value, tuple) and any(isinstance(each, float) for each in value):
-            return str(tuple(map(float, value)))
-        return float(value) if isinstance(value, int | float) else str(value)
-
-    fields = {name: plain(value) for name, value in config.changed_fields(experiment).items()}
-    return hashlib.sha256(json.dumps([fields, hashes], sort_keys=True).encode()).hexdigest()
 
 
 class TrainProgress(tf.train.experimental.PythonState):

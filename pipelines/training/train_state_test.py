@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from rank4class.pipelines import config
-from rank4class.pipelines.training.train_state import TrainProgress, TrainState, has_checkpoint, run_hash
+from rank4class.pipelines.storage.run_directory import run_hash
+from rank4class.pipelines.training.train_state import TrainProgress, TrainState, has_checkpoint
 
 
 def progress(*values, name="ndcg@5"):

@@ -12,12 +12,12 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import distribution
-from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
+from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, write_json
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
 from rank4class.pipelines.training.session import Pace, Session, TrainingTime
 from rank4class.pipelines.training.tensorboard import Summaries
-from rank4class.pipelines.training.train_state import TrainState, run_hash
+from rank4class.pipelines.training.train_state import TrainState
 from rank4class.pipelines.training.train_step import StepOptions, StepResults, build_steps
 from rank4class.progress import Progress, format_epochs
 
@@ -140,8 +140,8 @@ class Trainer:
       task: the model and its data.
       optimizer: made under the strategy.
       run_dir: folder of the run, which the trainer claims.
-      experiment: the checked config that the run directory records.
       schedule: steps to train, evaluate and save at.
+      options: of the steps.
       strategy: a `tf.distribute.Strategy`.
       progress: whether to show the progress.
 
@@ -154,9 +154,9 @@ class Trainer:
         self,
         task: Trainable,
         optimizer: tf.keras.optimizers.Optimizer,
-        run_dir: RunDirectory,
-        experiment: Any,
+        run_dir: TrainingDirectory,
         schedule: Schedule,
+        options: StepOptions,
         strategy: tf.distribute.Strategy,
         *,
         progress: bool = True,
@@ -164,8 +164,8 @@ class Trainer:
         self._task = task
         self._optimizer = optimizer
         self._run_dir = run_dir
-        self._experiment = experiment
         self._schedule = schedule
+        self._options = options
         self._strategy = strategy
         self._is_chief = distribution.is_chief(strategy)
         self._verbose = progress and self._is_chief
@@ -179,16 +179,16 @@ class Trainer:
             task.forward,
             task.loss,
             optimizer,
-            StepOptions.of(experiment),
+            options,
         )
         if self._is_chief:
-            run_dir.claim(experiment, task.hashes, task.class_texts, task.describe)
+            run_dir.claim(task.hashes, task.class_texts, task.describe)
         self._state = TrainState(
             run_dir.checkpoints,
             task.model,
             optimizer,
             schedule.monitor,
-            run_hash(experiment, task.hashes),
+            run_dir.run_hash(task.hashes),
             writes=self._is_chief,
         )
         self._progress = self._state.progress
@@ -218,10 +218,10 @@ class Trainer:
         step = self._progress.step
         distribution.check_agreement(self._strategy, step, self._run_dir.path)
         if not self._is_chief:  # the chief claimed the folder before the workers agreed
-            self._run_dir.check_shared(self._experiment, self._task.hashes, self._task.class_texts)
+            self._run_dir.check_shared(self._task.hashes, self._task.class_texts)
         schedule = self._schedule
         if self._verbose:
-            sizes = f"steps={schedule.total_steps:,}, batch_size={self._experiment.batch_size:,}"
+            sizes = f"steps={schedule.total_steps:,}, batch_size={self._options.batch_size:,}"
             print(f"Training: epochs={format_epochs(schedule.epochs)}, {sizes}", flush=True)
         if step:
             logging.info("Resuming after step %d of %d", step, schedule.total_steps)
@@ -231,7 +231,7 @@ class Trainer:
         self._session = Session(self._run_dir, self._strategy, step)
         self._time = TrainingTime(self._run_dir, step)
         self._summaries = Summaries(self._run_dir.path, step, writes=self._is_chief)
-        self._summaries.write_start(self._experiment, self._session.line, step)
+        self._summaries.write_start(self._run_dir.experiment(), self._session.line, step)
         self._shown = Progress("", "step", schedule.total_steps, start=step, epochs=schedule.epochs)
         self._batches = iter(
             self._strategy.distribute_datasets_from_function(
@@ -251,7 +251,7 @@ class Trainer:
     def take_steps(self, until: int) -> None:
         """Trains until a number of steps in total."""
         progress, first, loss_sum = self._progress, self._progress.step, 0.0
-        pace = Pace(self._experiment.batch_size)
+        pace = Pace(self._options.batch_size)
         try:
             while progress.step < until:
                 results = self._run_steps(min(self._schedule.steps_per_execution, until - progress.step))
@@ -385,7 +385,7 @@ class Trainer:
             **{split: evaluation.summarize() for split, evaluation in evaluations.items()},
             "best_step": self._state.best_step,
             "steps": self._progress.step,
-            "seed": self._experiment.seed,
+            "seed": self._options.seed,
         }
         if self._is_chief:
             best_step = self._state.best_step or self._progress.step

@@ -9,8 +9,9 @@ import pytest
 import tensorflow as tf
 
 from rank4class.pipelines import config
-from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory
 from rank4class.pipelines.training import session, trainer
+from rank4class.pipelines.training.train_step import StepOptions
 from rank4class.pipelines.training.trainer import Schedule, Trainer
 
 
@@ -78,12 +79,11 @@ def train(task, path, total_steps):
         total_steps=total_steps, epochs=1.0, evaluation_steps=2, learning_rate=lambda step: 0.5
     )
     optimizer = tf.keras.optimizers.SGD(0.5)
-    experiment = config.Experiment(batch_size=4)
     strategy = tf.distribute.get_strategy()
-    run_dir = RunDirectory(path)
+    run_dir = TrainingDirectory(path, config.Experiment())
+    options = StepOptions(batch_size=4, seed=0)
     try:
-        trainer = Trainer(task, optimizer, run_dir, experiment, schedule, strategy, progress=False)
-        return trainer.train()
+        return Trainer(task, optimizer, run_dir, schedule, options, strategy, progress=False).train()
     finally:
         run_dir.unlock()
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from rank4class import data, losses
 from rank4class.pipelines import config
-from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.scripts.research.benchmarks import datasets, hugging_face, suite
@@ -108,7 +108,7 @@ class Training(suite.Workload):
 
     def __init__(self, experiment: config.Experiment, loaded: TaskData):
         self._folder = tempfile.TemporaryDirectory()
-        run_dir = RunDirectory(self._folder.name)
+        run_dir = TrainingDirectory(self._folder.name, experiment)
         strategy = tf.distribute.get_strategy()
         self.trainer = rank_training.build_trainer(experiment, loaded, run_dir, strategy, progress=False)
         self.trainer.resume()
