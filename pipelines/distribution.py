@@ -62,25 +62,31 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return resolver.task_type == "chief" or (not has_chief and resolver.task_id in (None, 0))
 
 
-def check(experiment: Any, strategy: tf.distribute.Strategy) -> None:
+def check(
+    strategy: tf.distribute.Strategy,
+    *,
+    batch_size: int,
+    evaluation_batch_size: int,
+    accumulation_steps: int = 1,
+    precision: str = "float32",
+    optimizer: str = "adam",
+) -> None:
     """Raises ValueError if a strategy's replicas cannot share the batches or compute in the precision."""
-    if experiment.precision == "mixed_float16" and isinstance(strategy, tf.distribute.TPUStrategy):
+    if precision == "mixed_float16" and isinstance(strategy, tf.distribute.TPUStrategy):
         raise ValueError("precision='mixed_float16': not available on TPUs. Set it to 'mixed_bfloat16'.")
-    if experiment.optimizer.name == "lazy_adam" and isinstance(strategy, tf.distribute.TPUStrategy):
+    if optimizer == "lazy_adam" and isinstance(strategy, tf.distribute.TPUStrategy):
         raise ValueError("optimizer='lazy_adam': not available on TPUs. Choose 'adam'.")
     replicas = strategy.num_replicas_in_sync
-    for name in ("batch_size", "evaluation_batch_size"):
-        size = getattr(experiment, name)
+    for name, size in (("batch_size", batch_size), ("evaluation_batch_size", evaluation_batch_size)):
         if size % replicas:
             raise ValueError(
                 f"{name}={size}: cannot be divided among {replicas} replicas. Set it to "
                 f"{-(-size // replicas) * replicas}, or use fewer devices."
             )
-    per_replica = experiment.batch_size // replicas
-    if per_replica % experiment.accumulation_steps:
+    if batch_size // replicas % accumulation_steps:
         raise ValueError(
-            f"accumulation_steps={experiment.accumulation_steps}: does not divide the {per_replica} examples "
-            f"per replica. Choose a divisor (batch_size={experiment.batch_size}, {replicas} replicas)."
+            f"accumulation_steps={accumulation_steps}: does not divide the {batch_size // replicas} examples "
+            f"per replica. Choose a divisor (batch_size={batch_size}, {replicas} replicas)."
         )
 
 

@@ -222,7 +222,7 @@ class Built:
             train_step.StepOptions.of(experiment),
         )
         self.evaluators = trainable_rank_model.build_evaluators(
-            experiment, self.task, self.model, self.strategy
+            self.task, self.model, experiment.metrics, strategy=self.strategy
         )
 
     def splits_to_evaluate(self):

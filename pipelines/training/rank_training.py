@@ -12,6 +12,7 @@ from absl import logging
 
 from rank4class import arguments, data
 from rank4class.pipelines import config, distribution
+from rank4class.pipelines.config import count_priors
 from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
@@ -30,9 +31,9 @@ from rank4class.pipelines.training.train_state import (
 from rank4class.pipelines.training.train_step import StepOptions
 from rank4class.pipelines.training.trainable_rank_model import (
     Draw,
-    TrainableRankModel,
     build_evaluators,
     build_model,
+    build_trainable,
 )
 from rank4class.pipelines.training.trainer import Schedule, Trainer
 from rank4class.progress import Progress, format_epochs
@@ -71,7 +72,14 @@ def train(
     """
     checks.check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
-    distribution.check(experiment, strategy)
+    distribution.check(
+        strategy,
+        batch_size=experiment.batch_size,
+        evaluation_batch_size=experiment.evaluation_batch_size,
+        accumulation_steps=experiment.accumulation_steps,
+        precision=experiment.precision,
+        optimizer=experiment.optimizer.name,
+    )
     run_dir = TrainingDirectory(path, experiment)
     if results := run_dir.results():
         if loaded is not None:
@@ -91,8 +99,8 @@ def train(
             )
         if distribution.needs_static_shapes(strategy):
             loaded = loaded.with_static_lengths()
-        if not has_checkpoint(run_dir.checkpoints):
-            _check_evaluated_images(experiment, loaded)
+        if experiment.data.on_invalid_row == "fail" and not has_checkpoint(run_dir.checkpoints):
+            _check_evaluated_images(loaded, experiment.evaluation_batch_size)
         return build_trainer(experiment, loaded, run_dir, strategy, progress, draw).train()
     finally:
         run_dir.unlock()
@@ -112,17 +120,16 @@ def load_data(
     )
 
 
-def _check_evaluated_images(experiment: config.Experiment, loaded: TaskData) -> None:
+def _check_evaluated_images(loaded: TaskData, batch_size: int) -> None:
     """Raises ValueError for the first image of the evaluations that cannot be read.
 
     It reads them once, as an evaluation does; otherwise training would stop there, maybe hours later.
     """
-    if loaded.splits["train"].kind.reads_files and experiment.data.on_invalid_row == "fail":
+    if loaded.splits["train"].kind.reads_files:
         by_identity = {id(loaded.splits[name]): name for name in ("validation", "test")}
         for name in by_identity.values():
-            size = experiment.evaluation_batch_size
             progress = Progress(f"reading {name}", "image", len(loaded.splits[name]))
-            for _ in progress.over(loaded.read(name, size), size):
+            for _ in progress.over(loaded.read(name, batch_size), batch_size):
                 pass
 
 
@@ -138,7 +145,7 @@ def build_trainer(
     tf.keras.utils.set_random_seed(experiment.seed)
     schedule = build_schedule(experiment, len(loaded.splits["train"]))
     progress &= distribution.is_chief(strategy)
-    task = TrainableRankModel(experiment, loaded, schedule, strategy, progress, draw)
+    task = build_trainable(experiment, loaded, schedule, strategy, progress, draw)
     if experiment.init_from is not None and not has_checkpoint(run_dir.checkpoints):
         try:
             source = restore(experiment.init_from, strategy=strategy)
@@ -265,7 +272,14 @@ class TrainedModel:
         kept: bool | np.ndarray = keep_scores
         if self.calibration is not None and not keep_scores:
             kept = run_calibration.measured_examples(len(examples), loaded.num_scored(split))
-        evaluator = build_evaluators(self.experiment, loaded, self.model, self.strategy)[split]
+        evaluator = build_evaluators(
+            loaded,
+            self.model,
+            self.experiment.metrics,
+            count_priors.get(self.experiment.count_prior),
+            strategy=self.strategy,
+            jit_compile=self.experiment.jit_compile,
+        )[split]
         if distribution.needs_static_shapes(self.strategy):
             loaded = loaded.with_static_lengths()
         batches = Progress(f"evaluating {split}", "example", len(examples)).over(

@@ -6,10 +6,8 @@ import numpy as np
 from absl import logging
 
 from rank4class import data
-from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import calibration, evaluator, reliability
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
-from rank4class.pipelines.task import count_priors
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
 
 _BATCH = 256  # examples that are ranked at a time
@@ -17,8 +15,16 @@ _BATCH = 256  # examples that are ranked at a time
 MAX_SCORES = 250_000_000  # that are calibrated, 1 GB; of more, those of a random part of the examples
 
 
-def method_of(experiment: config.Experiment, loaded: TaskData) -> str | None:
-    """Returns the method that calibrates the scores of an experiment; logs a reason against a calibration.
+def method_of(
+    method: str, validation: data.Split, *, has_items: bool = False, count_prior: str = "none"
+) -> str | None:
+    """Returns the method that calibrates the scores of a run; logs a reason against a calibration.
+
+    Args:
+      method: of the experiment: "none", "auto" or one of `calibration.fit`.
+      validation: the split that the calibration is fitted to.
+      has_items: whether each example has a list of its own items.
+      count_prior: name of the count prior.
 
     Returns:
       A method of `calibration.fit`, or None for scores that are not calibrated: by `calibration="none"`, of
@@ -27,10 +33,15 @@ def method_of(experiment: config.Experiment, loaded: TaskData) -> str | None:
     Raises:
       ValueError: the method does not fit the dataset or the model.
     """
-    method, validation = experiment.calibration, loaded.splits["validation"]
     if method == "none":
         return None
-    reason = _reason_against(experiment, validation)
+    reason = None
+    if has_items:
+        reason = "the items of a list are not classes"
+    elif validation.multi_label and np.any(validation.label_matrix.data != 1.0):
+        reason = "the labels are graded"
+    elif count_prior != "none":
+        reason = f"losses.ops.set_sizes.marginals are the probabilities under count prior {count_prior!r}"
     if method != "auto":
         calibration.check_method(method, validation.multi_label)
         if reason:
@@ -39,17 +50,6 @@ def method_of(experiment: config.Experiment, loaded: TaskData) -> str | None:
         logging.info("No calibration: %s", reason)
         return None
     return method
-
-
-def _reason_against(experiment, validation):
-    if experiment.encoder.name == "items":
-        return "the items of a list are not classes"
-    if validation.multi_label and np.any(validation.label_matrix.data != 1.0):
-        return "the labels are graded"
-    if count_priors.get(experiment.count_prior).is_model:
-        prior = experiment.count_prior.name
-        return f"losses.ops.set_sizes.marginals are the probabilities under count prior {prior!r}"
-    return None
 
 
 def measured_examples(examples: int, classes: int) -> np.ndarray:

@@ -38,8 +38,8 @@ def task_of(labels, excluded=None):
     return TaskData(("a", "b", "c"), splits, None, tf.keras.layers.Dense, Inputs({}))
 
 
-def method_of(labels, **changes):
-    return run_calibration.method_of(config.override(config.Experiment(), changes), task_of(labels))
+def method_of(labels, calibration="auto", **options):
+    return run_calibration.method_of(calibration, data.Split({}, labels), **options)
 
 
 def test_methods_by_the_labels():
@@ -53,10 +53,10 @@ def test_methods_by_the_labels():
     ("labels", "changes", "reason"),
     [
         (GRADED, {}, "the labels are graded"),
-        (SEVERAL, {"encoder.name": "items"}, "the items of a list are not classes"),
+        (SEVERAL, {"has_items": True}, "the items of a list are not classes"),
         (
             SEVERAL,
-            {"count_prior.name": "learned"},
+            {"count_prior": "learned"},
             "losses.ops.set_sizes.marginals are the probabilities under count prior 'learned'",
         ),
     ],

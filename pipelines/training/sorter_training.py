@@ -49,7 +49,14 @@ def train(
     """
     check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
-    distribution.check(experiment, strategy)
+    distribution.check(
+        strategy,
+        batch_size=experiment.batch_size,
+        evaluation_batch_size=experiment.evaluation_batch_size,
+        accumulation_steps=experiment.accumulation_steps,
+        precision=experiment.precision,
+        optimizer=experiment.optimizer.name,
+    )
     run_dir = TrainingDirectory(path, experiment)
     if results := run_dir.results():
         logging.info("%s is finished already", run_dir.path)
