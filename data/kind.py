@@ -1,5 +1,6 @@
 """Kinds of examples: one class for each has all that depends on it. The base class is that of arrays."""
 
+import hashlib
 import os
 import zipfile
 import zlib
@@ -29,10 +30,13 @@ class Kind:
       has_ids: whether instances are known by their ids alone: nothing is learned about other ones.
       ranks_items: whether the classes of an example are the positions in a list of its own items.
       has_rows: whether inputs of predictions are rows of text.
+      has_pixels: whether examples are arrays of pixels.
+      duplicates: a sentence that says which examples are duplicates.
     """
 
     preprocessor: Any = None
-    reads_files = tokenizes = has_ids = ranks_items = has_rows = False
+    reads_files = tokenizes = has_ids = ranks_items = has_rows = has_pixels = False
+    duplicates = "Examples whose values are all equal are duplicates."
 
     def specs(self, features: Mapping[str, np.ndarray]) -> dict[str, tf.TensorSpec]:
         """Returns the specs of a batch of a split's features, with None for the number of examples.
@@ -46,6 +50,14 @@ class Kind:
             )
             for name, values in features.items()
         }
+
+    def contents(self, features: Mapping[str, np.ndarray]) -> list[Any]:
+        """Returns a value for each example that equals those of its duplicates."""
+        rows = zip(*features.values(), strict=True)
+        return [
+            hashlib.blake2b(b"".join(value.tobytes() for value in row), digest_size=16).digest()
+            for row in rows
+        ]
 
     def preprocess(
         self, features: Mapping[str, np.ndarray], image_size: int, tokenizer: Callable[[], Callable]

@@ -20,7 +20,8 @@ class ImageFiles(Images):
     """Paths of image files, or of TFRecords with the `offset` of an image."""
 
     preprocessor = images.DecodeAndCrop
-    reads_files = True
+    reads_files, has_pixels = True, False
+    duplicates = "Images whose files have the same bytes are duplicates."
 
     def preprocess(
         self, features: Mapping[str, np.ndarray], image_size: int, tokenizer: Callable[[], Callable]

@@ -15,6 +15,7 @@ class Images(Kind):
     """Arrays of pixels: uint8 ones are rescaled to `[0, 1]`."""
 
     preprocessor: Any = images.Rescale
+    has_pixels = True
 
     def preprocess(
         self, features: Mapping[str, np.ndarray], image_size: int, tokenizer: Callable[[], Callable]

@@ -16,6 +16,10 @@ class Texts(Kind):
 
     preprocessor = WordPiece
     tokenizes = has_rows = True
+    duplicates = "Texts that differ only in case and white space are duplicates."
+
+    def contents(self, features: Mapping[str, np.ndarray]) -> list[Any]:
+        return ["\n".join(map(text_rows.normalize_text, row)) for row in zip(*features.values(), strict=True)]
 
     def preprocess(
         self, features: Mapping[str, np.ndarray], image_size: int, tokenizer: Callable[[], Callable]

@@ -49,15 +49,6 @@ def _digest(content):
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
-def contents(split: data.Split) -> list[Any]:
-    """Returns a value for each example that equals those of its duplicates."""
-    if "text" in split.features:
-        texts = [split.features[name] for name in ("text", "text_pair") if name in split.features]
-        return ["\n".join(map(data.normalize_text, pair)) for pair in zip(*texts, strict=True)]
-    arrays = list(split.features.values())
-    return [_digest(b"".join(array[i].tobytes() for array in arrays)) for i in range(len(split))]
-
-
 def comparable_labels(split: data.Split) -> list[Any]:
     """Returns a hashable value for the labels of each example."""
     if not split.multi_label:

@@ -73,12 +73,12 @@ class Report:
 
     def __init__(self, experiment: config.Experiment, dataset: data.Dataset, cache_dir: str | None = None):
         section, train = experiment.data, dataset.splits["train"]
-        features = train.features
+        kind = train.kind
         self.experiment, self.dataset, self._cache_dir = experiment, dataset, cache_dir
         loading.check_held_out(dataset.class_names, section.held_out)
         loading.check_class_weights(section, train)
         self._preprocess: Any = None
-        if experiment.encoder.path or "text" not in features:
+        if experiment.encoder.path or not kind.tokenizes:
             self._preprocess = preprocessing.build_preprocess(section, experiment.encoder, train)
         self._augment = preprocessing.build_augment(section, train, self._preprocess)
         self._class_names = tuple(map(files.printable, dataset.class_names))
@@ -86,7 +86,7 @@ class Report:
         self.splits = loading.limit_examples(section, self._all_splits)
         source = self._source()
         images: dict[str, dataset_contents.Images] = {}
-        if "file" in features:
+        if kind.reads_files:
             images = {name: dataset_contents.read_images(name, split) for name, split in self.splits.items()}
             self.splits = {name: read.readable for name, read in images.items()}
         self.counts = {name: s.class_counts(len(self._class_names)) for name, s in self.splits.items()}
@@ -95,16 +95,16 @@ class Report:
         if dataset.skipped:
             skipped = f"Rows and examples left out: {len(dataset.skipped):,}."
             self.sections.append(Section("Skipped", [skipped], [], dataset.skipped, SHOWN_PAIRS))
-        self.sections.append(self._lists() if "items" in features else self._classes())
-        if "text" in features:
+        self.sections.append(self._lists() if kind.ranks_items else self._classes())
+        if kind.tokenizes:
             self.sections.append(self._texts())
         if images:
             self.sections.append(self._image_files(images))
-        if "image" in features:
+        if kind.has_pixels:
             self.sections.append(self._images_in_memory())
-        if "id" not in features:  # otherwise the splits hold other classes of the same users
+        if not kind.has_ids:  # otherwise the splits hold other classes of the same users
             self.sections.append(self._duplicates(images))
-        if "text" in features:
+        if kind.tokenizes:
             self.sections.append(self._examples())
 
     def text(self) -> str:
@@ -142,7 +142,7 @@ class Report:
         dataset, section = self.dataset, self.experiment.data
         path = getattr(section, "path", None)
         classes = f"{len(self._class_names):,} classes"
-        if "items" in self.splits["train"].features:
+        if self.splits["train"].kind.ranks_items:
             _, longest, width = self.splits["train"].features["items"].shape
             classes = f"lists of up to {longest:,} items with {width:,} features each"
         sizes = _per_split(self._all_splits, lambda split: f"{len(split):,}")
@@ -242,7 +242,7 @@ class Report:
             )
             first = self._class_names[self._order[0]]
             yield f"Baseline, the classes ranked by their training examples, {first} first: {summaries}."
-        has_texts = "text" in self.splits["train"].features
+        has_texts = self.splits["train"].kind.tokenizes
         if has_texts and self.experiment.encoder.path and self._cache_dir is not None:
             encoded = baselines.load(self.experiment, self._cache_dir)
             by_split = {
@@ -352,14 +352,8 @@ class Report:
         dataset_plots.plot_images(names, images, path)
 
     def _duplicates(self, images):
-        features = self.splits["train"].features
-        definition = "Examples whose values are all equal are duplicates."
-        if "text" in features:
-            definition = "Texts that differ only in case and white space are duplicates."
-        elif "file" in features:
-            definition = "Images whose files have the same bytes are duplicates."
         contents = {
-            name: images[name].digests if images else dataset_contents.contents(split)
+            name: images[name].digests if images else split.kind.contents(split.features)
             for name, split in self.splits.items()
         }
         labels = {name: dataset_contents.comparable_labels(split) for name, split in self.splits.items()}
@@ -372,7 +366,7 @@ class Report:
                 also_in = f"{other}, earlier" if other == name else other
                 rows.append([name, also_in, f"{len(pairs):,}", percentage, f"{relabeled:,}"])
                 lines += [self._duplicate_line(name, j, other, k) for j, k in pairs[:SHOWN_PAIRS]]
-        paragraphs = [definition]
+        paragraphs = [self.splits["train"].kind.duplicates]
         if leaked:
             paragraphs.append(
                 f"{leaked:,} examples of the other splits are also in train: for these, metrics reward "
