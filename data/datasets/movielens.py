@@ -198,10 +198,10 @@ def _pair(where, line, separator, columns):
         if _is_header(fields[:3], COLUMNS[:3]):
             raise ValueError(f"{where}: the row repeats the header line. Remove it.")
         if len(fields) != len(columns):
-            count, names = rows.counted(len(fields), "column"), ", ".join(columns)
-            raise ValueError(
-                f"{where}: {count} separated by {separator!r}, expected {len(columns)} ({names})."
-            )
+            count = rows.counted(len(fields), "column")
+            expected = f"{len(columns)} ({', '.join(columns)})"
+            raise ValueError(f"{where}: {count} separated by {separator!r}, expected {expected}.")
+    pair = _id("user", fields[0], where), _id("movie", fields[1], where)
     for column, field in zip(columns[2:], fields[2:], strict=True):
         try:
             is_finite = math.isfinite(float(field))
