@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from rank4class import losses
-from rank4class.pipelines.evaluation import multiple_comparisons, statistics
+from rank4class.pipelines.evaluation import statistics
+from rank4class.pipelines.sweep import inference
 
 MARGIN = 0.5  # percentage points
 
@@ -75,7 +76,7 @@ def summarize(
         percent have no such verdict.
       metrics: definitions of the metrics that `losses.get_metric` does not know.
       test_to_train: number of test examples over that of training examples, if each seed draws another split
-        of the same examples; see `statistics.crossed_variances`.
+        of the same examples; see `inference.crossed_variances`.
 
     Returns:
       A dict that JSON can hold, in the units that are shown. Numbers that are not finite are None.
@@ -88,7 +89,7 @@ def summarize(
         "p_value", "adjusted_p_value" (Holm's over the whole list, doubled), "equivalence_p_value" (Holm's
         over the whole list), "verdict": "better", "worse", "equivalent", "not separable", or "not
         finite", of a mean that is infinite or NaN. With several seeds, also "power": the difference that is
-        `multiple_comparisons.detectable` at the first level of Holm's test, "least", and with `MOST_SEEDS`,
+        `inference.detectable` at the first level of Holm's test, "least", and with `MOST_SEEDS`,
         "least_of_many"; and the numbers of seeds that find the observed difference, "seeds", and one of the
         margin, "margin_seeds", None if they exceed `MOST_SEEDS`.
       * "best": metric -> "name" of the cell with the best mean, "not_separable", the names of the cells that
@@ -187,7 +188,7 @@ def _shown(value: float, metric: Metric) -> float | None:
 def _figures(cell: Cell, name: str, metric: Metric, test_to_train: float) -> dict[str, Any]:
     values = _matrix(cell.values[name])
     is_bounded = metric.percent and bool(values.min() >= 0.0)  # a correlation may be negative
-    crossed = statistics.crossed_interval(values, bounded=is_bounded, test_to_train=test_to_train)
+    crossed = inference.crossed_interval(values, bounded=is_bounded, test_to_train=test_to_train)
     interval = crossed or cell.intervals.get(name)
     return {
         "values": [_shown(value, metric) for value in values.mean(axis=1)],
@@ -209,20 +210,20 @@ def _comparisons(
     pairs = [(name, i) for name in definitions for i in range(len(cells)) if i != first]
     differences = [_subtract(values[name][i], values[name][first]) for name, i in pairs]
     estimates = [
-        statistics.paired_estimate(paired, bounded=definitions[name].percent, test_to_train=test_to_train)
+        inference.paired_estimate(paired, bounded=definitions[name].percent, test_to_train=test_to_train)
         for (name, _), paired in zip(pairs, differences, strict=True)
     ]
     p_values = [
-        statistics.paired_p_value(paired, estimate, len(pairs))
+        inference.paired_p_value(paired, estimate, len(pairs))
         for paired, estimate in zip(differences, estimates, strict=True)
     ]
-    equivalence = multiple_comparisons.holm(
+    equivalence = inference.holm(
         [
             estimate.equivalence_p_value(margin / 100.0) if definitions[name].percent else math.nan
             for (name, _), estimate in zip(pairs, estimates, strict=True)
         ]
     )
-    adjusted = np.minimum(2.0 * multiple_comparisons.holm(p_values), 1.0)
+    adjusted = np.minimum(2.0 * inference.holm(p_values), 1.0)
     seeds, level = len(cells[0].seeds), statistics.LEVEL / (2 * max(1, len(pairs)))
     has_power = seeds > 1 and not test_to_train
     return [
@@ -242,26 +243,24 @@ def _comparisons(
 
 
 def _power(
-    estimate: statistics.Estimate, seeds: int, level: float, margin: float, metric: Metric
+    estimate: inference.Estimate, seeds: int, level: float, margin: float, metric: Metric
 ) -> dict[str, float | None]:
     """Returns the entry "power" of a comparison."""
-    by_seeds = multiple_comparisons.detectable(estimate, seeds, level)
+    by_seeds = inference.detectable(estimate, seeds, level)
 
     def needed(difference: float) -> int | None:
         found = np.flatnonzero(by_seeds <= abs(difference))
         return int(found[0]) if len(found) else None
 
     return {
-        "least": _shown(by_seeds[min(seeds, multiple_comparisons.MOST_SEEDS)], metric),
+        "least": _shown(by_seeds[min(seeds, inference.MOST_SEEDS)], metric),
         "least_of_many": _shown(by_seeds[-1], metric),
         "seeds": needed(estimate.mean),
         "margin_seeds": needed(margin / 100.0) if metric.percent else None,
     }
 
 
-def _verdict(
-    estimate: statistics.Estimate, p_value: float, equivalence_p_value: float, metric: Metric
-) -> str:
+def _verdict(estimate: inference.Estimate, p_value: float, equivalence_p_value: float, metric: Metric) -> str:
     """Returns the verdict of a comparison; a p-value of NaN supports none."""
     if not math.isfinite(estimate.mean):
         return "not finite"
@@ -288,12 +287,12 @@ def _best_cells(
         best = int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
         is_finite = np.isfinite(means)
         estimates = [
-            statistics.paired_estimate(
+            inference.paired_estimate(
                 _subtract(other, values[name][best]), bounded=metric.percent, test_to_train=test_to_train
             )
             for other in values[name]
         ]
-        error = statistics.unshared_error(values[name], test_to_train)
+        error = inference.unshared_error(values[name], test_to_train)
         entries[name] = {
             "name": dict(cells[best].name),
             "not_separable": [
@@ -301,7 +300,7 @@ def _best_cells(
                 for i, (cell, estimate) in enumerate(zip(cells, estimates, strict=True))
                 if i == best or (is_finite[i] == is_finite[best] and not estimate.excludes_zero(level))
             ],
-            "expected_gain": _shown(multiple_comparisons.expected_best(error, len(cells)), metric),
+            "expected_gain": _shown(inference.expected_best(error, len(cells)), metric),
         }
     return entries
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rank4class.pipelines.evaluation import multiple_comparisons, statistics
-from rank4class.pipelines.sweep import grid_summary, grid_tables
+from rank4class.pipelines.sweep import grid_summary, grid_tables, inference
 from rank4class.pipelines.sweep.grid_summary import Cell, Metric
 
 SOFTMAX, MSE = {"loss": "softmax"}, {"loss": "mse"}
@@ -39,19 +38,19 @@ def test_figures_written_out():
     figures = first["metrics"]["top1_error"]
     assert figures["values"] == pytest.approx([4.0, 2.0, 2.0, 2.0, 2.0])
     assert figures["mean"] == pytest.approx(2.4)
-    expected = statistics.crossed_interval(values.astype(float), bounded=True)
+    expected = inference.crossed_interval(values.astype(float), bounded=True)
     assert figures["interval"] == pytest.approx([100 * end for end in expected])
     assert figures["examples"] == 400
     [comparison] = summary["comparisons"]
     assert comparison["name"] == MSE
     assert comparison["difference"] == pytest.approx(-1.4)
-    difference = statistics.paired_estimate(errors(slice(0, 4)) - values.astype(float), bounded=True)
+    difference = inference.paired_estimate(errors(slice(0, 4)) - values.astype(float), bounded=True)
     assert comparison["interval"] == pytest.approx([100 * end for end in difference.interval()])
     assert comparison["p_value"] == pytest.approx(difference.p_value())
     assert comparison["adjusted_p_value"] == pytest.approx(min(1.0, 2 * difference.p_value()))
     best = summary["best"]["top1_error"]
     assert best["name"] == MSE
-    apart = statistics.unshared_error(np.stack([values, errors(slice(0, 4))]).astype(float))
+    apart = inference.unshared_error(np.stack([values, errors(slice(0, 4))]).astype(float))
     assert best["expected_gain"] == pytest.approx(100 * apart / math.sqrt(math.pi))  # of 2 normal values
     assert json.loads(json.dumps(summary)) == summary
 
@@ -153,7 +152,7 @@ def test_holm_is_over_all_cells_and_metrics(rng):
     rows = grid_summary.summarize(cells, baseline={"model": "a"})["comparisons"]
     order = [("top1_error", "b"), ("top1_error", "c"), ("mrr", "b"), ("mrr", "c")]
     assert [(row["metric"], row["name"]["model"]) for row in rows] == order
-    expected = 2 * multiple_comparisons.holm([row["p_value"] for row in rows])
+    expected = 2 * inference.holm([row["p_value"] for row in rows])
     assert [row["adjusted_p_value"] for row in rows] == pytest.approx(np.minimum(expected, 1.0).tolist())
 
 

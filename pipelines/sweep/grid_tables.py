@@ -5,8 +5,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rank4class.pipelines.evaluation import multiple_comparisons
 from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.sweep import inference
 
 MARK = "†"  # of the cells that are not separable from the best
 _NO_VALUES = "there are no values per example that all runs share"
@@ -101,7 +101,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
 
 def power_table(summary: Mapping[str, Any]) -> list[list[str]]:
     """Returns a row per metric on the differences that a sweep finds; see `power_heading`."""
-    many = f"{multiple_comparisons.MOST_SEEDS:,}"
+    many = f"{inference.MOST_SEEDS:,}"
     found = f"found with {len(summary['cells'][0]['seeds'])} seeds"
     margin = f"seeds for {summary['margin']:g}"
     rows = [["metric", found, f"with {many} seeds", margin, "largest difference", "its seeds"]]
@@ -126,7 +126,7 @@ def power_table(summary: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _seeds(count: float) -> str:
-    return f"over {multiple_comparisons.MOST_SEEDS:,}" if math.isinf(count) else f"{count:,}"
+    return f"over {inference.MOST_SEEDS:,}" if math.isinf(count) else f"{count:,}"
 
 
 def power_heading(summary: Mapping[str, Any]) -> str:
@@ -134,7 +134,7 @@ def power_heading(summary: Mapping[str, Any]) -> str:
     count = len(summary["comparisons"])
     return (
         "How many seeds would decide it? The table has the least true difference, of any cell, that a sweep "
-        f"finds in {multiple_comparisons.POWER:.0%} of cases. It assumes the observed variances, and the "
+        f"finds in {inference.POWER:.0%} of cases. It assumes the observed variances, and the "
         f"level {summary['level'] / (2 * count):.2g} of the first of {count} comparisons. The other columns "
         f"have the seeds that find a difference of {summary['margin']:g} points, and the largest observed "
         "one. More seeds reduce the variance of the training alone: where they do not suffice, use more test "

@@ -8,10 +8,10 @@ import scipy.stats
 from matplotlib.figure import Figure
 
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import evaluator, statistics
+from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
-from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, report
+from rank4class.pipelines.sweep import grid_summary, grid_tables, inference, plots, report
 
 
 def run(loss, seed, top1, ndcg, path="nowhere"):
@@ -119,7 +119,7 @@ def test_runs_that_are_not_paired_have_one_figure_per_seed(tmp_path, has_values)
     assert first["examples"] is None
     assert first["values"] == pytest.approx([2.5, 5.0])
     differences = np.array([30 / 40, 28 / 40])
-    estimate = statistics.paired_estimate(differences[:, None], bounded=True)
+    estimate = inference.paired_estimate(differences[:, None], bounded=True)
     assert summary["comparisons"][0]["interval"] == pytest.approx([100 * end for end in estimate.interval()])
     assert (
         "over the seeds alone: there are no values per example that all runs share."
@@ -218,13 +218,6 @@ def test_metrics_without_an_interval():
     one = run("mse", 0, 3.25, 90.0)
     one.results["test"]["intervals"]["top1_error"] = None
     assert "3.25  no interval" in tables.results_table({"test": one.results["test"]})
-
-
-def test_intervals_equal_scipys():
-    values = np.random.default_rng(0).normal(size=5)
-    mean, half = statistics.mean_and_half_width(values)
-    low, high = scipy.stats.t.interval(0.95, 4, loc=values.mean(), scale=scipy.stats.sem(values))
-    np.testing.assert_allclose([mean - half, mean + half], [low, high])
 
 
 def with_calibration(loss, seed, ndcg, *figures):

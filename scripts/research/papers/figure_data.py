@@ -16,9 +16,9 @@ from rank4class import losses
 from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp, embedded_digits, embedded_digits_logistic
-from rank4class.pipelines.evaluation import multiple_comparisons
 from rank4class.pipelines.evaluation.reliability import Reliability
 from rank4class.pipelines.storage.run_directory import read_json
+from rank4class.pipelines.sweep import inference
 from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.sorter_training import sweep
 from rank4class.scripts.research.papers import pages
@@ -139,7 +139,7 @@ def measure_reanalysis(folder: str) -> dict[str, Any]:
                 f"{metric} (%)",
                 f"{gains.max(axis=1).mean():.2f}",
                 f"{np.mean([gains.loc[setting, name] for setting, name in chosen.items()]):.2f}",
-                f"{multiple_comparisons.expected_best(deviation, len(gains.columns)):.2f}",
+                f"{inference.expected_best(deviation, len(gains.columns)):.2f}",
                 f"{scipy.stats.friedmanchisquare(*with_dot).pvalue:.3f}",
                 f"{(gains.idxmax(axis=1) != BASELINE).sum()} of {len(gains)}",
             ]

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.stats
 import tensorflow as tf
 
 from rank4class import arguments
-from rank4class.pipelines.evaluation import statistics
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import SORTER_TRAINING, check_folder, read_json, write_json
 from rank4class.pipelines.task import rank_functions
@@ -321,9 +321,10 @@ def table(study: Study, test_values: dict[str, dict[str, list[float]]]) -> list[
 def _with_interval(values, form=".2f"):
     if not np.isfinite(values).all():
         return "diverged"
-    mean, half = statistics.mean_and_half_width(values)
+    mean = np.mean(values)
     if len(values) < 2:
         return f"{mean:{form}}"
+    half = scipy.stats.t.ppf(0.975, len(values) - 1) * scipy.stats.sem(values)
     return f"{mean:{form}} ± {half:.2f}" if half > 0.0 else f"{mean:{form}}, all seeds"
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rank4class.pipelines.evaluation import multiple_comparisons, statistics
+from rank4class.pipelines.evaluation import statistics
+from rank4class.pipelines.sweep import inference
 
 
 def crossed(rng, seeds, examples, of_seeds=0.0, of_examples=0.0):
@@ -33,7 +34,7 @@ def test_variances_written_out(rng, effects):
     a, b, e = mean_squares(values)
     expected = [(max(a, e) / 21, 2), ((b - e) / 21, 6)]
     np.testing.assert_allclose(
-        statistics.crossed_variances(values), [pair for pair in expected if pair[0] > 0.0]
+        inference.crossed_variances(values), [pair for pair in expected if pair[0] > 0.0]
     )
 
 
@@ -41,14 +42,14 @@ def test_seeds_of_equal_means():
     """Each seed errs on an example of its own: the rest is in the mean of few seeds too."""
     _, b, e = mean_squares(np.eye(3, 7))
     assert e == pytest.approx(2 / 12)  # 3 (1 - 1/3)^2 + 6 (1/3)^2 of 12 degrees of freedom
-    [(of_seeds, freedom), *_] = statistics.crossed_variances(np.eye(3, 7))
+    [(of_seeds, freedom), *_] = inference.crossed_variances(np.eye(3, 7))
     assert (of_seeds, freedom) == (pytest.approx(e / 21), 2)
     assert b < e
 
 
 def test_variances_are_unbiased(rng):
     values = [crossed(rng, 4, 12, 1.0, 1.5) for _ in range(4000)]
-    sums = [sum(v for v, _ in statistics.crossed_variances(one)) for one in values]
+    sums = [sum(v for v, _ in inference.crossed_variances(one)) for one in values]
     true = 1.0 / 4 + 1.5**2 / 12 + 1.0 / 48
     assert np.mean(sums) == pytest.approx(true, rel=0.03)
     assert np.var([one.mean() for one in values]) == pytest.approx(true, rel=0.06)
@@ -59,27 +60,27 @@ def test_one_axis_is_students_t(rng):
     expected = scipy.stats.t.interval(0.95, 4, loc=values.mean(), scale=scipy.stats.sem(values))
     p_value = scipy.stats.ttest_1samp(values, 0.0).pvalue
     for matrix in (values[:, None], values[None, :]):
-        np.testing.assert_allclose(statistics.crossed_interval(matrix, bounded=False), expected)
-        estimate = statistics.paired_estimate(matrix, bounded=False)
+        np.testing.assert_allclose(inference.crossed_interval(matrix, bounded=False), expected)
+        estimate = inference.paired_estimate(matrix, bounded=False)
         np.testing.assert_allclose(estimate.interval(), expected)
         assert estimate.p_value() == pytest.approx(p_value, rel=1e-9)
 
 
 def test_splits_of_the_same_examples_have_the_corrected_t_test():
     differences, ratio = np.array([[0.5], [0.25], [1.0], [0.125]]), 0.25
-    estimate = statistics.paired_estimate(differences, bounded=True, test_to_train=ratio)
+    estimate = inference.paired_estimate(differences, bounded=True, test_to_train=ratio)
     error = math.sqrt((1 / 4 + ratio) * differences.var(ddof=1))
     assert estimate.error == pytest.approx(error)
     assert estimate.p_value() == pytest.approx(2 * scipy.stats.t.sf(differences.mean() / error, 3))
-    low, high = statistics.crossed_interval(differences * 10, bounded=False, test_to_train=ratio)
+    low, high = inference.crossed_interval(differences * 10, bounded=False, test_to_train=ratio)
     half = 10 * error * scipy.stats.t.ppf(0.975, 3)
     assert (low, high) == pytest.approx((10 * differences.mean() - half, 10 * differences.mean() + half))
     values = np.stack([np.zeros([4, 1]), differences])  # their differences have twice the variance of a cell
-    assert statistics.unshared_error(values, ratio) == pytest.approx(error / math.sqrt(2))
+    assert inference.unshared_error(values, ratio) == pytest.approx(error / math.sqrt(2))
 
 
 def test_p_values_agree_with_the_intervals():
-    estimate = statistics.Estimate(0.3, 0.3, ((0.01, 4.0), (0.02, 100.0)))
+    estimate = inference.Estimate(0.3, 0.3, ((0.01, 4.0), (0.02, 100.0)))
     t4, t100 = (scipy.stats.t.ppf(0.995, freedom) for freedom in (4, 100))
     assert estimate.half_width(0.01) == pytest.approx(math.sqrt(0.01 * t4**2 + 0.02 * t100**2))
     p_value = estimate.p_value()
@@ -91,35 +92,35 @@ def test_p_values_agree_with_the_intervals():
     assert estimate.equivalence_p_value(margin) == pytest.approx(0.05)
     assert estimate.equivalence_p_value(0.3) == pytest.approx(0.5)
     assert estimate.equivalence_p_value(0.1) > 0.5
-    assert statistics.Estimate(9.0, 9.0, ((1e-9, 4e6),)).p_value() == 1e-100
-    assert statistics.Estimate(0.0, 0.0, ((1.0, 4.0),)).p_value() == 1.0
-    unknown = statistics.Estimate(0.0, 0.0, ())
+    assert inference.Estimate(9.0, 9.0, ((1e-9, 4e6),)).p_value() == 1e-100
+    assert inference.Estimate(0.0, 0.0, ((1.0, 4.0),)).p_value() == 1.0
+    unknown = inference.Estimate(0.0, 0.0, ())
     assert np.isnan([unknown.p_value(), unknown.equivalence_p_value(1.0), *unknown.interval()]).all()
     assert not unknown.excludes_zero(0.05)
 
 
 def test_one_seed_of_errors_has_bonett_and_prices_interval():
     differences = np.array([1.0] * 9 + [-1.0] * 2 + [0.0] * 349)
-    estimate = statistics.paired_estimate(differences[None], bounded=True)
+    estimate = inference.paired_estimate(differences[None], bounded=True)
     low, high = statistics.difference_interval(differences, bounded=True)
     center, half = (low + high) / 2, (high - low) / 2
     assert estimate.center == pytest.approx(center)
     # Student's t of 359 degrees of freedom in place of the normal quantile.
     ratio = scipy.stats.t.ppf(0.975, 359) / scipy.stats.norm.ppf(0.975)
     assert estimate.half_width() == pytest.approx(half * ratio)
-    assert statistics.paired_p_value(differences[None], estimate) == pytest.approx(2 * 67 / 2**11)
+    assert inference.paired_p_value(differences[None], estimate) == pytest.approx(2 * 67 / 2**11)
 
 
 def test_seeds_that_agree_count_once():
     """Equal runs are no more than one: the interval of one seed."""
     differences = np.array([1.0] * 9 + [-1.0] * 2 + [0.0] * 349)
     one, five = (
-        statistics.paired_estimate(np.tile(differences, [seeds, 1]), bounded=True) for seeds in (1, 5)
+        inference.paired_estimate(np.tile(differences, [seeds, 1]), bounded=True) for seeds in (1, 5)
     )
     np.testing.assert_allclose(five.interval(), one.interval(), atol=5e-5)
     errors = np.array([1.0] * 4 + [0.0] * 356)
     np.testing.assert_allclose(
-        statistics.crossed_interval(np.tile(errors, [5, 1]), bounded=True),
+        inference.crossed_interval(np.tile(errors, [5, 1]), bounded=True),
         statistics.wilson(np.array(4 / 360), np.array(360), scipy.stats.t.ppf(0.975, 359)),
         rtol=0.01,
     )
@@ -127,27 +128,27 @@ def test_seeds_that_agree_count_once():
 
 def test_equal_values():
     zeros = np.zeros([5, 360])
-    estimate = statistics.paired_estimate(zeros, bounded=True)
+    estimate = inference.paired_estimate(zeros, bounded=True)
     assert estimate.half_width() == pytest.approx(scipy.stats.t.ppf(0.975, 359) * math.sqrt(2) / 362)
     assert estimate.p_value() == 1.0
-    assert statistics.paired_estimate(zeros, bounded=False).variances == ()
-    assert statistics.crossed_interval(zeros, bounded=False) is None
-    low, high = statistics.crossed_interval(zeros + 1.0, bounded=True)
+    assert inference.paired_estimate(zeros, bounded=False).variances == ()
+    assert inference.crossed_interval(zeros, bounded=False) is None
+    low, high = inference.crossed_interval(zeros + 1.0, bounded=True)
     np.testing.assert_allclose([low, high], statistics.wilson(np.array(1.0), np.array(360)))
-    assert statistics.crossed_interval(zeros[:, :1], bounded=True) is None  # one figure per seed
+    assert inference.crossed_interval(zeros[:, :1], bounded=True) is None  # one figure per seed
 
 
 @pytest.mark.filterwarnings("error")
 def test_values_without_an_interval():
     for values in (np.array([[0.5]]), np.array([[1.0, np.inf], [2.0, 3.0]])):
-        assert statistics.crossed_interval(values, bounded=False) is None
-        assert np.isnan(statistics.paired_estimate(values, bounded=False).error)
+        assert inference.crossed_interval(values, bounded=False) is None
+        assert np.isnan(inference.paired_estimate(values, bounded=False).error)
 
 
 def test_holm_written_out():
-    adjusted = multiple_comparisons.holm([0.02, np.nan, 0.001, 0.021, 0.9])
+    adjusted = inference.holm([0.02, np.nan, 0.001, 0.021, 0.9])
     np.testing.assert_allclose(adjusted, [3 * 0.02, np.nan, 4 * 0.001, 3 * 0.02, 0.9])
-    assert multiple_comparisons.holm([]).tolist() == []
+    assert inference.holm([]).tolist() == []
 
 
 @pytest.mark.parametrize("cells", [2, 15])
@@ -155,13 +156,11 @@ def test_expected_best_of_drawn_cells(rng, cells):
     """Cells share effects of seeds and examples: only those of their own, and the rest, make one the best."""
     error = math.sqrt(0.7**2 / 10 + 1 / 30)
     means = error * rng.normal(size=[20_000, cells])
-    assert np.mean(means.max(axis=1)) == pytest.approx(
-        multiple_comparisons.expected_best(error, cells), rel=0.03
-    )
+    assert np.mean(means.max(axis=1)) == pytest.approx(inference.expected_best(error, cells), rel=0.03)
     shared, errors = crossed(rng, 3, 10, 5.0, 5.0), []
     for _ in range(2400 // cells):
         own = 0.7 * rng.normal(size=[cells, 1, 10]) + rng.normal(size=[cells, 3, 10])
-        errors.append(statistics.unshared_error(shared + own))
+        errors.append(inference.unshared_error(shared + own))
     # A mean square of the seeds below the rest's counts as the rest's: of two cells, the error is too large.
     ratio = np.sqrt(np.mean(np.square(errors))) / error
     assert 1.0 < ratio < (1.15 if cells == 2 else 1.05)
@@ -197,7 +196,7 @@ def test_coverage_of_errors(rng, kind, rate, seeds, examples):
     """At one error in 360 examples, Student's t and bootstraps miss the rate in up to a third of cases."""
     held, repeats = 0, 2000
     for _ in range(repeats):
-        low, high = statistics.crossed_interval(draw_errors(rng, kind, rate, seeds, examples), bounded=True)
+        low, high = inference.crossed_interval(draw_errors(rng, kind, rate, seeds, examples), bounded=True)
         held += low <= rate <= high
     assert held / repeats >= 0.94
 
@@ -216,7 +215,7 @@ def test_coverage_where_the_seeds_differ_most(rng, seeds, of_bootstrap):
     held, by_bootstrap, repeats = 0, 0, 600
     for _ in range(repeats):
         values = crossed(rng, seeds, 300, 0.4, 0.05)
-        low, high = statistics.crossed_interval(values, bounded=False)
+        low, high = inference.crossed_interval(values, bounded=False)
         held += low <= 0.0 <= high
         low, high = two_level_bootstrap(rng, values)
         by_bootstrap += low <= 0.0 <= high
@@ -228,7 +227,7 @@ def test_coverage_where_the_seeds_differ_most(rng, seeds, of_bootstrap):
 def test_small_levels_hold(rng):
     level, repeats, rejected, by_satterthwaite = 0.0036, 20_000, 0, 0
     for _ in range(repeats):
-        estimate = statistics.paired_estimate(crossed(rng, 3, 100, 0.7, 0.5), bounded=False)
+        estimate = inference.paired_estimate(crossed(rng, 3, 100, 0.7, 0.5), bounded=False)
         rejected += estimate.excludes_zero(level)
         freedom = estimate.error**4 / sum(v**2 / freedom for v, freedom in estimate.variances)
         by_satterthwaite += 2 * scipy.stats.t.sf(abs(estimate.mean) / estimate.error, freedom) <= level
@@ -241,7 +240,7 @@ def test_differences_have_their_coverage_and_false_equivalence(rng, effects):
     """At a true difference of the margin, equivalence is false."""
     held, equivalent, repeats = 0, 0, 2000
     for _ in range(repeats):
-        estimate = statistics.paired_estimate(0.2 + crossed(rng, 5, 400, *effects), bounded=False)
+        estimate = inference.paired_estimate(0.2 + crossed(rng, 5, 400, *effects), bounded=False)
         low, high = estimate.interval()
         held += low <= 0.2 <= high
         equivalent += estimate.equivalence_p_value(0.2) <= statistics.LEVEL
@@ -251,9 +250,9 @@ def test_differences_have_their_coverage_and_false_equivalence(rng, effects):
 
 def test_one_seed_can_pass_the_correction_of_many_comparisons():
     differences = np.random.default_rng(0).uniform(0.2, 0.9, size=[1, 400])
-    estimate = statistics.paired_estimate(differences, bounded=True)
+    estimate = inference.paired_estimate(differences, bounded=True)
     for comparisons in (1, 300, 3000):
-        p_value = statistics.paired_p_value(differences, estimate, comparisons)
+        p_value = inference.paired_p_value(differences, estimate, comparisons)
         assert 2.0 * comparisons * p_value < statistics.LEVEL
 
 
@@ -261,8 +260,8 @@ def test_one_seed_can_pass_the_correction_of_many_comparisons():
 @pytest.mark.parametrize("difference", [0.3, 0.5, 1.0])
 def test_seeds_that_are_needed_have_the_power_of_the_t_test(difference, level):
     """The exact power follows from the noncentral t distribution."""
-    estimate = statistics.Estimate(0.0, 0.0, ((0.2, 4.0),))  # 5 seeds of variance 1
-    by_seeds = multiple_comparisons.detectable(estimate, 5, level)
+    estimate = inference.Estimate(0.0, 0.0, ((0.2, 4.0),))  # 5 seeds of variance 1
+    by_seeds = inference.detectable(estimate, 5, level)
     needed = int(np.argmax(by_seeds <= difference))
 
     def power(seeds):
@@ -274,8 +273,8 @@ def test_seeds_that_are_needed_have_the_power_of_the_t_test(difference, level):
 
 
 def test_more_seeds_do_not_reduce_the_variance_of_the_examples():
-    estimate = statistics.Estimate(0.0, 0.0, ((0.2, 4.0), (0.01, 359.0)))
-    by_seeds = multiple_comparisons.detectable(estimate, 5, 0.05)
+    estimate = inference.Estimate(0.0, 0.0, ((0.2, 4.0), (0.01, 359.0)))
+    by_seeds = inference.detectable(estimate, 5, 0.05)
     half, other = (
         math.sqrt(scipy.stats.t.ppf(q, 19) ** 2 * 0.2 * 5 / 20 + scipy.stats.t.ppf(q, 359) ** 2 * 0.01)
         for q in (0.975, 0.8)
@@ -284,15 +283,15 @@ def test_more_seeds_do_not_reduce_the_variance_of_the_examples():
     alone = 0.1 * (scipy.stats.t.ppf(0.975, 359) + scipy.stats.t.ppf(0.8, 359))
     assert alone < by_seeds[-1] < by_seeds[20] < by_seeds[5]
     assert by_seeds[:2].tolist() == [math.inf, math.inf]
-    assert np.isnan(multiple_comparisons.detectable(statistics.Estimate(0.0, 0.0, ()), 5, 0.05)[2:]).all()
+    assert np.isnan(inference.detectable(inference.Estimate(0.0, 0.0, ()), 5, 0.05)[2:]).all()
 
 
 @pytest.mark.nightly
 def test_a_detectable_difference_is_found_in_four_of_five_sweeps(rng):
     """The variances of the seeds and of the examples are 1 each, without other noise."""
-    estimate = statistics.Estimate(0.0, 0.0, ((1 / 8, 7.0), (1 / 100, 99.0)))
-    difference, found = multiple_comparisons.detectable(estimate, 8, 0.05)[8], 0
+    estimate = inference.Estimate(0.0, 0.0, ((1 / 8, 7.0), (1 / 100, 99.0)))
+    difference, found = inference.detectable(estimate, 8, 0.05)[8], 0
     for _ in range(1000):
         values = difference + rng.normal(size=[8, 1]) + rng.normal(size=100)
-        found += statistics.paired_estimate(values, bounded=False).excludes_zero(0.05)
+        found += inference.paired_estimate(values, bounded=False).excludes_zero(0.05)
     assert 0.75 < found / 1000 < 0.85
