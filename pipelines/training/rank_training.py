@@ -12,13 +12,12 @@ from absl import logging
 
 from rank4class import arguments, data
 from rank4class.pipelines import config, distribution
-from rank4class.pipelines.config import count_priors
 from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, run_hash
-from rank4class.pipelines.task import checks, description, hashing, loading
+from rank4class.pipelines.task import checks, count_priors, description, hashing, loading
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, run_calibration
