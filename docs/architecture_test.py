@@ -19,7 +19,7 @@ else:
     import tomli as tomllib
 
 ROOT = pathlib.Path(__file__).parents[1]
-BASE = ("arguments", "compat", "progress", "registry", "strict_json")  # modules that all packages may import
+BASE = ("arguments", "compat", "progress", "registry", "scan", "strict_json")  # all may import these
 PACKAGES = ("losses", "models", "data", "pipelines", "scripts")
 MAY_IMPORT = {
     "losses": {"losses", *BASE},

@@ -59,12 +59,12 @@ def softmax_of_ids(
     temperature: float,
     label_smoothing: float = 0.0,
 ) -> tf.Tensor:
-    kept = scores
+    shown = scores
     if where is not None:
         # A list without its true class keeps all its classes: its loss is finite here and becomes 0 below.
         keep = where | ~base.is_relevant(labels, where)[..., None]
-        kept = tf.where(keep, scores, -float("inf"))
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, kept / temperature)
+        shown = tf.where(keep, scores, -float("inf"))
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, shown / temperature)
     if label_smoothing:
         losses -= label_smoothing / temperature * _mean_margin(scores, labels, where)
     return base.zero_without_relevant(losses, labels, where)
@@ -146,11 +146,11 @@ def _calibrated_softmax_of_ids(
     if where is not None:
         scores = tf.where(where, scores, ranks.MASKED)
     true = ranks.true_score(scores, labels)[..., None]
-    of_additional = virtual_label * log_space.softplus(tf.reduce_logsumexp(scores, axis=-1))
-    of_true = tf.reduce_logsumexp(tf.concat([scores - true, -true], axis=-1), axis=-1)
+    additional_loss = virtual_label * log_space.softplus(tf.reduce_logsumexp(scores, axis=-1))
+    true_loss = tf.reduce_logsumexp(tf.concat([scores - true, -true], axis=-1), axis=-1)
     if where is not None:  # a list without its true class keeps the cost of the additional class
-        of_true = tf.where(base.is_relevant(labels, where), of_true, 0.0)
-    return of_true + of_additional
+        true_loss = tf.where(base.is_relevant(labels, where), true_loss, 0.0)
+    return true_loss + additional_loss
 
 
 def _calibrated_softmax_of_dense(

@@ -99,8 +99,8 @@ def _minus_log_share(scores: tf.Tensor, labels: tf.Tensor, k: int) -> tf.Tensor:
             each = tf.where(inside, (upstream / rest)[..., None], 0.0)
             # The level moves with the lower of the true and the k-th score, against all scores above it.
             lift = upstream / true - tf.reduce_sum(each, axis=-1)
-            of_true = tf.one_hot(labels, tf.shape(scores)[-1]) * (upstream / true)[..., None]
-            return each - of_true + projections.at_lowest(scores, labels, last, lift)
+            grad_true = tf.one_hot(labels, tf.shape(scores)[-1]) * (upstream / true)[..., None]
+            return each - grad_true + projections.at_lowest(scores, labels, last, lift)
 
         return value, gradient
 
@@ -208,12 +208,12 @@ def _sparsemax_of_ids(
         def mean_of(shares: tf.Tensor) -> tf.Tensor:  # a share is how far its class is above the level
             return tf.reduce_sum(shares * (-level[..., None] - 0.5 * shares), axis=-1)
 
-        of_support = mean_of(support.above)
+        support_mean = mean_of(support.above)
         are_complete = tf.reduce_all(support.is_complete)
         mean = tf.cond(
             are_complete,
-            lambda: of_support,
-            lambda: tf.where(support.is_complete, of_support, mean_of(shares())),
+            lambda: support_mean,
+            lambda: tf.where(support.is_complete, support_mean, mean_of(shares())),
         )
         value = highest - ranks.true_score(scores, labels) - mean + 0.5
 

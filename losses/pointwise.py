@@ -301,10 +301,10 @@ def _mixture_em_of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor,
     losses = tf.nn.sigmoid_cross_entropy_with_logits(
         tf.broadcast_to(labels[..., None], tf.shape(scores)), scores
     )
-    of_models = tf.reduce_sum(tf.where(where[..., None], losses, 0.0), axis=-2)
-    shares = tf.nn.softmax(-alpha * tf.stop_gradient(of_models))
+    model_losses = tf.reduce_sum(tf.where(where[..., None], losses, 0.0), axis=-2)
+    shares = tf.nn.softmax(-alpha * tf.stop_gradient(model_losses))
     has_relevant = tf.reduce_any(labels > 0.0, axis=-1)
-    return tf.where(has_relevant, tf.reduce_sum(shares * of_models, axis=-1), 0.0)
+    return tf.where(has_relevant, tf.reduce_sum(shares * model_losses, axis=-1), 0.0)
 
 
 @base.register

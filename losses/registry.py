@@ -41,9 +41,9 @@ def get(name: str, **options: Any) -> RankingLoss:
     base = LOSSES.noiseless(name)
     if base is None:
         return LOSSES[name](**options)
-    noise = ("samples", "gumbel_temperature", "seed", "reduction", "name")
-    of_noise = {key: options.pop(key) for key in noise if key in options}
-    return stochastic.Gumbel(LOSSES[base](**options), **of_noise)
+    names = ("samples", "gumbel_temperature", "seed", "reduction", "name")
+    noise = {key: options.pop(key) for key in names if key in options}
+    return stochastic.Gumbel(LOSSES[base](**options), **noise)
 
 
 def option_names(name: str) -> tuple[str, ...]:

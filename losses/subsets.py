@@ -133,8 +133,8 @@ def _top_k_gain_of_ids(
     others = ranks.others(scores, labels, where)
     all_classes = tf.ones_like(others) if where is None else where
     k = tf.minimum(k, tf.math.count_nonzero(all_classes, axis=-1, dtype=tf.int32))
-    of_others = tf.maximum(k - 1, 0)
-    with_true = ranks.true_score(scores, labels) + model.log_z(scores, of_others, where=others)
+    num_others = tf.maximum(k - 1, 0)
+    with_true = ranks.true_score(scores, labels) + model.log_z(scores, num_others, where=others)
     losses = tf.cast(model.log_z(scores, k, where=all_classes) - with_true, tf.float32)
     return base.zero_without_relevant(tf.maximum(losses, 0.0), labels, where)
 

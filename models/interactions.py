@@ -284,8 +284,8 @@ class ConcatMlp(_Mlp):
 
     def pairs(self, h: tf.Tensor, c: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         kernel_h, kernel_c = tf.split(kernel, [h.shape[-1], c.shape[-1]], axis=0)
-        of_instances = tf.matmul(h, kernel_h) + bias
-        return tf.reshape(of_instances[:, None, :] + tf.matmul(c, kernel_c)[None, :, :], [-1, self.units])
+        instance_part = tf.matmul(h, kernel_h) + bias
+        return tf.reshape(instance_part[:, None, :] + tf.matmul(c, kernel_c)[None, :, :], [-1, self.units])
 
 
 _BLOCK = 1 << 22  # largest size of a block of pairs: 16 MiB of float32
@@ -342,12 +342,12 @@ def _score_in_blocks(
             return (scores, pairs) if stored else (scores,)
 
         batch_size = h.shape[0]
-        of_scores = tf.TensorSpec([batch_size, size], _exact(h.dtype))
-        of_pairs = tf.TensorSpec([batch_size and batch_size * size, weights[0].shape[-1]], h.dtype)
+        score_spec = tf.TensorSpec([batch_size, size], _exact(h.dtype))
+        pair_spec = tf.TensorSpec([batch_size and batch_size * size, weights[0].shape[-1]], h.dtype)
         scores, *all_pairs = tf.map_fn(
             score_block,
             tf.range(blocks),
-            fn_output_signature=(of_scores, of_pairs) if stored else (of_scores,),
+            fn_output_signature=(score_spec, pair_spec) if stored else (score_spec,),
             parallel_iterations=1,
         )
 
@@ -355,7 +355,7 @@ def _score_in_blocks(
             padded = tf.pad(upstream, [[0, 0], [0, padding]])
             upstream_blocks = tf.transpose(tf.reshape(padded, [-1, blocks, size]), [1, 0, 2])
 
-            def add_block(i: tf.Tensor, of_c: tf.TensorArray, *sums: tf.Tensor) -> list[Any]:
+            def add_block(i: tf.Tensor, grad_c: tf.TensorArray, *sums: tf.Tensor) -> list[Any]:
                 inputs = [h, c_blocks[i], *first_weights]
                 with tf.GradientTape() as first_tape:
                     first_tape.watch(inputs)
@@ -365,27 +365,26 @@ def _score_in_blocks(
                 with tf.GradientTape() as rest_tape:
                     rest_tape.watch(values)
                     block_scores = rest(values[0], seed_of(i), *values[1:])
-                of_block_scores = tf.reshape(upstream_blocks[i], [-1, 1])
-                of_pairs, *of_others = rest_tape.gradient(block_scores, values, of_block_scores)
-                of_h, of_block, *of_first = first_tape.gradient(pairs, inputs, of_pairs)
-                terms = [tf.cast(term, _exact(term.dtype)) for term in (of_h, *of_first, *of_others)]
+                grad_scores = tf.reshape(upstream_blocks[i], [-1, 1])
+                grad_pairs, *grad_others = rest_tape.gradient(block_scores, values, grad_scores)
+                grad_h, grad_block, *grad_first = first_tape.gradient(pairs, inputs, grad_pairs)
+                terms = [tf.cast(term, _exact(term.dtype)) for term in (grad_h, *grad_first, *grad_others)]
                 totals = [total + term for total, term in zip(sums, terms, strict=True)]
-                return [i + 1, of_c.write(i, of_block), *totals]
+                return [i + 1, grad_c.write(i, grad_block), *totals]
 
-            of_c = tf.TensorArray(c.dtype, blocks, element_shape=[size, d])
+            grad_c = tf.TensorArray(c.dtype, blocks, element_shape=[size, d])
             zeros = [tf.zeros(tf.shape(x), _exact(x.dtype)) for x in (h, *weights)]
-            _, of_c, of_h, *of_weights = tf.while_loop(
+            _, grad_c, grad_h, *grad_weights = tf.while_loop(
                 lambda i, *_: i < blocks,
                 add_block,
-                [0, of_c, *zeros],
+                [0, grad_c, *zeros],
                 parallel_iterations=1,
                 maximum_iterations=blocks,
             )
-            of_c = tf.reshape(of_c.stack(), [blocks * size, d])[:n]
-            of_h, *of_weights = (
-                tf.cast(total, x.dtype) for total, x in zip([of_h, *of_weights], [h, *weights], strict=True)
-            )
-            return of_h, of_c, *of_weights
+            grad_c = tf.reshape(grad_c.stack(), [blocks * size, d])[:n]
+            totals = zip([grad_h, *grad_weights], [h, *weights], strict=True)
+            grad_h, *grad_weights = (tf.cast(total, x.dtype) for total, x in totals)
+            return grad_h, grad_c, *grad_weights
 
         return tf.reshape(tf.transpose(scores, [1, 0, 2]), [-1, blocks * size])[:, :n], gradient
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from rank4class import scan
 from rank4class.losses.ops import ranks, tensors, thresholds, top_relevant
 from rank4class.losses.ops.gains import discount, exponential_gains
 
@@ -138,15 +139,15 @@ def _runs(scores: tf.Tensor, is_relevant: tf.Tensor, rank: tf.Tensor) -> Runs:
     run = ranks.number_runs(scores)
 
     def gather_runs(reduce: Callable, values: tf.Tensor) -> tf.Tensor:
-        of_run = reduce(tf.reshape(values, [-1]), tf.reshape(run, [-1]), tf.size(run))
-        return tf.gather(of_run, run)
+        run_values = reduce(tf.reshape(values, [-1]), tf.reshape(run, [-1]), tf.size(run))
+        return tf.gather(run_values, run)
 
     total = functools.partial(gather_runs, tf.math.unsorted_segment_sum)
     least = functools.partial(gather_runs, tf.math.unsorted_segment_min)
     size = total(tf.ones_like(rank))
     return Runs(
         before=least(rank) - 1.0,
-        relevant_before=least(ranks.running(tf.add, is_relevant) - is_relevant),
+        relevant_before=least(scan.running(tf.add, is_relevant) - is_relevant),
         size=size,
         relevant=total(is_relevant),
         mean=lambda values: total(values) / size,

@@ -23,7 +23,6 @@ No metric hides a problem:
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
@@ -79,16 +78,7 @@ def top_k_accuracy(
     References:
       Rank4Class, eq. 1.
     """
-    return _evaluate_first(
-        forms.top_k_accuracy_of_rank,
-        forms.top_k_accuracy_of_order,
-        scores,
-        labels,
-        k,
-        where,
-        ties,
-        max_relevant,
-    )
+    return _evaluate("top_k_accuracy", scores, labels, where, ties, max_relevant, longer_than=k)
 
 
 def top_k_error(
@@ -141,9 +131,7 @@ def ndcg(
     References:
       Rank4Class, eq. 2; Järvelin, Kekäläinen (2002).
     """
-    if k is not None:
-        arguments.check_integer(k=k)
-    return _evaluate(forms.ndcg_of_rank, forms.ndcg_of_order, scores, labels, where, ties, max_relevant, k=k)
+    return _evaluate("ndcg", scores, labels, where, ties, max_relevant, k=k)
 
 
 def mrr(
@@ -165,7 +153,7 @@ def mrr(
     >>> mrr([[3., 1., 2.]], [2]).numpy()
     array([0.5], dtype=float32)
     """
-    return _evaluate(forms.mrr_of_rank, forms.mrr_of_order, scores, labels, where, ties, max_relevant)
+    return _evaluate("mrr", scores, labels, where, ties, max_relevant)
 
 
 def mean_rank(
@@ -189,16 +177,7 @@ def mean_rank(
     >>> mean_rank([[3., 1., 2.]], [2]).numpy()
     array([2.], dtype=float32)
     """
-    return _evaluate(
-        forms.mean_rank_of_rank,
-        forms.mean_rank_of_order,
-        scores,
-        labels,
-        where,
-        ties,
-        max_relevant,
-        worst=float("inf"),
-    )
+    return _evaluate("mean_rank", scores, labels, where, ties, max_relevant, worst=float("inf"))
 
 
 def precision(
@@ -225,9 +204,7 @@ def precision(
     >>> precision([[3., 1., 2., 0.]], [[1., 0., 1., 1.]], k=3).numpy().round(4)
     array([0.6667], dtype=float32)
     """
-    return _evaluate_first(
-        forms.precision_of_rank, forms.precision_of_order, scores, labels, k, where, ties, max_relevant
-    )
+    return _evaluate("precision", scores, labels, where, ties, max_relevant, longer_than=k)
 
 
 def grade_precision(
@@ -297,9 +274,7 @@ def recall(
     >>> recall([[3., 1., 2., 0.]], [[1., 0., 1., 1.]], k=3).numpy().round(4)
     array([0.6667], dtype=float32)
     """
-    return _evaluate_first(
-        forms.recall_of_rank, forms.recall_of_order, scores, labels, k, where, ties, max_relevant
-    )
+    return _evaluate("recall", scores, labels, where, ties, max_relevant, longer_than=k)
 
 
 def average_precision(
@@ -334,18 +309,7 @@ def average_precision(
       McSherry, Najork (2008), "Computing information retrieval performance measures efficiently in
       the presence of tied scores", for the average over ties.
     """
-    if k is not None:
-        arguments.check_integer(k=k)
-    return _evaluate(
-        forms.average_precision_of_rank,
-        forms.average_precision_of_order,
-        scores,
-        labels,
-        where,
-        ties,
-        max_relevant,
-        k=k,
-    )
+    return _evaluate("average_precision", scores, labels, where, ties, max_relevant, k=k)
 
 
 def information(values: TensorLike) -> tf.Tensor:
@@ -382,45 +346,34 @@ def check_k(k: int, num_classes: int | None) -> None:
         raise ValueError(f"k={k}: trivial for {num_classes} classes. Choose K in 1..n-1.")
 
 
-def _evaluate_first(
-    of_rank: Callable,
-    of_order: Callable,
-    scores: TensorLike,
-    labels: TensorLike,
-    k: int,
-    where: TensorLike | None,
-    ties: str,
-    max_relevant: int | None,
-) -> tf.Tensor:
-    """Computes a metric of the first K classes, which is trivial for lists of at most K classes."""
-    check_k(k, tensors.dense("scores", scores).shape[-1])
-    return _evaluate(of_rank, of_order, scores, labels, where, ties, max_relevant, longer_than=k, k=k)
-
-
 @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds and change nothing
 def _evaluate(
-    of_rank: Callable,
-    of_order: Callable,
+    metric: str,
     scores: TensorLike,
     labels: TensorLike,
     where: TensorLike | None,
     ties: str,
     max_relevant: int | None,
     *,
+    k: int | None = None,
+    longer_than: int | None = None,
     worst: float = 0.0,
-    longer_than: int = 0,
-    **options: Any,
 ) -> tf.Tensor:
     """Computes a metric in the form that fits the labels.
 
     Args:
-      of_rank: form `of_rank(rank, **options)` for class ids; see `forms`.
-      of_order: form `of_order(order, **options)` for dense labels.
+      metric: name of its functions in `forms`.
       scores, labels, where, ties, max_relevant: see the module.
+      k: limit of a metric that is defined for shorter lists; None counts the whole list.
+      longer_than: limit of a metric whose value is the worst for lists of at most this length.
       worst: the value of instances that are not valid.
-      longer_than: lists of at most this length get the worst value.
-      **options: passed to the form.
     """
+    if longer_than is not None:
+        check_k(longer_than, tensors.dense("scores", scores).shape[-1])
+    elif k is not None:
+        arguments.check_integer(k=k)
+    limit = longer_than or k
+    options = {} if limit is None else {"k": limit}
     arguments.check_choice(TIES, ties=ties)
     scores, labels = tensors.dense("scores", scores), tensors.dense("labels", labels)
     tensors.check_scores(scores)
@@ -435,15 +388,15 @@ def _evaluate(
         if where is not None:
             scores, gains = tf.where(where, scores, -float("inf")), tf.where(where, gains, 0.0)
         top_relevant.check(gains, max_relevant)
-        order = forms.in_order(scores, gains, ties, max_relevant, options.get("k"))
-        values = tf.reshape(of_order(order, **options), tf.shape(scores)[:-1])
+        order = forms.in_order(scores, gains, ties, max_relevant, limit)
+        values = tf.reshape(getattr(forms, f"{metric}_of_order")(order, **options), tf.shape(scores)[:-1])
         valid = _is_valid(scores, gains, where, max_relevant)
     else:
         first, last = ranks.tie_range(scores, labels, where)
-        of_rank = functools.partial(of_rank, **options)
+        of_rank = functools.partial(getattr(forms, f"{metric}_of_rank"), **options)
         values = of_rank(last) if ties == "worst" else _mean_over(of_rank, first, last, scores)
         valid = True
-    return tf.where((size > longer_than) & valid, values, worst)
+    return tf.where((size > (longer_than or 0)) & valid, values, worst)
 
 
 def _is_valid(

@@ -46,7 +46,7 @@ def _register(*patterns: str) -> Callable:
 class RankingMetric(tf.keras.metrics.Mean):
     """The weighted mean over the instances of a function of `losses.metrics.functional`.
 
-    A subclass sets the function, its form for ranks, and the default name.
+    A subclass sets the function and the default name.
 
     Args:
       ties: "worst" or "average"; see `functional`.
@@ -59,7 +59,6 @@ class RankingMetric(tf.keras.metrics.Mean):
     """
 
     function: Any = None
-    function_of_rank: Any = None
     default_name = ""
     percent = True  # reported in percent
     higher_is_better = True
@@ -81,7 +80,7 @@ class RankingMetric(tf.keras.metrics.Mean):
 
     def of_rank(self, rank: tf.Tensor) -> tf.Tensor:
         """Returns each instance's value from the rank of its true class (`ranks.hard_rank`)."""
-        return self.function_of_rank(rank, **self.options)
+        return getattr(forms, f"{self.function.__name__}_of_rank")(rank, **self.options)
 
     def of_scores(self, scores: TensorLike, labels: TensorLike) -> tf.Tensor:
         """Returns each instance's value from its scores `[B, n]` and its labels, as in `update_state`."""
@@ -122,15 +121,10 @@ class _AtK(RankingMetric):
     """A metric of the first K classes, or of the whole list if K is None."""
 
     def __init__(
-        self,
-        k: int | None = None,
-        ties: str = "worst",
-        name: str | None = None,
-        dtype: tf.DType | str | None = None,
-        max_relevant: int | None = None,
+        self, k: int | None = None, ties: str = "worst", name: str | None = None, **kwargs: Any
     ) -> None:
         whole_list = self.default_name.removesuffix("@{k}") if k is None else None
-        super().__init__(ties, name or whole_list, dtype, max_relevant, k=k)
+        super().__init__(ties, name or whole_list, k=k, **kwargs)
         if k is not None:
             arguments.check_integer(section=f"{self.name}: ", k=k)
 
@@ -138,15 +132,8 @@ class _AtK(RankingMetric):
 class _AmongK(_AtK):
     """A metric that is trivial for the first K of K classes, and so requires a smaller K."""
 
-    def __init__(
-        self,
-        k: int,
-        ties: str = "worst",
-        name: str | None = None,
-        dtype: tf.DType | str | None = None,
-        max_relevant: int | None = None,
-    ) -> None:
-        super().__init__(k, ties, name, dtype, max_relevant)
+    def __init__(self, k: int, ties: str = "worst", name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(k, ties, name, **kwargs)
         arguments.check_integer(section=f"{self.name}: ", k=k)
 
     def check_classes(self, num_classes: int) -> None:
@@ -154,15 +141,8 @@ class _AmongK(_AtK):
 
 
 class _TopK(_AmongK):
-    def __init__(
-        self,
-        k: int = 1,
-        ties: str = "worst",
-        name: str | None = None,
-        dtype: tf.DType | str | None = None,
-        max_relevant: int | None = None,
-    ) -> None:
-        super().__init__(k, ties, name, dtype, max_relevant)
+    def __init__(self, k: int = 1, ties: str = "worst", name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(k, ties, name, **kwargs)
 
 
 @_register(r"top(\d+)_accuracy")
@@ -176,7 +156,6 @@ class TopKAccuracy(_TopK):
     """
 
     function = staticmethod(functional.top_k_accuracy)
-    function_of_rank = staticmethod(forms.top_k_accuracy_of_rank)
     default_name = "top{k}_accuracy"
 
 
@@ -191,7 +170,6 @@ class TopKError(_TopK):
     """
 
     function = staticmethod(functional.top_k_error)
-    function_of_rank = staticmethod(forms.top_k_error_of_rank)
     default_name = "top{k}_error"
     higher_is_better = False
 
@@ -207,7 +185,6 @@ class NDCG(_AtK):
     """
 
     function = staticmethod(functional.ndcg)
-    function_of_rank = staticmethod(forms.ndcg_of_rank)
     default_name = "ndcg@{k}"
 
 
@@ -222,7 +199,6 @@ class MRR(RankingMetric):
     """
 
     function = staticmethod(functional.mrr)
-    function_of_rank = staticmethod(forms.mrr_of_rank)
     default_name = "mrr"
 
 
@@ -237,7 +213,6 @@ class MeanRank(RankingMetric):
     """
 
     function = staticmethod(functional.mean_rank)
-    function_of_rank = staticmethod(forms.mean_rank_of_rank)
     default_name = "mean_rank"
     percent = False
     higher_is_better = False
@@ -254,7 +229,6 @@ class Precision(_AmongK):
     """
 
     function = staticmethod(functional.precision)
-    function_of_rank = staticmethod(forms.precision_of_rank)
     default_name = "precision@{k}"
 
 
@@ -269,19 +243,12 @@ class GradePrecision(RankingMetric):
     """
 
     function = staticmethod(functional.grade_precision)
-    function_of_rank = staticmethod(forms.grade_precision_of_rank)
     default_name = "grade{grade}_precision@{k}"
 
     def __init__(
-        self,
-        grade: int,
-        k: int,
-        ties: str = "worst",
-        name: str | None = None,
-        dtype: tf.DType | str | None = None,
-        max_relevant: int | None = None,
+        self, grade: int, k: int, ties: str = "worst", name: str | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(ties, name, dtype, max_relevant, grade=grade, k=k)
+        super().__init__(ties, name, grade=grade, k=k, **kwargs)
         arguments.check_integer(section=f"{self.name}: ", k=k)
         arguments.check_integer(grade=grade)
 
@@ -300,7 +267,6 @@ class Recall(_AmongK):
     """
 
     function = staticmethod(functional.recall)
-    function_of_rank = staticmethod(forms.recall_of_rank)
     default_name = "recall@{k}"
 
 
@@ -315,5 +281,4 @@ class MAP(_AtK):
     """
 
     function = staticmethod(functional.average_precision)
-    function_of_rank = staticmethod(forms.average_precision_of_rank)
     default_name = "map@{k}"

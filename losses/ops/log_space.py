@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from rank4class import compat
-from rank4class.losses.ops import ranks
+from rank4class import compat, scan
 
 # log(1 + t) = 2 atanh(z / 2) with z = 2t / (2 + t), as z + z q(z^2): the relative error is below 5e-9.
 _ATANH = (0.08333301308507933, 0.012506809642134530, 0.0021873572858246613, 0.00054741483530836)
@@ -62,12 +61,12 @@ def remaining_logsumexp(values: tf.Tensor) -> tf.Tensor:
 
 @tf.custom_gradient
 def _remaining_logsumexp(values: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-    sums = ranks.running(_log_add, values[..., ::-1])[..., ::-1]
+    sums = scan.running(_log_add, values[..., ::-1])[..., ::-1]
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
         # sum_{i <= j} u_i e^(x_j - R_i), with factors of at most 1: R_i, the sum from i on, never rises.
         with_sums = tf.stack([sums, upstream], axis=-2)
-        return tf.exp(values - sums) * ranks.running(_decayed_sum, with_sums)[..., 1, :]
+        return tf.exp(values - sums) * scan.running(_decayed_sum, with_sums)[..., 1, :]
 
     return sums, gradient
 

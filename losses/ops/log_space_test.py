@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class import compat
+from rank4class import compat, scan
 from rank4class.losses.ops import log_space, ranks
 
 EVERY_FORM = pytest.mark.parametrize("xla", [False, True])
@@ -99,7 +99,7 @@ def test_running_sums_keep_the_order(n):
         last = expected[-1]
         expected.append(np.stack([last[:, 0] * factor, last[:, 1] * factor + term], axis=-1))
     for xla in (False, True):
-        function = tf.function(lambda x: ranks.running(then, x), jit_compile=xla, autograph=False)
+        function = tf.function(lambda x: scan.running(then, x), jit_compile=xla, autograph=False)
         np.testing.assert_array_equal(function(values), np.stack(expected, axis=-1))
 
 

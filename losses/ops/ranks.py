@@ -1,11 +1,9 @@
 """Ranks from 1, the best: exact ranks for metrics and soft ranks for losses."""
 
-from collections.abc import Callable
-
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class import compat
+from rank4class import compat, scan
 from rank4class.losses.ops import label_checks, tensors
 
 MASKED = -1e30  # a score that stands for minus infinity, which has no gradient
@@ -139,7 +137,7 @@ def all_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
     # All members of a run of equal scores have the index of its first member.
     place, starts = tf.broadcast_to(tf.range(n), tf.shape(flat)), _starts_run(in_order)
     first = tf.cond(
-        tf.reduce_all(starts), lambda: place, lambda: running(tf.maximum, tf.where(starts, place, 0))
+        tf.reduce_all(starts), lambda: place, lambda: scan.running(tf.maximum, tf.where(starts, place, 0))
     )
     # The order is a permutation of all scores: to invert it is faster than to scatter.
     from_sorted = tf.math.invert_permutation(
@@ -181,7 +179,7 @@ def number_runs(in_order: tf.Tensor) -> tf.Tensor:
     array([[0, 1, 1],
            [3, 3, 4]], dtype=int32)
     """
-    run = running(tf.add, tf.cast(_starts_run(in_order), tf.int32)) - 1
+    run = scan.running(tf.add, tf.cast(_starts_run(in_order), tf.int32)) - 1
     lists, n = tf.unstack(tf.shape(in_order))
     return run + n * tf.range(lists)[:, None]
 
@@ -300,32 +298,6 @@ def _starts_run(in_order: tf.Tensor) -> tf.Tensor:
     return tf.concat([tf.ones_like(in_order[:, :1], tf.bool), new], axis=1)
 
 
-def running(combine: Callable, values: tf.Tensor) -> tf.Tensor:
-    """Accumulates an associative function along the lists, in about `2 log n` steps.
-
-    It rounds less than TensorFlow's cumulative sums, for which some versions of XLA take `O(n^2)` on CPUs.
-    Takes `O(n)` under XLA and `O(n log n)` otherwise, in half the steps.
-
-    Args:
-      combine: a function of two tensors, the earlier and the later, such as `tf.add`.
-      values: `[..., n]`.
-
-    Returns:
-      `[..., n]`: at each index, the combination of all values up to it.
-
-    >>> running(tf.add, tf.constant([[1, 2, 3]])).numpy()
-    array([[1, 3, 6]], dtype=int32)
-    """
-    if values.shape[-1] and compat.in_xla():
-        return _running_by_pairs(combine, values)
-    reach = 1
-    while reach < (values.shape[-1] or 2**31):
-        grown = combine(values[..., :-reach], values[..., reach:])
-        values = tf.concat([values[..., :reach], grown], axis=-1)
-        reach *= 2
-    return values
-
-
 def running_sum(values: tf.Tensor, reverse: bool = False) -> tf.Tensor:
     """Returns the sum of the values up to each index or, in reverse, from it on: `[..., n]`.
 
@@ -334,20 +306,4 @@ def running_sum(values: tf.Tensor, reverse: bool = False) -> tf.Tensor:
     """
     if not compat.in_xla():
         return tf.cumsum(values, axis=-1, reverse=reverse)
-    return running(tf.add, values[..., ::-1])[..., ::-1] if reverse else running(tf.add, values)
-
-
-def _running_by_pairs(combine: Callable, values: tf.Tensor) -> tf.Tensor:
-    """Accumulates pairs of neighbors, which are half as many, and then the values between two pairs."""
-    n = values.shape[-1]
-    if n == 1:
-        return values
-    paired = combine(values[..., : n - 1 : 2], values[..., 1::2])
-    if n == 2:  # XLA gives the empty slice below a gradient of a wrong shape
-        return tf.concat([values[..., :1], paired], axis=-1)
-    odd = _running_by_pairs(combine, paired)
-    between = combine(odd[..., : (n - 1) // 2], values[..., 2::2])
-    even = tf.concat([values[..., :1], between], axis=-1)
-    by_two = tf.stack([even[..., : n // 2], odd], axis=-1)
-    shape = tf.concat([tf.shape(values)[:-1], [n - n % 2]], axis=0)
-    return tf.concat([tf.reshape(by_two, shape), even[..., n // 2 :]], axis=-1)
+    return scan.running(tf.add, values[..., ::-1])[..., ::-1] if reverse else scan.running(tf.add, values)

@@ -113,8 +113,8 @@ def log_likelihood(
     scores, where, dtype = n_choose_k.checked(scores, where)
     chosen = where & tensors.broadcast("chosen", chosen, tf.bool, scores)
     log_prior = _checked_prior(log_prior, scores, where)
-    of_count = _of_size(log_prior, tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32))
-    return tf.cast(of_count + n_choose_k.log_likelihood(scores, chosen, where=where), dtype)
+    count_log_p = _of_size(log_prior, tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32))
+    return tf.cast(count_log_p + n_choose_k.log_likelihood(scores, chosen, where=where), dtype)
 
 
 def conditioned(log_prior: TensorLike, where: TensorLike) -> tf.Tensor:
@@ -212,13 +212,13 @@ def sample(
     """
     scores, where, _ = n_choose_k.checked(scores, where)
     log_prior = _checked_prior(log_prior, scores, where)
-    of_count, of_set = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
+    count_seed, set_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
     lists = tf.reshape(log_prior, [-1, tensors.length(log_prior)])
     # The draws of `stateless_categorical` depend on the number of threads.
     ends = tf.cumsum(tf.nn.softmax(lists), axis=1)
-    pick = ends[:, -1:] * tf.random.stateless_uniform([tf.shape(lists)[0], 1], of_count, dtype=ends.dtype)
+    pick = ends[:, -1:] * tf.random.stateless_uniform([tf.shape(lists)[0], 1], count_seed, dtype=ends.dtype)
     k = tf.reduce_sum(tf.cast(ends <= pick, tf.int32), axis=1)
-    return n_choose_k.sample(scores, tf.reshape(k, tf.shape(scores)[:-1]), of_set, where=where)
+    return n_choose_k.sample(scores, tf.reshape(k, tf.shape(scores)[:-1]), set_seed, where=where)
 
 
 def most_probable(scores: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
@@ -247,12 +247,12 @@ def most_probable(scores: TensorLike, log_prior: TensorLike, *, where: TensorLik
     most = tensors.length(log_prior) - 1
     highest, places = tf.math.top_k(tf.where(where, scores, -float("inf")), most)
     taken = tf.range(most) < tf.math.count_nonzero(where, axis=-1, keepdims=True, dtype=tf.int32)
-    of_best = tf.cumsum(tf.where(taken, highest, 0.0), axis=-1)
-    of_best = tf.pad(of_best, [[0, 0]] * (scores.shape.rank - 1) + [[1, 0]])
+    best_sums = tf.cumsum(tf.where(taken, highest, 0.0), axis=-1)
+    best_sums = tf.pad(best_sums, [[0, 0]] * (scores.shape.rank - 1) + [[1, 0]])
     log_z = _log_z_by_count(scores, most, where)
     # An impossible count has a prior and a log_z of minus infinity.
     possible = log_prior > -float("inf")
-    likely = tf.where(possible, log_prior + of_best - tf.where(possible, log_z, 0.0), -float("inf"))
+    likely = tf.where(possible, log_prior + best_sums - tf.where(possible, log_z, 0.0), -float("inf"))
     k = tf.argmax(likely, axis=-1, output_type=tf.int32)
     chosen = tf.range(most) < k[..., None]
     chosen &= tf.math.is_finite(n_choose_k.nan_if_invalid(scores, where))[..., None]
@@ -263,8 +263,8 @@ def _at(places: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
     """Returns lists `[..., n]` with bool values `[..., m]` at indices int32 `[..., m]`, False elsewhere."""
     lists = tf.reshape(places, [-1, places.shape[-1]])
     rows = tf.broadcast_to(tf.range(tf.shape(lists)[0])[:, None], tf.shape(lists))
-    of_rows = tf.reshape(values, tf.shape(lists))
-    scattered = tf.scatter_nd(tf.stack([rows, lists], axis=-1), of_rows, [tf.shape(lists)[0], shape[-1]])
+    row_values = tf.reshape(values, tf.shape(lists))
+    scattered = tf.scatter_nd(tf.stack([rows, lists], axis=-1), row_values, [tf.shape(lists)[0], shape[-1]])
     return tf.reshape(scattered, shape)
 
 
@@ -336,8 +336,8 @@ def _log_z_by_count(scores: tf.Tensor, most: int, where: tf.Tensor) -> tf.Tensor
     def visit(
         circle: coins.Circle, away: tf.Tensor, ratio: tf.Tensor, covered: tf.Tensor, values: tf.Tensor
     ) -> tf.Tensor:
-        of_circle = coins.log_z(circle, scores, where) - tf.zeros_like(circle.k)
-        others = of_circle[..., None] + tf.math.log(ratio) - circle.shift[..., None] * away
+        circle_log_z = coins.log_z(circle, scores, where) - tf.zeros_like(circle.k)
+        others = circle_log_z[..., None] + tf.math.log(ratio) - circle.shift[..., None] * away
         return tf.where(covered, others, values)
 
     values = tf.zeros(tf.concat([tf.shape(scores)[:-1], [most + 1]], axis=0), tf.float64)

@@ -54,9 +54,9 @@ def margin_sum(
             with tf.control_dependencies([value]):  # the memory of the losses is free by now
                 scale = upstream[..., None]
                 each = slope() * (scale if pair_weights is None else scale * pair_weights)
-                of_true = -tf.reduce_sum(each, axis=-1, keepdims=True)
-            with tf.control_dependencies([of_true]):  # and that of the slopes here
-                return tf.where(ranks.others(scores, labels), each, of_true)
+                grad_true = -tf.reduce_sum(each, axis=-1, keepdims=True)
+            with tf.control_dependencies([grad_true]):  # and that of the slopes here
+                return tf.where(ranks.others(scores, labels), each, grad_true)
 
         return value, gradient
 

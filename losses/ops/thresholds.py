@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from rank4class import compat
+from rank4class import compat, scan
 from rank4class.losses.ops import ranks, tensors
 
 # A processor selects eight values at a time, but looks up one by one, and one look-up keeps XLA from that.
@@ -45,18 +45,18 @@ def excess(
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable]:
         beside = _first_beneath(scores, thresholds, origin)
         amounts, counts = _sums_beside(scores, thresholds, beside, origin)
-        counts = ranks.running(tf.add, counts)
+        counts = scan.running(tf.add, counts)
         # A class above one threshold exceeds the next one by the step between the two as well.
         steps = counts[..., :-1] * (thresholds[..., :-1] - thresholds[..., 1:])
         amounts += tf.concat([tf.zeros_like(amounts[..., :1]), steps], axis=-1)
 
         def gradient(upstream: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            from_each_on = ranks.running(tf.add, upstream[..., ::-1])[..., ::-1]
-            of_thresholds = -counts * upstream
-            of_origin = tf.reduce_sum(of_thresholds, axis=-1, keepdims=True)
-            return _take(from_each_on, beside), of_thresholds, of_origin
+            from_each_on = scan.running(tf.add, upstream[..., ::-1])[..., ::-1]
+            grad_thresholds = -counts * upstream
+            grad_origin = tf.reduce_sum(grad_thresholds, axis=-1, keepdims=True)
+            return _take(from_each_on, beside), grad_thresholds, grad_origin
 
-        return (ranks.running(tf.add, amounts), counts), gradient
+        return (scan.running(tf.add, amounts), counts), gradient
 
     return sums(scores, thresholds, origin + tf.zeros_like(scores[..., :1]))
 
@@ -119,7 +119,7 @@ def at_or_above(scores: tf.Tensor, thresholds: tf.Tensor) -> tf.Tensor:
     array([[1, 2]], dtype=int32)
     """
     beside = _among_all(thresholds, count(thresholds, scores))
-    return ranks.running(tf.add, _sum(tf.ones_like(beside), thresholds, beside))
+    return scan.running(tf.add, _sum(tf.ones_like(beside), thresholds, beside))
 
 
 @tf.function(jit_compile=True, autograph=False)
@@ -166,8 +166,8 @@ def _sum(values: tf.Tensor, lists: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
 def _among_all(lists: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """Converts indices in each list `[..., m]`, or at its end, to indices among all lists with their ends."""
     first = lists[..., :1]
-    of_list = tf.reshape(tf.range(tf.size(first)), tf.shape(first))
-    return of_list * (tensors.length(lists) + 1) + places
+    list_index = tf.reshape(tf.range(tf.size(first)), tf.shape(first))
+    return list_index * (tensors.length(lists) + 1) + places
 
 
 def _with_end(lists: tf.Tensor, end: float) -> tf.Tensor:

@@ -1,9 +1,10 @@
 """Mathematics of sorted lists: standardization, filling of masked positions, and ranks from comparisons."""
 
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
+
+from rank4class import scan
 
 
 def standardize(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
@@ -142,7 +143,7 @@ def _first_of_run(same: tf.Tensor) -> tf.Tensor:
     """Returns the first index of each run, int32 `[N, n]`; `same`, `[N, n - 1]`, marks equal neighbors."""
     index = tf.range(1, tf.shape(same)[1] + 1)
     starts = tf.pad(tf.where(same, 0, index), [[0, 0], [1, 0]])
-    return _accumulate(tf.maximum, starts)
+    return scan.running(tf.maximum, starts)
 
 
 def ranks_of_decays(decays: tf.Tensor) -> tf.Tensor:
@@ -176,37 +177,13 @@ def linear_recurrence(factors: tf.Tensor, terms: tf.Tensor) -> tf.Tensor:
 
     Its gradient is such a recurrence from the end, so no intermediate steps are stored.
     """
-    _, values = _accumulate(lambda new, old: (new[0] * old[0], new[0] * old[1] + new[1]), (factors, terms))
+    compose = lambda old, new: (new[0] * old[0], new[0] * old[1] + new[1])  # noqa: E731
+    _, values = scan.running(compose, (factors, terms))
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         following = tf.pad(factors[:, 1:], [[0, 0], [0, 1]])
-        of_terms = tf.reverse(linear_recurrence(tf.reverse(following, [1]), tf.reverse(upstream, [1])), [1])
+        grad_terms = tf.reverse(linear_recurrence(tf.reverse(following, [1]), tf.reverse(upstream, [1])), [1])
         before = tf.pad(values[:, :-1], [[0, 0], [1, 0]])
-        return of_terms * before, of_terms
+        return grad_terms * before, grad_terms
 
     return values, gradient
-
-
-def _accumulate(combine: Callable, values: Any) -> Any:
-    """Accumulates an associative function along the lists, in `log n` steps.
-
-    Args:
-      combine: function of the values at an index and of those before it, each like `values`.
-      values: `[N, n, ...]`, or a tuple of such.
-
-    Returns:
-      Like `values`: at each index, the combination of all values up to it.
-    """
-
-    def step(values: Any, reach: int) -> Any:
-        combined = combine(
-            tf.nest.map_structure(lambda x: x[:, reach:], values),
-            tf.nest.map_structure(lambda x: x[:, :-reach], values),
-        )
-        return tf.nest.map_structure(lambda x, y: tf.concat([x[:, :reach], y], axis=1), values, combined)
-
-    reach = 1
-    while reach < (tf.nest.flatten(values)[0].shape[1] or 2**31):
-        values = step(values, reach)
-        reach *= 2
-    return values

@@ -87,14 +87,9 @@ def _check_loss(part: config.Loss) -> None:
     arguments.check_positive(final_temperature=part.final_temperature)
     rank_fn = {"rank_fn": ranks.sigmoid_ranks} if part.rank_fn else {}
     loss = losses.get(part.name, **part.options(), **rank_fn)
-    if not loss.of_classes:
+    if loss.heads or not loss.of_classes:
         raise ValueError(
             f"name={part.name!r}: it does not accept class scores. Compile a Keras model with it instead."
-        )
-    if loss.heads:
-        raise ValueError(
-            f"name={part.name!r}: it requires several scores per class, and a rank model has one. Choose "
-            "another loss."
         )
     k = min(getattr(part, "k", 2), _PROBED)
     if hasattr(part, "k"):
