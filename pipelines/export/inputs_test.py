@@ -3,22 +3,19 @@
 import json
 import os
 import shutil
-import types
 
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 import rank4class
-from rank4class import data
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import calibration
 from rank4class.pipelines.run_test import answers_of_another_process
-from rank4class.pipelines.task import checks, description
+from rank4class.pipelines.task import checks
 
 pytestmark = pytest.mark.nightly
 
@@ -260,22 +257,6 @@ def write_ratings(path, items):
     rows = "".join(f"{5 * user},{item},4.0\n" for user, item in pairs)
     path.write_text(f"userId,movieId,rating\n{rows}")
     return pairs
-
-
-def test_users_that_no_split_has_are_not_known(tmp_path):
-    """Their ids must not stand for users whose names are these numbers."""
-    labels = scipy.sparse.csr_array(np.eye(2, dtype=np.float32))
-    split = data.Split({"id": np.array([0, 2], np.int32)}, labels, origins=np.array(["user 1", "user 7"]))
-    task = types.SimpleNamespace(splits={"train": split}, class_names=("a", "b"))
-    description._write_instances(str(tmp_path), task)
-    ids = description._read_instances(str(tmp_path))
-    assert ids == {"1": 0, "7": 2}
-    users = data.kind_of({"id"})
-    assert users.features_of(7, {}, ids, "input") == {"id": 2}
-    with pytest.raises(
-        ValueError, match="input=2: not in the training data, whose first ids are 1, 7. Remove"
-    ):
-        users.features_of(2, {}, ids, "input")
 
 
 def test_users_and_items(tmp_path):
