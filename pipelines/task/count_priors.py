@@ -1,19 +1,13 @@
 """Count priors of an experiment: layer, loss, log-probabilities, and checks of options and examples."""
 
-from __future__ import annotations
-
-import typing
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from rank4class import arguments, losses, models
+from rank4class import arguments, data, losses, models
 from rank4class.losses.ops import set_sizes
-from rank4class.pipelines.config import parts
-
-if typing.TYPE_CHECKING:
-    from rank4class import data
+from rank4class.pipelines import config
 
 CONDITIONAL = ("n_choose_k", "top_k_gain")  # likelihoods of a set of classes, given its size
 
@@ -32,10 +26,10 @@ class CountPrior:
     is_model = True
     is_trained = True
 
-    def __init__(self, part: parts.CountPrior):
+    def __init__(self, part: config.CountPrior):
         self._part = part
 
-    def check(self, metrics: Sequence[str], loss: parts.Loss) -> None:
+    def check(self, metrics: Sequence[str], loss: config.Loss) -> None:
         """Raises ValueError, with the field, for wrong options, or metrics or a loss that do not fit."""
         if self._part.name not in self._part.others:
             provided = {"most": 1} if "most" in self._part.fields else {}
@@ -47,7 +41,7 @@ class CountPrior:
                 "Set loss.levels=2 or count_prior.name='none'."
             )
 
-    def check_examples(self, loss: parts.Loss, train: data.Split) -> None:
+    def check_examples(self, loss: config.Loss, train: data.Split) -> None:
         """Raises ValueError, with the example and the remedy, if it or a loss cannot learn from a split."""
         if not train.multi_label:
             raise ValueError(
@@ -87,7 +81,7 @@ class CountPrior:
 class _None(CountPrior):
     is_model = is_trained = False
 
-    def check(self, metrics: Sequence[str], loss: parts.Loss) -> None:
+    def check(self, metrics: Sequence[str], loss: config.Loss) -> None:
         for metric in metrics:
             if metric in losses.metrics.SET_METRICS:
                 names = ", ".join(name for name in self._part.names() if name != self._part.name)
@@ -95,7 +89,7 @@ class _None(CountPrior):
                     f"metrics={metric!r}: it requires a count prior. Set count_prior to one of: {names}."
                 )
 
-    def check_examples(self, loss: parts.Loss, train: data.Split) -> None:
+    def check_examples(self, loss: config.Loss, train: data.Split) -> None:
         if not train.multi_label:
             return
         counts = train.num_relevant()
@@ -165,12 +159,12 @@ _PRIORS: dict[str, type[CountPrior]] = {
 }
 
 
-def get(part: parts.CountPrior) -> CountPrior:
+def get(part: config.CountPrior) -> CountPrior:
     """Returns the count prior of a configuration."""
     return _PRIORS.get(part.name, CountPrior)(part)
 
 
-NONE = get(parts.CountPrior("none"))
+NONE = get(config.CountPrior("none"))
 
 
 def _check_support(field: str, probabilities: np.ndarray, train: data.Split) -> None:
@@ -190,7 +184,7 @@ def _check_support(field: str, probabilities: np.ndarray, train: data.Split) -> 
         )
 
 
-def _check_levels(loss: parts.Loss, train: data.Split) -> None:
+def _check_levels(loss: config.Loss, train: data.Split) -> None:
     if loss.name != "n_choose_k":
         return
     matrix = train.label_matrix

@@ -40,7 +40,7 @@ def cifar10_files(tmp_path):
 
 def loaded_with(section, **fields):
     experiment = config.Experiment(data=section, evaluation_batch_size=8, **fields)
-    config.check(experiment)
+    checks.check(experiment)
     return experiment, rank_training.load_data(experiment, cache_dir="unused")
 
 
