@@ -1,7 +1,6 @@
 """The grid of losses, interactions and seeds over one dataset and encoder."""
 
 import concurrent.futures
-import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,12 @@ from rank4class.pipelines.training import rank_training
 
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
 FIRST_TUNING_SEED = 10_000
+_NOT_TUNABLE = {
+    **{field: f"{flag} of the grid sets this field" for field, flag in GRID_FLAGS.items()},
+    "loss.rank_fn": "--losses=LOSS@RANK_FN of the grid sets this field",
+    "seed": "the seeds show the variation by chance",
+    "monitor": "different metrics cannot be compared",
+}
 
 
 def parse_tune(
@@ -83,9 +88,12 @@ def build_cells(
     return cells
 
 
-def ignored(base: config.Experiment, cell: config.Experiment) -> tuple[str, ...]:
-    """Returns the changed fields of the base that the parts of a cell do not have."""
-    return tuple(field for field in config.changed_fields(base) if not config.has_field(cell, field))
+def ignored(
+    base: config.Experiment, experiment: config.Experiment, tune: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Returns the changed fields of the base and the tuned ones that an experiment does not have."""
+    fields = dict.fromkeys([*config.changed_fields(base), *tune])
+    return tuple(field for field in fields if not config.has_field(experiment, field))
 
 
 def run_grid(
@@ -142,15 +150,14 @@ def run_grid(
     _check_axes({"losses": losses, "interactions": interactions, "seeds": seeds})
     _check_axes({f"values of {f}": values for f, values in tune.items() if isinstance(values, Sequence)})
     cells = build_cells(base, losses, interactions)
-    tune = {field: _tunable(base, cells, field, values, tune) for field, values in tune.items()}
-    _check_trials(tune, trials)
+    _check_axes({"cells": list(map(cell_name, cells))})
+    _check_tune(base, cells, tune, trials)
     combinations = [space.combinations(cell, tune) for cell in cells]
     for cell, choices in zip(cells, combinations, strict=True):
         for choice in choices:
             checks.check(space.apply(cell, choice))
     for seed in seeds:
         arguments.check_seed(seed)
-    _check_different(cells)
     named = {cell_name(cell): cell for cell in cells}
     chosen = {name: choices[0] for name, choices in zip(named, combinations, strict=True)}
     with parallel.start(base, root, jobs, executor) as pool:
@@ -172,7 +179,7 @@ def run_grid(
         ]
         outcomes = _train(pool, runs)
     return [
-        report.Run(run.experiment, outcomes[run], run.path, _without_effect(base, run.experiment, tune))
+        report.Run(run.experiment, outcomes[run], run.path, ignored(base, run.experiment, tune))
         for run in runs
     ]
 
@@ -188,14 +195,6 @@ def _train(pool: parallel.Pool, runs: Sequence[parallel.Run]) -> dict[parallel.R
         if isinstance(outcome, FloatingPointError):
             raise outcome
     return outcomes
-
-
-def _without_effect(
-    base: config.Experiment, experiment: config.Experiment, tune: space.Tune
-) -> tuple[str, ...]:
-    """Returns the changed fields of the base and the tuned ones that an experiment does not have."""
-    tuned = (field for field in tune if not config.has_field(experiment, field))
-    return tuple(dict.fromkeys([*ignored(base, experiment), *tuned]))
 
 
 def _tuning_seeds(count: int, seeds: Sequence[int]) -> range:
@@ -287,58 +286,21 @@ def _check_axes(axes: Mapping[str, Sequence]) -> None:
             raise ValueError(f"{name}=(): a grid needs at least one. Add one.")
 
 
-def _tunable(
-    base: config.Experiment,
-    cells: Sequence[config.Experiment],
-    field: str,
-    values: space.Values,
-    tune: space.Tune,
-) -> space.Values:
-    """Returns the values of a field, whole numbers as floats if the field holds these.
-
-    Raises:
-      ValueError: a search cannot tune the field.
-    """
-    variants = [variant for cell in cells for variant in space.variants(cell, tune)]
-    having = [variant for variant in variants if config.has_field(variant, field)]
-    if not having:
-        config.check_field(base, field)
-        raise ValueError(f"tune={field}: no loss or interaction of this grid has it. Leave it out.")
-    if field == "seed":
-        raise ValueError("tune=seed: the seeds show the variation by chance. Choose another field.")
-    if field in (*GRID_FLAGS, "loss.rank_fn"):
-        flag = GRID_FLAGS.get(field, "--losses=LOSS@RANK_FN")
-        raise ValueError(f"tune={field}: {flag} of the grid sets this field. Choose another field.")
-    if field == "monitor":
-        raise ValueError("tune=monitor: different metrics cannot be compared. Choose another field.")
-    if field.startswith("data."):
-        raise ValueError(f"tune={field}: all runs of a grid share the data. Choose another field.")
-    kind, _ = config.value_type(having[0], field)
-    if isinstance(values, space.Range):
-        if kind not in (int, float):
-            raise ValueError(f"tune={field}: not a field of numbers, so it has no range. List its values.")
-        if kind is int:
-            return values
-        return dataclasses.replace(values, low=float(values.low), high=float(values.high))
-    if kind is float and space.is_numeric(values):
-        return tuple(float(value) for value in values if value is not None)
-    return tuple(values)
-
-
-def _check_trials(tune: space.Tune, trials: int | None) -> None:
+def _check_tune(
+    base: config.Experiment, cells: Sequence[config.Experiment], tune: space.Tune, trials: int | None
+) -> None:
+    """Raises ValueError for a field that a search cannot tune, and for a range without a number of trials."""
     if trials is not None and not tune:
         raise ValueError(f"trials={trials}: nothing is tuned. Add --tune, or leave it out.")
+    variants = [variant for cell in cells for variant in space.variants(cell, tune)]
     for field, values in tune.items():
+        reason = "all runs of a grid share the data" if field.startswith("data.") else _NOT_TUNABLE.get(field)
+        if reason:
+            raise ValueError(f"tune={field}: {reason}. Choose another field.")
+        if not any(config.has_field(variant, field) for variant in variants):
+            config.check_field(base, field)
+            raise ValueError(f"tune={field}: no loss or interaction of this grid has it. Leave it out.")
         if isinstance(values, space.Range) and trials is None:
             raise ValueError(
                 f"tune={field}={values}: a range needs a number of trials. Add --trials=N, or list values."
-            )
-
-
-def _check_different(cells: Iterable[config.Experiment]) -> None:
-    names = list(map(cell_name, cells))
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(
-                f"{name}: the grid has this cell twice, so its runs would count twice. Remove one."
             )
