@@ -5,6 +5,7 @@ import re
 import tarfile
 
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 from google.protobuf import json_format
 
@@ -179,32 +180,17 @@ def _shards(path, name, names):
 
 
 def _class_names(splits, synsets):
-    labels = np.concatenate([split.labels for split in splits])
+    """Returns the synsets of the classes, which the records number from 1 without gaps."""
     origins = np.concatenate([split.origins for split in splits])
-    ids, first, id_of = np.unique(labels, return_index=True, return_inverse=True)
-    if ids[0] < 0:
-        raise ValueError(f"{origins[first[0]]}: class {ids[0] + 1}, but the first is 1. Correct the record.")
-    if ids[-1] >= len(ids):
-        gap = next(i for i, label in enumerate(ids) if i != label)
-        raise ValueError(
-            f"{origins[first[gap]]}: class {ids[gap] + 1}, but no record has class {gap + 1}. Number the "
-            "classes without gaps."
-        )
-    for i in np.unique(synsets, return_index=True)[1]:
-        try:
-            synsets[i].decode()
-        except UnicodeDecodeError as error:
+    pairs = pd.DataFrame({"class": np.concatenate([split.labels for split in splits]), "synset": synsets})
+    pairs = pairs.drop_duplicates().sort_values("class", kind="stable")
+    for expected, (record, (label, synset)) in enumerate(zip(pairs.index, pairs.to_numpy(), strict=True)):
+        if label != expected:
             raise ValueError(
-                f"{origins[i]}: synset {bytes(synsets[i])!r} is not UTF-8. Correct it."
-            ) from error
-    differ = np.flatnonzero(synsets != synsets[first][id_of])
-    if len(differ):
-        i, j = first[id_of[differ[0]]], differ[0]
-        raise ValueError(
-            f"{origins[j]}: class {labels[j] + 1} is {synsets[j].decode()}, but {synsets[i].decode()} in "
-            f"{origins[i]}. Correct one."
-        )
-    return tuple(synset.decode() for synset in synsets[first])
+                f"{origins[record]}: class {label + 1} is {synset!r}, expected class {expected + 1}. Number "
+                "the classes from 1 without gaps, each with one synset."
+            )
+    return tuple(synset.decode() for synset in pairs["synset"])
 
 
 def _split(paths, index, labels):

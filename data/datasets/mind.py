@@ -15,7 +15,6 @@ from rank4class.data.readers import files, rows
 from rank4class.data.registry import DATASETS
 
 SPLITS = ("train", "validation", "test")
-MAX_BYTES = 10**9  # of a news.tsv in a zip file; MINDlarge's has 85 million
 PARTS = ("MINDlarge_train", "MINDlarge_dev", "MINDlarge_test", "MINDsmall_train", "MINDsmall_dev")
 COLUMNS = (
     "id", "category", "subcategory", "title", "abstract", "url", "title entities", "abstract entities",
@@ -33,8 +32,8 @@ def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
     Args:
       path: required; folder with any of the published `MIND{large,small}_{train,dev,test}`, each a folder
         with `news.tsv` or a zip file of it (the folder takes precedence), or with one `news.tsv` (columns
-        `COLUMNS`, no header, no quotes). In a zip file, `news.tsv` may have up to 1 GB. Errors name files
-        relative to this folder: `MINDsmall_dev/news.tsv:17`.
+        `COLUMNS`, no header, no quotes). Errors name files relative to this folder:
+        `MINDsmall_dev/news.tsv:17`.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns, is not
         UTF-8, has a NUL character, has no id, category or title, is a header line, or differs in title or
         category from an earlier row of the same article in any file.
@@ -100,24 +99,13 @@ def _open(folder, name):
         return open(path, "rb"), name
     try:
         with zipfile.ZipFile(path) as archive:
-            member = _member(archive, path)
-            files.check_inflated_size(path, member, MAX_BYTES)
-            with archive.open(member) as news:
-                content = news.read(member.file_size)  # reads to the checksum at the end
-            return io.BytesIO(content), f"{name}/{member.filename}"
+            # At the top or in a folder there.
+            names = [each for each in archive.namelist() if re.fullmatch(r"([^/]+/)?news\.tsv", each)]
+            if len(names) != 1:
+                raise files.damaged(path, f"{' and '.join(names) or 'no news.tsv'}, expected one news.tsv")
+            return io.BytesIO(archive.read(names[0])), f"{name}/{names[0]}"
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise files.damaged(path, f"not a complete zip file ({error})") from error
-    except RuntimeError as error:  # encrypted, or another compression
-        raise ValueError(f"{path}: cannot be read ({error}). Unpack it to {path[:-4]}.") from error
-
-
-def _member(archive, path):
-    """Returns the `ZipInfo` of the only news.tsv at the top of a zip file or in a folder there."""
-    members = [info for info in archive.infolist() if re.fullmatch(r"([^/]+/)?news\.tsv", info.filename)]
-    if len(members) != 1:
-        names = " and ".join(info.filename for info in members)
-        raise files.damaged(path, f"{names or 'no news.tsv'}, expected one news.tsv")
-    return members[0]
 
 
 def _article(where, line):

@@ -1,7 +1,6 @@
-"""Hashes and names of files, and the limit on the size of compressed ones."""
+"""Hashes and names of files, and the error for damaged ones."""
 
 import hashlib
-import zipfile
 
 
 def sha256(path: str) -> str:
@@ -20,25 +19,6 @@ def damaged(path: str, problem: str) -> ValueError:
     ValueError('images.gz: truncated. Download it again.')
     """
     return ValueError(f"{path}: {problem}. Download it again.")
-
-
-def check_inflated_size(path: str, member: zipfile.ZipInfo, max_bytes: int) -> None:
-    """Raises for a member of a zip file that would take too much memory to read.
-
-    Args:
-      path: the zip file.
-      member: its stated size may be wrong; read no more bytes than it states.
-      max_bytes: the limit on its inflated size.
-
-    Raises:
-      NotImplementedError: a compression that Python inflates as a whole.
-      ValueError: the stated size exceeds the limit.
-    """
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise NotImplementedError("that compression method is not supported")
-    if member.file_size > max_bytes:
-        size, limit = member.file_size / 1e9, max_bytes / 1e9
-        raise damaged(path, f"{member.filename} inflates to {size:,.1f} GB, more than {limit:g} GB")
 
 
 def check_name(path: str) -> None:
