@@ -205,7 +205,7 @@ from rank4class.pipelines.task import checks
         ({"loss.name": "rescaled_mse", "loss.kappa": -3.0}, "kappa=-3.0: not positive"),
         (
             {"loss.name": "ordinal"},
-            r"loss\.name='ordinal': it does not accept class scores\. Compile a Keras model with it instead\.",
+            r"loss\.name='ordinal': it does not accept class scores\. Compile a Keras model with it",
         ),
         ({"loss.name": "gumbel_list_mle"}, "list_mle draws noise already"),
         (
