@@ -152,7 +152,8 @@ def _find_files(path):
 
 def _read_ratings(path, layout, bad_rows):
     """Returns the users and the movies of a file of ratings, int32 `[P]`."""
-    lines, columns = rows.lines(path, bad_rows), COLUMNS
+    lines = rows.lines(path, bad_rows)
+    columns: tuple[str, ...] = COLUMNS
     if layout.header:
         _, header = next(lines)
         columns = next((each for each in (COLUMNS, COLUMNS[:3]) if _is_header(header.split(","), each)), ())

@@ -75,13 +75,6 @@ def test_json(fitted):
     assert Calibration.from_json(fitted.to_json()) == fitted
 
 
-def test_json_of_another_version_is_refused():
-    with pytest.raises(ValueError, match=r"method='beta': no calibration with the parameters a\. Choose"):
-        Calibration.from_json({"method": "beta", "a": 1.0})
-    with pytest.raises(ValueError, match=r"method='platt': no calibration with the parameters temperature"):
-        Calibration.from_json({"method": "platt", "temperature": 1.0})
-
-
 def test_apply_in_a_saved_model(tmp_path):
     module = tf.Module()
     signature = [tf.TensorSpec([None, 3], tf.float32)]
@@ -231,18 +224,3 @@ def test_a_shared_fit_keeps_the_order_of_the_scores(rng):
     fitted = calibration.fit(scores, draw_sets(rng, scipy.special.expit(-scores)))  # worse than chance
     assert fitted.slopes == (0.0,)
     assert fitted.keeps_order
-
-
-def test_what_cannot_be_fitted(rng):
-    scores, labels = rng.normal(size=[4, 3]), np.array([0, 1, 2, 0])
-    scores[2, 1] = np.inf
-    with pytest.raises(ValueError, match=r"scores: those of example 2 are not finite\. Calibrate a model"):
-        calibration.fit(scores, labels)
-    where = np.isfinite(scores)
-    assert np.isfinite(calibration.fit(scores, labels, where).temperature)
-    with pytest.raises(ValueError, match=r"calibration='temperature': an example may have several classes"):
-        calibration.fit(scores, scipy.sparse.csr_array(np.eye(4, 3)), method="temperature")
-    with pytest.raises(
-        ValueError, match=r"scores: 2 classes, but the calibration has 3\. Give scores of its"
-    ):
-        PLATT.probabilities(np.zeros([1, 2]))

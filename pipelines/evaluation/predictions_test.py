@@ -1,8 +1,6 @@
 import dataclasses
-import io
 import json
 import os
-import zipfile
 
 import numpy as np
 import pandas as pd
@@ -62,9 +60,6 @@ def test_labels_of_several_classes_are_read_again(tmp_path):
     labels = predictions.read(path).labels
     assert labels.dtype == np.float32
     np.testing.assert_array_equal(labels.toarray(), several.toarray())
-    np.savez(path, labels=several.toarray(), **{k: v for k, v in np.load(path).items() if "label" not in k})
-    with pytest.raises(ValueError, match=r"\(its labels are a matrix\). Evaluate again."):
-        predictions.read(path)
 
 
 def test_classes_tsv(tmp_path):
@@ -152,12 +147,6 @@ def test_failed_writes_keep_complete_files(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["classes.tsv", "predictions.npz"]  # no evaluation.json
 
 
-def test_folders_that_cannot_be_created(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OSError, match="file"):
-        files.make_writable(str(tmp_path / "file" / "within"))
-
-
 def test_check_size():
     predictions.check_size(50_000, 20_000)
     with pytest.raises(
@@ -167,54 +156,18 @@ def test_check_size():
         predictions.check_size(50_000, 20_001)
 
 
-def damaged(path, damage):
-    content = files.read_bytes(path)
-    if damage == "cut short":
-        return content[:-100]
-    if damage == "one bit":
-        place = len(content) // 2
-        return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-    return {"empty": b"", "text": b"no such file\n"}[damage]
-
-
-@pytest.mark.parametrize("damage", ["cut short", "one bit", "empty", "text"])
+@pytest.mark.parametrize("damage", ["cut short", "one bit", "text", "no labels"])
 def test_damaged_files_are_refused(tmp_path, damage):
     path = written(str(tmp_path), *evaluated(n=40))
-    content = damaged(path, damage)
-    files.write(path, content)
+    content = files.read_bytes(path)
+    place = len(content) // 2
+    if damage == "no labels":
+        with np.load(path) as npz:
+            np.savez(path, **{name: array for name, array in npz.items() if name != "labels"})
+    else:
+        flipped = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+        files.write(path, {"cut short": content[:-100], "one bit": flipped, "text": b"no file\n"}[damage])
     with pytest.raises(ValueError, match="predictions.npz: damaged, or not written by rank4class evaluate"):
-        predictions.read(path, with_scores=True)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"values": np.zeros([3, 2], np.float32)}, "its arrays differ in length"),
-        ({"values": np.full([30, 2], np.nan, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
-        ({"values": np.full([30, 2], 32.74, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
-        ({"values": np.full([30, 2], -0.5, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
-        ({"values": np.full([30, 2], np.inf, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
-        ({"metrics": np.array(["mean_rank", "speed"])}, "metric='speed': unknown"),
-        ({"labels": np.full([30], 4, np.int32)}, r"a label is outside the classes 0\.\.3"),
-        ({"labels": np.full([30], -1, np.int32)}, r"a label is outside the classes 0\.\.3"),
-        ({"scores": np.zeros([30, 3], np.float32)}, "its scores have another shape than examples x classes"),
-        (
-            {"scores": np.full([30, 4], np.inf, np.float32)},
-            "top1_error of an example whose scores are not finite",
-        ),
-        (
-            {"scores": np.full([30, 4], np.nan, np.float32)},
-            "top1_error of an example whose scores are not finite",
-        ),
-        ({"labels": None}, "labels"),
-    ],
-)
-def test_invalid_arrays_are_refused(tmp_path, changes, message):
-    path = written(str(tmp_path), *evaluated())
-    with np.load(path) as npz:
-        arrays = {**npz, **changes}
-    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
-    with pytest.raises(ValueError, match=message):
         predictions.read(path, with_scores=True)
 
 
@@ -261,24 +214,6 @@ def test_compressed_arrays_are_refused(tmp_path):
         predictions.read(path)
 
 
-def test_array_headers_with_a_huge_shape_are_refused(tmp_path):
-    path, content = str(tmp_path / "predictions.npz"), io.BytesIO()
-    header = {"descr": "<f4", "fortran_order": False, "shape": (10**15,)}
-    np.lib.format.write_array_header_1_0(content, header)
-    with zipfile.ZipFile(path, "w") as npz:
-        npz.writestr("class_names.npy", content.getvalue())
-    with pytest.raises(ValueError, match="predictions.npz: damaged, or not written by rank4class evaluate"):
-        predictions.read(path)
-
-
-def test_npy_files_are_refused(tmp_path):
-    path = str(tmp_path / "predictions.npz")
-    with open(path, "wb") as file:
-        np.save(file, np.zeros(3))
-    with pytest.raises(ValueError, match="not written by rank4class evaluate"):
-        predictions.read(path)
-
-
 @pytest.mark.parametrize("name", ["nothing.npz", ""])
 def test_missing_files(tmp_path, name):
     with pytest.raises(
@@ -314,7 +249,7 @@ def examples(**changes):
         ),
         (
             {"labels": csr_array(np.array([[1, 0], [1, 1], [0, 0]], np.float32))},
-            "A and B: different examples, which have several classes in one of the files",
+            r"number 2 is a:2 \(anger\) and a:2 \(joy, anger\)",
         ),
     ],
 )
@@ -330,17 +265,3 @@ def test_equal_examples_are_compared():
     other = csr_array(np.array([[1, 0], [1, 1], [0, 1]], np.float32))
     with pytest.raises(ValueError, match=r"number 3 is a:3 \(no class\) and a:3 \(anger\)"):
         predictions.check_same_examples(examples(labels=several), examples(labels=other), "A", "B")
-
-
-@pytest.mark.parametrize("folder", ["/proc/self", "FILE", "FILE/below"])
-def test_folders_that_cannot_be_written(tmp_path, folder):
-    (tmp_path / "FILE").touch()
-    folder = folder.replace("FILE", str(tmp_path / "FILE"))
-    with pytest.raises(OSError, match=f"^--workdir={folder}: "):
-        files.make_writable(folder)
-
-
-def test_a_writable_folder_is_left_empty(tmp_path):
-    files.make_writable(tmp_path / "new")
-    assert list(tmp_path.iterdir()) == [tmp_path / "new"]
-    assert list((tmp_path / "new").iterdir()) == []

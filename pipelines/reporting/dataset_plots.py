@@ -1,6 +1,6 @@
 """Plots of a dataset: class counts, cumulative lengths and sizes, and example images."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axis import Axis
@@ -57,7 +57,7 @@ def _format_numbers(axis: Axis) -> None:
 
 
 def plot_cumulative(
-    panels: dict[str, dict[str, np.ndarray]], limits: dict[str, tuple[str, float]], path: str
+    panels: dict[str, dict[str, np.ndarray]], limits: Mapping[str, tuple[str, float]], path: str
 ) -> None:
     """Plots the fraction of the examples up to each length or size.
 

@@ -335,10 +335,7 @@ def _read_calibration(run_dir: RunDirectory) -> Calibration | None:
         if results and "calibration" in results["validation"]:
             raise FileNotFoundError(f"{path}: no such file, but the run is calibrated. Restore it.")
         return None
-    try:
-        return Calibration.from_json(stored)
-    except ValueError as error:
-        raise ValueError(f"{path}: damaged ({error}). Restore it.") from error
+    return Calibration.from_json(stored)
 
 
 def _missing_checkpoint_message(run_dir, which):

@@ -63,7 +63,7 @@ def measured_examples(examples: int, classes: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(examples, most, replace=False))
 
 
-def fit(result: EvaluationResult, method: str, loaded: TaskData) -> calibration.Calibration | None:
+def fit(result: EvaluationResult, loaded: TaskData) -> calibration.Calibration | None:
     """Fits a calibration to the scores of the validation split; returns None if a score is not finite.
 
     With `data.held_out`, validation ranks only the other classes. Its temperature is applied to the scores of
@@ -72,7 +72,7 @@ def fit(result: EvaluationResult, method: str, loaded: TaskData) -> calibration.
     scores, validation = _measured(result, "validation", loaded.splits["validation"])
     if scores is None:
         return None
-    return calibration.fit(scores, validation.labels, _ranked(validation), method=method)
+    return calibration.fit(scores, validation.labels, _ranked(validation))
 
 
 def measure(

@@ -95,7 +95,7 @@ class TrainableRankModel:
             return result
         if self._is_final:
             if split == "validation":
-                self._calibration = run_calibration.fit(result, self.calibration_method, self.data)
+                self._calibration = run_calibration.fit(result, self.data)
             result = run_calibration.measure(result, self._calibration, split, self.data.splits[split])
         return run_calibration.without_scores(result)
 
