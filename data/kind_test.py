@@ -135,9 +135,7 @@ def test_arrays_in_another_range_than_the_training(tmp_path):
     np.save(tmp_path / "pixels.npy", np.array([[0, 255], [0, 256]]))
     rows, messages = read(tmp_path / "pixels.npy", pixels, "skip")
     assert rows[0][1]["image"].tolist() == [0, 255]
-    assert messages == [
-        f"{tmp_path}/pixels.npy[1]: int64, expected uint8 in 0..255. Convert the array.",
-    ]
+    assert messages == [f"{tmp_path}/pixels.npy[1]: int64, expected uint8 in 0..255. Convert the array."]
 
 
 def test_images_of_folders(tmp_path):
@@ -177,7 +175,7 @@ def test_links_are_followed_and_hidden_folders_are_not_read(tmp_path):
         read(root, FILE)
     rows, messages = read(root, FILE, "skip")
     assert [name for name, _ in rows] == [
-        *expected[:3], str(root / "linked/back/1.jpg"), expected[3], str(root / "twice/back/1.jpg"),
+        *expected[:3], str(root / "linked/back/1.jpg"), expected[3], str(root / "twice/back/1.jpg")
     ]  # fmt: skip
     assert len(messages) == 3
     (root / "gone.jpg").symlink_to(root / "nowhere")

@@ -23,11 +23,7 @@ PRIORS = {
 }
 # Changes of the experiment for each prior.
 TRAINED = {
-    "learned": {
-        "epochs": 10.0,
-        "optimizer": config.Optimizer(learning_rate=3e-2),
-        "jit_compile": True,
-    },
+    "learned": {"epochs": 10.0, "optimizer": config.Optimizer(learning_rate=3e-2), "jit_compile": True},
     "fixed": {"accumulation_steps": 2},
 }
 
@@ -191,8 +187,7 @@ def test_examples_without_a_class_with_a_count_prior(changes):
 def test_single_labels_need_no_prior():
     single = data.Split({}, np.zeros(3, np.int32))
     with pytest.raises(
-        ValueError,
-        match=r"count_prior='learned': each example of the dataset has one class\. Set it",
+        ValueError, match=r"count_prior='learned': each example of the dataset has one class\. Set it"
     ):
         check(digits(), single)
     check(digits(count_prior=config.CountPrior()), single)
