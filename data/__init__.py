@@ -8,10 +8,10 @@ compat.require_extra("data")
 from rank4class.data import datasets, kinds
 from rank4class.data.batching import (
     UNREADABLE,
-    ErrorReportingIterator,
     evaluation_batches,
     evaluation_order,
     in_order,
+    naming_errors,
     op_reason,
     raise_first_unreadable,
     read_each,

@@ -188,41 +188,32 @@ def raise_first_unreadable(
         _read(split, i, preprocess)
 
 
-class ErrorReportingIterator:
-    """An iterable over batches that raises ValueError, with the name of the example, if one cannot be read.
+def naming_errors(
+    batches: Iterable[Any],
+    split: Split,
+    indices_of: Callable[[int], Iterable[int]],
+    preprocess: Callable[[Features], Features] | None,
+) -> Iterator[Any]:
+    """Yields the batches of a split; raises ValueError, with the name of the example, if one cannot be read.
 
     Args:
-      batches: the batches of a split.
+      batches: the batches.
       split: the examples.
       indices_of: function from the number of a batch, from 0, to the indices of its examples.
       preprocess: the preprocessing of the batches, as a function of features.
     """
-
-    def __init__(
-        self,
-        batches: Iterable[Any],
-        split: Split,
-        indices_of: Callable[[int], Iterable[int]],
-        preprocess: Callable[[Features], Features] | None,
-    ):
-        self._batches = batches
-        self._split = split
-        self._indices_of = indices_of
-        self._preprocess = preprocess
-
-    def __iter__(self) -> Iterator[Any]:
-        iterator = iter(self._batches)
-        for number in itertools.count():
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                return
-            except UNREADABLE as error:
-                raise_first_unreadable(self._split, self._indices_of(number), self._preprocess)
-                raise ValueError(
-                    f"batch {number}: cannot be read: {op_reason(error)}. Look for its cause in the data."
-                ) from error
-            yield batch
+    iterator = iter(batches)
+    for number in itertools.count():
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return
+        except UNREADABLE as error:
+            raise_first_unreadable(split, indices_of(number), preprocess)
+            raise ValueError(
+                f"batch {number}: cannot be read: {op_reason(error)}. Look for its cause in the data."
+            ) from error
+        yield batch
 
 
 def read_each(

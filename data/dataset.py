@@ -55,28 +55,22 @@ class Split:
 
     def _check_labels(self):
         labels = self.labels
-        if isinstance(labels, scipy.sparse.csr_array) and labels.ndim == 2:
-            if labels.dtype.kind not in "biuf":
-                raise ValueError(f"labels: dtype {labels.dtype} is not numeric. Give float32.")
-            if not labels.has_canonical_format:
-                raise ValueError("labels: unsorted or repeated entries. Call labels.sum_duplicates().")
-            wrong = np.flatnonzero(~((labels.data > 0) & (labels.data < np.inf)))  # NaN too
-            if len(wrong):
-                raise ValueError(
-                    f"labels: an entry of {labels.data[wrong[0]]}. Store gains that are positive and finite, "
-                    "and leave out zeros."
-                )
+        if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iu":
             return
-        remedy = (
-            "Give numpy.array(labels, numpy.int32) of class ids, or a scipy.sparse.csr_array for several "
-            "classes per example."
-        )
-        if not isinstance(labels, np.ndarray):
-            raise ValueError(f"labels: a {type(labels).__name__} is not an array. {remedy}")
-        if labels.ndim == 2:
-            raise ValueError(f"labels: shape {labels.shape} is dense. Give scipy.sparse.csr_array(labels).")
-        if labels.ndim != 1 or labels.dtype.kind not in "iu":
-            raise ValueError(f"labels: shape {labels.shape}, dtype {labels.dtype} are no class ids. {remedy}")
+        if not (isinstance(labels, scipy.sparse.csr_array) and labels.ndim == 2):
+            shape = f", shape {labels.shape}, dtype {labels.dtype}" if isinstance(labels, np.ndarray) else ""
+            raise ValueError(
+                f"labels: a {type(labels).__name__}{shape}. Give numpy.array(labels, numpy.int32) of class "
+                "ids, or a scipy.sparse.csr_array for several classes per example."
+            )
+        if not labels.has_canonical_format:
+            raise ValueError("labels: unsorted or repeated entries. Call labels.sum_duplicates().")
+        wrong = np.flatnonzero(~((labels.data > 0) & (labels.data < np.inf)))  # NaN too
+        if len(wrong):
+            raise ValueError(
+                f"labels: an entry of {labels.data[wrong[0]]}. Store gains that are positive and finite, and "
+                "leave out zeros."
+            )
 
     def __len__(self) -> int:
         return self.labels.shape[0]

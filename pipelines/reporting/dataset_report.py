@@ -17,7 +17,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import baselines
 from rank4class.pipelines.reporting import dataset_contents, dataset_plots, tables
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.task import loading, preprocessing
+from rank4class.pipelines.task import inputs, loading
 
 SHOWN_LINES = 50  # of a list in the terminal, and classes in their table
 SHOWN_PAIRS = 3  # duplicates, unreadable images and skipped rows in the terminal
@@ -79,8 +79,8 @@ class Report:
         loading.check_class_weights(section, train)
         self._preprocess: Any = None
         if experiment.encoder.path or not kind.tokenizes:
-            self._preprocess = preprocessing.build_preprocess(section, experiment.encoder, train)
-        self._augment = preprocessing.build_augment(section, train, self._preprocess)
+            self._preprocess = inputs.build_preprocess(section, experiment.encoder, train)
+        self._augment = inputs.build_augment(section, train, self._preprocess)
         self._class_names = tuple(map(files.printable, dataset.class_names))
         self._all_splits = _merge_equal(dataset.splits)
         self.splits = loading.limit_examples(section, self._all_splits)

@@ -11,12 +11,10 @@ from rank4class import data, models
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.cache import Cache
-from rank4class.pipelines.task import frozen_features, hashing, preprocessing
-from rank4class.pipelines.task.inputs import Inputs
+from rank4class.pipelines.task import frozen_features, hashing, inputs
 from rank4class.pipelines.task.task import TaskData
 
 _MANY = 320  # class texts, from which on a warning names the costs of encoding them in each step
-_BLOCK = 4096  # texts that are tokenized at a time
 
 
 def add(
@@ -53,7 +51,7 @@ def add(
     texts = task.class_names
     if class_encoder.texts:
         texts = tuple(data.class_descriptions(class_encoder.texts, task.class_names))
-    tokenizer = preprocessing.tokenizer(path, max_length)
+    tokenizer = inputs.tokenizer(path, max_length)
     tokens = _tokens(tokenizer, texts)
     _warn_of_equal_texts(task.class_names, tokens["input_word_ids"])
     if "features" in options:
@@ -85,8 +83,8 @@ def encode(
       ValueError, OSError: see `frozen_features.encode_splits`.
     """
     split = data.Split({"text": np.array(texts, object)}, np.arange(len(texts), dtype=np.int32))
-    splits = {"classes": preprocessing.with_lengths(split, tokenizer)}
-    raw = TaskData(tuple(texts), splits, tokenizer, lambda: encoder, Inputs({}))
+    splits = {"classes": inputs.with_lengths(split, tokenizer)}
+    raw = TaskData(tuple(texts), splits, tokenizer, lambda: encoder, inputs.Inputs({}))
     weights = hashing.encoder_hash(tokenizer.settings, encoder)
     return frozen_features.encode(raw, encoder, weights, batch_size, cache, "class texts")["classes"]
 
@@ -99,7 +97,10 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def _tokens(tokenizer: data.WordPiece, texts: Sequence[str]) -> dict[str, np.ndarray]:
     """Returns the tokens of texts, int32 `[n, length]` of the longest."""
     tokenize = tokenizer.with_static_length()
-    blocks = [tokenize({"text": tf.constant(texts[i : i + _BLOCK])}) for i in range(0, len(texts), _BLOCK)]
+    blocks = [
+        tokenize({"text": tf.constant(texts[i : i + inputs.BLOCK])})
+        for i in range(0, len(texts), inputs.BLOCK)
+    ]
     tokens = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
     longest = tokens["input_mask"].sum(axis=1).max()
     return {name: values[:, :longest] for name, values in tokens.items()}

@@ -174,8 +174,7 @@ def _check_support(field: str, probabilities: np.ndarray, train: data.Split) -> 
         raise ValueError(
             f"{field}: counts up to {len(probabilities) - 1}, but there are {num_classes} classes. Lower it."
         )
-    missing = max(0, counts.max() + 1 - len(probabilities))
-    possible = np.append(probabilities, np.zeros(missing))[counts] > 0.0
+    possible = np.append(probabilities, np.zeros(num_classes))[counts] > 0.0
     if not possible.all():
         i = int(np.argmin(possible))
         raise ValueError(

@@ -11,8 +11,8 @@ import tensorflow as tf
 from rank4class import data, models
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.cache import Cache
-from rank4class.pipelines.task import class_texts, frozen_features, hashing, preprocessing
-from rank4class.pipelines.task.inputs import Inputs
+from rank4class.pipelines.task import class_texts, frozen_features, hashing
+from rank4class.pipelines.task.inputs import Inputs, build_augment, build_inputs, with_lengths
 from rank4class.pipelines.task.task import TaskData
 from rank4class.progress import Progress
 
@@ -42,7 +42,7 @@ def load(
     dataset, cache = read_dataset(data_config), Cache(cache_dir)
     check_class_weights(data_config, dataset.splits["train"])
     splits = limit_examples(data_config, dataset.splits)
-    inputs = trained or preprocessing.build_inputs(data_config, encoder, splits["train"])
+    inputs = trained or build_inputs(data_config, encoder, splits["train"])
     task = _of_splits(data_config, dataset.class_names, splits, inputs)
     task = dataclasses.replace(task, augment=_augment(data_config, task))
     if trained is None:
@@ -105,7 +105,7 @@ def _of_splits(
     if inputs.kind.tokenizes:
         hashes["encoder.path"] = hashing.encoder_hash(inputs.preprocess.settings)
         ungrouped = {} if data_config.group_by_length else {"train": splits["train"]}
-        splits = _map(lambda split: preprocessing.with_lengths(split, inputs.preprocess), splits) | ungrouped
+        splits = _map(lambda split: with_lengths(split, inputs.preprocess), splits) | ungrouped
     return TaskData(class_names, splits, inputs.preprocess, lambda: inputs.encoder, inputs, hashes=hashes)
 
 
@@ -119,7 +119,7 @@ def _map(
 
 
 def _augment(data_config: config.Data, task: TaskData) -> Callable | None:
-    return preprocessing.build_augment(data_config, task.splits["train"], task.preprocess)
+    return build_augment(data_config, task.splits["train"], task.preprocess)
 
 
 def _with_class_means(

@@ -1,7 +1,7 @@
 """A dataset together with the encoder of its instances, from which models are built."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,7 +105,7 @@ class TaskData:
 
     def read(
         self, split: str, batch_size: int, strategy: tf.distribute.Strategy | None = None
-    ) -> data.ErrorReportingIterator:
+    ) -> Iterator[tuple]:
         """Returns `evaluation_batches` for the replicas of a strategy, with errors that name the example."""
         examples = self.splits[split]
         order = data.evaluation_order(examples)
@@ -119,7 +119,7 @@ class TaskData:
             batches = strategy.distribute_datasets_from_function(
                 lambda context: self.evaluation_batches(split, batch_size, context)
             )
-        return data.ErrorReportingIterator(batches, examples, indices_of, self.preprocess)
+        return data.naming_errors(batches, examples, indices_of, self.preprocess)
 
     def with_static_lengths(self) -> "TaskData":
         """Returns the task with texts padded to `data.max_length` in every batch, as TPUs need them."""
