@@ -342,7 +342,6 @@ def run_hash(experiment: Any, hashes: dict[str, str]) -> str:
 
 TUNING = "tuning"  # folder of the runs that select a grid's hyperparameters
 RUN = ("config.json", "data.json")  # files in every run's folder
-SORTER_TRAINING = re.compile(r".+-rate.+-seed\d+\.json")  # files of a study of sorters
 
 
 def check_folder(path: str | os.PathLike, kind: str) -> str:
@@ -366,7 +365,7 @@ def _kind_in(path: str) -> str | None:
     names = files.names_in(path)
     if set(names) >= set(RUN):
         return "training"
-    if "study.json" in names or any(map(SORTER_TRAINING.fullmatch, names)):
+    if "study.json" in names:
         return "study of sorters"
     return "sweep" if _run_in(path) else None
 

@@ -92,11 +92,6 @@ def write_run(path):
 
 def write_study(path):
     path.mkdir()
-    (path / "spearman@soft_sort-rate1e-05-seed0.json").write_text("{}")
-
-
-def write_lightgbm(path):
-    path.mkdir()
     (path / "study.json").write_text("{}")
 
 
@@ -105,7 +100,6 @@ FOLDERS = {
     "sweep": lambda path: write_run(path / "mse-dot-seed0"),
     "sweep that tunes": lambda path: write_run(path / "tuning" / "mse-dot-optimizer.learning_rate=0.1"),
     "study of sorters": write_study,
-    "study of sorters with LightGBM": write_lightgbm,
 }
 COMMANDS = {
     "training": lambda path: rank_training.train(config.Experiment(), path),
@@ -122,9 +116,7 @@ def test_folders_of_other_commands_are_refused(tmp_path, folder, command):
     path = tmp_path / "folder"
     FOLDERS[folder](path)
     before = sorted(tmp_path.rglob("*"))
-    kinds = [
-        re.sub(" (that tunes|of a sorter|on a config|with LightGBM)$", "", name) for name in (folder, command)
-    ]
+    kinds = [re.sub(" (that tunes|of a sorter|on a config)$", "", name) for name in (folder, command)]
     if kinds[0] == kinds[1]:
         assert check_folder(path, kinds[0]) == str(path)
         return

@@ -46,6 +46,8 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the results; --task=s
 
 def main() -> None:
     from rank4class.pipelines.reporting import tables
+    from rank4class.pipelines.sweep import grid_summary, grid_tables
+    from rank4class.scripts.research.papers import results
     from rank4class.scripts.research.sorters import accuracy, studies, study
 
     _check_flags()
@@ -54,13 +56,8 @@ def main() -> None:
         print(f"\n{tables.text_table(rows)}")
         return
     if _TASK.value == "sorting":
-        for rows in accuracy.tables(_RANK_FNS.value).values():
+        for rows in accuracy.tables(accuracy.run(_RANK_FNS.value, _WORKDIR.value)):
             print(f"\n{tables.text_table(rows)}")
-        print()
-        if _WORKDIR.value is not None:
-            accuracy.write_study(_RANK_FNS.value, _WORKDIR.value)
-        for title, command in accuracy.commands(_RANK_FNS.value).items():
-            print(f"{title}: {command}")
         return
     if _TASK.value == "multi_label":
         cli.check_used("data", "encoder", "evaluation_batch_size")
@@ -71,8 +68,9 @@ def main() -> None:
         task = studies.STUDIES.build(_TASK.value)
     if _EPOCHS.value is not None:
         task = dataclasses.replace(task, epochs=_EPOCHS.value)
-    test_values = study.run(task, _RANK_FNS.value, _WORKDIR.value, seeds=_SEEDS.value)
-    print(f"\n{tables.text_table(study.table(task, test_values))}")
+    cells = results.study_cells(study.run(task, _RANK_FNS.value, _WORKDIR.value, seeds=_SEEDS.value))
+    summary = grid_summary.summarize(cells, baseline={"loss": task.plain[0]}, metrics=results.METRICS)
+    print(f"\n{grid_tables.text(summary)}")
 
 
 def _check_flags() -> None:

@@ -157,17 +157,9 @@ def _read_study(path: str) -> dict[str, Any]:
     if not files.exists(path):
         raise FileNotFoundError(f"{path}: no finished study. Run the reproduction first.")
     study = read_json(path)
-    cells = [
-        Cell(
-            {"loss": title},
-            study["seeds"],
-            {metric: np.array(values, np.float64) / 100.0 for metric, values in metrics.items()},
-        )
-        for title, metrics in study["test"].items()
-    ]
     return {
         "runs": [],
-        "cells": cells,
+        "cells": study_cells(study),
         "calibrated": [],
         "sessions": study["sessions"],
         "examples": study["examples"],
@@ -175,6 +167,18 @@ def _read_study(path: str) -> dict[str, Any]:
         "tuned": [],
         "notes": study["notes"],
     }
+
+
+def study_cells(study: Mapping[str, Any]) -> list[Cell]:
+    """Returns the cells of a study, whose values are in percent; see `sorters.study.write_result`."""
+    return [
+        Cell(
+            {"loss": title},
+            study["seeds"],
+            {metric: np.array(values, np.float64) / 100.0 for metric, values in metrics.items()},
+        )
+        for title, metrics in study["test"].items()
+    ]
 
 
 def _environment(record: Mapping[str, Any]) -> set[str]:

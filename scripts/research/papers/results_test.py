@@ -57,9 +57,9 @@ def test_collects_the_runs_of_all_sweeps(tmp_path):
 def test_tuned_values(tmp_path):
     base = config.override(digits_mlp.get_config(), {**QUICK, "calibration": "none"})
     tune = {"optimizer.learning_rate": (1e-6, 0.01)}
-    grid = {"losses": ["mse"], "interactions": ["dot", "cosine"], "seeds": [0], "tuning_seeds": 1, "widen": 0}
+    axes = {"losses": ["mse"], "interactions": ["dot", "cosine"], "seeds": [0], "tuning_seeds": 1, "widen": 0}
     root = str(tmp_path / "0")
-    runs = grid.run_grid(base, root, tune=tune, **grid)
+    runs = grid.run_grid(base, root, tune=tune, **axes)
     report.write_grid(runs, root, grid.read_search(root))
     collected = results.collect("digits", reproduction({}), str(tmp_path))
     paths = [run.path for run in runs] + glob.glob(str(tmp_path / "0/tuning/*-seed*"))

@@ -1,15 +1,15 @@
 """The accuracy of rank functions, and of the ranks that their gradients predict after the scores move."""
 
 import functools
+import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class.data import score_vectors
-from rank4class.models import sorters
 from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.task import rank_functions
@@ -19,47 +19,88 @@ from rank4class.scripts.research.sorters import study
 RankFn = Callable[[tf.Tensor], tf.Tensor]
 SIZES = (10, 28, 100, 1_000)
 MOVE = 1.0  # largest move, in ranks
-STUDY_METRICS = {  # of `write_study`: name -> length of the vectors, and largest move
-    f"{name}@{n}": (n, move) for name, move in (("l1", 0.0), ("moved_l1", MOVE)) for n in (10, 28, 100)
+MOVES = {
+    "l1": (0.0, "mean absolute error of the ranks"),
+    "moved_l1": (MOVE, f"of the ranks after a move of up to {MOVE:g} place, predicted"),
 }
+STUDY_METRICS = [f"{name}@{n}" for name in MOVES for n in SIZES[:3]]  # of `run`
 _MAX_PAIRS = 5e7  # of scores that are compared at once
 
 
-def tables(
+def run(names: Sequence[str], folder: str | None = None) -> dict[str, dict[str, np.ndarray]]:
+    """Measures rank functions; with a folder, writes the values of the `STUDY_METRICS` to `study.json` in it.
+
+    Args:
+      names: of the rank functions.
+      folder: of the file.
+
+    Returns:
+      See `measure`.
+
+    Raises:
+      ValueError: see `measure`; or a rank function has no weights for one of the lengths of `STUDY_METRICS`,
+        or the folder holds the result of another study.
+      OSError: the folder cannot be written.
+    """
+    if folder is None:
+        return measure(names)
+    data, started = {"held-out vectors": ", ".join(STUDY_METRICS)}, time.monotonic()
+    study.check_result(check_folder(folder, "study of sorters"), data)
+    for name, n in itertools.product(names, SIZES[:3]):
+        rank_functions.get(name, n)  # fails before anything is measured
+    measured = measure(names)
+    test = {name: {m: [(100.0 * measured[name][m]).tolist()] for m in STUDY_METRICS} for name in names}
+    examples = {"test": len(measured["exact"][STUDY_METRICS[0]])}
+    study.write_result(folder, [0], test, examples, data, [study.session(started)])
+    return measured
+
+
+def measure(
     names: Sequence[str], sizes: Sequence[int] = SIZES, log: Callable[[str], None] = print
-) -> dict[str, list[list[str]]]:
+) -> dict[str, dict[str, np.ndarray]]:
     """Measures rank functions on the held-out test vectors.
 
     Args:
       names: of the rank functions, `rank_functions.NAMES`; the exact ranks are always added as the first.
       sizes: lengths of the vectors.
-      log: receives a line for each rank function and table.
+      log: receives a line for each rank function.
 
     Returns:
-      Title -> rows of a table, one of the ranks and one of the ranks that value and gradient predict after
-      small moves. The values are mean absolute errors of the ranks over `n`, with a 95% interval over the
-      vectors; "-" if there are no weights for that length.
+      Rank function -> metric, `l1@N` for vectors of length N and `moved_l1@N` after small moves -> `errors`;
+      a metric is left out if there are no weights for that length.
 
     Raises:
       ValueError: a rank function is unknown, or has no weights for any of the sizes.
     """
-    names = ("exact", *(name for name in names if name != "exact"))
-    rank_fns_by_name = {name: [_rank_fn(name, n) for n in sizes] for name in names}
-    for name, rank_fns in rank_fns_by_name.items():
-        if all(rank_fn is None for rank_fn in rank_fns):
+    result: dict[str, dict[str, np.ndarray]] = {}
+    for name in dict.fromkeys(("exact", *names)):
+        rank_fns = {n: rank_fn for n in sizes if (rank_fn := _rank_fn(name, n))}
+        if not rank_fns:
             rank_functions.get(name, sizes[0])  # raises the error
-    result = {}
-    for title, move in (
-        ("mean absolute error of the ranks", 0.0),
-        (f"of the ranks after a move of up to {MOVE:g} place, predicted", MOVE),
-    ):
+        result[name] = {
+            f"{metric}@{n}": errors(rank_fn, n, move)
+            for metric, (move, _) in MOVES.items()
+            for n, rank_fn in rank_fns.items()
+        }
+        log(f"{name}: {', '.join(f'{metric} {v.mean():.5f}' for metric, v in result[name].items())}")
+    return result
+
+
+def tables(measured: Mapping[str, Mapping[str, np.ndarray]]) -> list[list[list[str]]]:
+    """Returns a table of the ranks, and one of the ranks that value and gradient predict after small moves.
+
+    The cells are mean absolute errors of the ranks over `n`, with a 95% interval over the vectors; "-" if
+    there are no weights for that length.
+    """
+    sizes = dict.fromkeys(int(metric.partition("@")[2]) for values in measured.values() for metric in values)
+    result = []
+    for metric, (_, title) in MOVES.items():
         rows = [[title, "parameters", *(f"n = {n}" for n in sizes)]]
-        for name, rank_fns in rank_fns_by_name.items():
-            counts = sorted({_num_parameters(rank_fn) for rank_fn in rank_fns if rank_fn is not None})
-            cells = [_cell(rank_fn, n, move) for rank_fn, n in zip(rank_fns, sizes, strict=True)]
-            log(f"{name}: {', '.join(cells)}")
+        for name, values in measured.items():
+            counts = sorted({_num_parameters(rank_fn) for n in sizes if (rank_fn := _rank_fn(name, n))})
+            cells = [_with_interval(values.get(f"{metric}@{n}", ()), ".5f") for n in sizes]
             rows.append([name, " or ".join(f"{count:,}" for count in counts), *cells])
-        result[title] = rows
+        result.append(rows)
     return result
 
 
@@ -89,26 +130,15 @@ def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str
             f"{path}: the scores of example {i + 1} ({run.origins[i]}) are not all finite. Train again."
         )
     n = len(run.class_names)
-    rank_fns = {name: _rank_fn(name, n) for name in names}
     firsts = _first_ranks(n)
     lasts = [min(2 * first - 1, n) for first in firsts]
     ranges = [f"{a}" if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True)]
     rows = [["places off, of classes in place", *ranges]]
-    for name, rank_fn in rank_fns.items():
+    for name in names:
+        rank_fn = _rank_fn(name, n)
         off = np.full([1, len(firsts)], np.nan) if rank_fn is None else places_off(rank_fn, run.scores)
         rows.append([name, *(_with_interval(column[~np.isnan(column)], ".2f") for column in off.T)])
     return rows
-
-
-def commands(names: Sequence[str]) -> dict[str, str]:
-    """Returns name and sizes of each shipped sorter -> the command that trained it."""
-    result = {}
-    for name in names:
-        for n in SIZES:
-            if name in sorters.LEARNED and _rank_fn(name, n) is not None:
-                about = sorters.about(name, n)
-                result[f"{name}, n = {about['sizes']}"] = about["command"]
-    return result
 
 
 def errors(rank_fn: RankFn, n: int, move: float = 0.0) -> np.ndarray:
@@ -131,34 +161,6 @@ def errors(rank_fn: RankFn, n: int, move: float = 0.0) -> np.ndarray:
         return tf.reduce_mean(abs(ranks / n - score_vectors.ranks(scores + moves)), axis=1)
 
     return np.concatenate([error(scores[part], moves[part]) for part in _parts(scores)])
-
-
-def write_study(names: Sequence[str], folder: str | os.PathLike) -> None:
-    """Writes the `errors` of rank functions for each held-out test vector, in percent, to `study.json`.
-
-    Its metrics are `STUDY_METRICS`: `l1@N` for vectors of length N, `moved_l1@N` after small moves.
-
-    Args:
-      names: of the rank functions.
-      folder: of the file.
-
-    Raises:
-      ValueError: a rank function is unknown, or has no weights for one of the lengths; or the folder holds
-        the result of another study.
-      OSError: the folder cannot be written.
-    """
-    data = {"held-out vectors": ", ".join(STUDY_METRICS)}
-    study.check_result(check_folder(folder, "study of sorters"), data)
-    started = time.monotonic()
-    test = {
-        name: {
-            metric: [(100.0 * errors(rank_functions.get(name, n), n, move)).tolist()]
-            for metric, (n, move) in STUDY_METRICS.items()
-        }
-        for name in names
-    }
-    examples = {"test": len(next(iter(test[names[0]].values()))[0])}
-    study.write_result(folder, [0], test, examples, data, [study.session(started)])
 
 
 def places_off(rank_fn: RankFn, scores: np.ndarray) -> np.ndarray:
@@ -197,10 +199,6 @@ def _parts(scores):
     """Returns slices of lists that are small enough to compare all pairs of scores."""
     size = int(min(500, max(1, _MAX_PAIRS // scores.shape[1] ** 2)))
     return [slice(i, i + size) for i in range(0, len(scores), size)]
-
-
-def _cell(rank_fn, n, move):
-    return "-" if rank_fn is None else _with_interval(errors(rank_fn, n, move), ".5f")
 
 
 def _with_interval(values, form):

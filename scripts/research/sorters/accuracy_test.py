@@ -27,7 +27,6 @@ def test_errors_by_definition(name):
         np.testing.assert_allclose(result, 0.0, atol=1e-6)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant"])
 def test_predictions_after_a_move_are_value_plus_gradient(name):
     rank_fn = rank_functions.get(name, 6)
@@ -44,27 +43,25 @@ def test_predictions_after_a_move_are_value_plus_gradient(name):
     assert result.max() > 0.0
 
 
-@pytest.mark.nightly
 def test_tables():
     lines = []
-    tables = accuracy.tables(["cnn", "equivariant", "exact"], (10, 11), lines.append)
-    assert len(lines) == 6
-    for rows in tables.values():
+    measured = accuracy.measure(["cnn", "equivariant", "exact"], (10, 11), lines.append)
+    assert len(lines) == 3
+    ranks, moved = accuracy.tables(measured)
+    for rows in (ranks, moved):
         assert [row[0] for row in rows[1:]] == ["exact", "cnn", "equivariant"]
         assert [row[1] for row in rows[1:]] == ["0", "87,361", "1"]
         assert rows[2][3] == "-"  # no shipped CNN has length 11
-    (ranks, moved) = tables.values()
     assert ranks[1][2] == "0.00000 [0.00000, 0.00000]"
     assert float(moved[3][2].split()[0]) < float(moved[1][2].split()[0])  # the gradient helps
     with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 11 are shipped"):
-        accuracy.tables(["cnn"], (11,))
-    with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
-        accuracy.tables(["bubble"])
+        accuracy.measure(["cnn"], (11,))
 
 
 def test_study_has_the_errors_of_each_vector(tmp_path, monkeypatch):
-    monkeypatch.setattr(accuracy, "STUDY_METRICS", {"l1@10": (10, 0.0), "moved_l1@10": (10, 1.0)})
-    accuracy.write_study(["exact", "soft_sort"], tmp_path)
+    monkeypatch.setattr(accuracy, "SIZES", (10,))
+    monkeypatch.setattr(accuracy, "STUDY_METRICS", ["l1@10", "moved_l1@10"])
+    accuracy.run(["exact", "soft_sort"], str(tmp_path))
     study = json.loads((tmp_path / "study.json").read_text())
     assert not np.any(study["test"]["exact"]["l1@10"])
     rank_fn = rank_functions.get("soft_sort", 10)
@@ -74,7 +71,6 @@ def test_study_has_the_errors_of_each_vector(tmp_path, monkeypatch):
         np.testing.assert_allclose(values, 100.0 * accuracy.errors(rank_fn, 10, move), rtol=1e-5)
 
 
-@pytest.mark.nightly
 def test_places_off_by_definition():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=[600, 11]).astype(np.float32)
@@ -110,7 +106,6 @@ def write_scores(path, drawn, **changes):
     return str(path)
 
 
-@pytest.mark.nightly
 def test_the_table_of_a_run(tmp_path):
     scores = np.random.default_rng(0).normal(size=[50, 28])
     path = write_scores(tmp_path / "predictions.npz", scores)
@@ -153,12 +148,3 @@ def test_tables_of_unknown_rank_functions(tmp_path):
     path = write_scores(tmp_path / "predictions.npz", np.ones([2, 3]))
     with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
         accuracy.table_of_run(["bubble"], path)
-
-
-@pytest.mark.nightly
-def test_commands_of_shipped_sorters():
-    commands = accuracy.commands(["handcrafted", "cnn", "equivariant"])
-    of_cnns = [f"cnn, n = {n}" for n in (10, 28, 100)]
-    assert list(commands) == [*of_cnns, "equivariant, n = 100"]  # one command for all lengths
-    for command in commands.values():
-        assert command.startswith("python -m rank4class.scripts.train_sorter ")

@@ -11,16 +11,15 @@ import hashlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
 import tensorflow as tf
 
 from rank4class import arguments
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.run_directory import SORTER_TRAINING, check_folder, read_json, write_json
+from rank4class.pipelines.storage.run_directory import check_folder, read_json, write_json
 from rank4class.pipelines.task import rank_functions
 from rank4class.pipelines.training.session import provenance
 from rank4class.scripts.research.sorters import SEEDS
@@ -65,67 +64,73 @@ def run(
     *,
     seeds: Sequence[int] = SEEDS,
     log: Callable[[str], None] = print,
-) -> dict[str, dict[str, list[float]]]:
+) -> dict[str, Any]:
     """Trains a task's model with each of its losses. Finished trainings are not repeated.
-
-    The test values of all losses are in `study.json` of the folder then.
 
     Args:
       study: the task.
       rank_fns: names, for the losses on ranks.
-      folder: of the results, one file for each training.
+      folder: of the results, one file for each training, and of `study.json`.
       seeds: of data, weights and the order of the examples.
       log: receives each line of results.
 
     Returns:
-      Title of a loss -> metric -> a test value for each seed, of the epoch that is best on validation; minus
-      infinity if the training diverged in its first epoch, at the best learning rate.
+      The content of `study.json`, see `write_result`. The test values of a loss are those of the epoch that
+      is best on validation; None if the training diverged in its first epoch, at the best learning rate.
 
     Raises:
-      ValueError: a rank function or a seed is invalid, a seed is repeated, or the folder holds trainings on
-        other data.
+      ValueError: a rank function or a seed is invalid, a seed is repeated, or the folder holds the result of
+        another study.
       OSError: the folder cannot be written.
     """
     check_seeds(seeds)
     for rank_fn_name in rank_fns:
         rank_functions.get(rank_fn_name, LIST)  # fails before anything is trained
-    pairs = itertools.chain(((name, None) for name in study.plain), itertools.product(study.ranked, rank_fns))
     folder = check_folder(folder, "study of sorters")
     files.make_writable(folder)
-    loaded = {}
-    for seed in seeds:
-        parts = study.load(seed)
-        loaded[seed] = parts, _hash(parts)
-    data = {str(seed): data_hash for seed, (_, data_hash) in loaded.items()}
+    parts = {seed: study.load(seed) for seed in seeds}
+    data = {str(seed): _hash(arrays) for seed, arrays in parts.items()}
     check_result(folder, data)
+    measure = study.measures[0]
+    sessions: list[dict[str, Any]] = []
+
+    @functools.cache
+    def train(name: str, rank_fn: str | None, weight: float, rate: float) -> list[dict[str, Any]]:
+        """Returns the results of all seeds."""
+        title = _title(name, rank_fn) + (f"-weight{weight:g}" if rank_fn and len(study.weights) > 1 else "")
+        results = []
+        for seed in seeds:
+            run_name = f"{title}-epochs{study.epochs}-rate{rate:g}-seed{seed}-{data[str(seed)][:8]}"
+            path = os.path.join(folder, f"{run_name}.json")
+            if not files.exists(path):
+                started = time.monotonic()
+                result = _train(study, name, rank_fn, weight, parts[seed], rate, seed)
+                write_json(path, {**result, "session": session(started)})
+            results.append(read_json(path))
+        sessions.extend(result["session"] for result in results)
+        log(f"  {title}, learning rate {rate:g}: validation {measure} {validation(results):.2f}")
+        return results
+
+    def validation(results: Sequence[Mapping[str, Any]]) -> float:
+        values = [result["validation"][measure] for result in results]
+        return -np.inf if None in values else float(np.mean(values))  # JSON has null for a diverged training
+
+    plain = [(name, None) for name in study.plain]
     test_values, notes = {}, []
-    for name, rank_fn in pairs:
-        choices = {}
+    for name, rank_fn in [*plain, *itertools.product(study.ranked, rank_fns)]:
+        choices = []
         for weight in study.weights if rank_fn else (1.0,):
-            train = functools.partial(_train_seeds, study, name, rank_fn, weight, loaded, folder, log)
-            rate, results = search_learning_rate(
-                train, functools.partial(_validation_mean, study), LEARNING_RATES
-            )
-            choices[weight] = rate, results
-        weight = max(choices, key=lambda weight: _validation_mean(study, choices[weight][1]))
-        rate, results = choices[weight]
-        title = _title(name, rank_fn)
+            of_rate = functools.partial(train, name, rank_fn, weight)
+            rate = search_learning_rate(lambda rate: validation(of_rate(rate)), LEARNING_RATES)  # noqa: B023
+            choices.append((weight, rate))
+        weight, rate = max(choices, key=lambda choice: validation(train(name, rank_fn, *choice)))
+        results, title = train(name, rank_fn, weight, rate), _title(name, rank_fn)
         test_values[title] = {m: [result["test"][m] for result in results] for m in study.measures}
-        means = ", ".join(f"{m} {_format_mean(values)}" for m, values in test_values[title].items())
-        log(f"{title}{_weight_text(study, rank_fn, weight)}, learning rate {rate:g}: {means}")
+        log(f"{title}, learning rate {rate:g}: validation {measure} {validation(results):.2f}")
         notes += boundary_notes(title, "learning rate", rate, LEARNING_RATES)
-        if rank_fn:
-            notes += boundary_notes(title, "weight", weight, study.weights)
-    names = [name for name in files.names_in(folder) if SORTER_TRAINING.fullmatch(name)]
-    trainings = [read_json(os.path.join(folder, name)) for name in names]
-    sessions = [
-        training["session"]
-        for training in trainings
-        if training.get("data") in data.values() and "session" in training  # not of an earlier version
-    ]
-    examples = {part: len(arrays[0]) for part, arrays in loaded[seeds[0]][0].items()}
-    write_result(folder, seeds, test_values, examples, data, sessions, notes)
-    return test_values
+        notes += boundary_notes(title, "weight", weight, study.weights) if rank_fn else []
+    examples = {part: len(arrays[0]) for part, arrays in parts[seeds[0]].items()}
+    return write_result(folder, seeds, test_values, examples, data, sessions, notes)
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -168,8 +173,8 @@ def write_result(
     sessions: Sequence[Mapping[str, Any]],
     notes: Sequence[str] = (),
     test_hash: str | None = None,
-) -> None:
-    """Writes `study.json`, the result of a study.
+) -> dict[str, Any]:
+    """Writes `study.json`, the result of a study, and returns its content.
 
     Args:
       folder: of the file, which is made.
@@ -194,7 +199,9 @@ def write_result(
         "test_hash": test_hash,
         "sessions": _joined(sessions),
     }
-    write_json(os.path.join(folder, "study.json"), result)
+    path = os.path.join(folder, "study.json")
+    write_json(path, result)
+    return read_json(path)
 
 
 def session(started: float, **packages: str) -> dict[str, Any]:
@@ -221,61 +228,29 @@ def _joined(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return joined
 
 
-def search_learning_rate(
-    train: Callable[[Any], Any], value: Callable[[Any], float], rates: Sequence[Any]
-) -> tuple[Any, Any]:
+def search_learning_rate(value: Callable[[float], float], rates: Sequence[float]) -> float:
     """Tries learning rates, starting in the middle, until the best one has been compared to its neighbors.
 
     Of equal ones the lowest is the best: where trainings diverge, all lower rates are tried.
 
     Args:
-      train: function of a rate to results.
-      value: function of results to a number; higher is better.
+      value: function of a rate to the value of its trainings; higher is better. It is called repeatedly.
       rates: in ascending order; the best may be the first or the last of them.
 
-    Returns:
-      The best rate, and its results.
-
-    >>> search_learning_rate(lambda rate: -abs(rate - 6), float, range(10))
-    (6, 0)
+    >>> search_learning_rate(lambda rate: -abs(rate - 6), range(10))
+    6
     """
-    results, center, best = {}, None, len(rates) // 2
+    tried: set[int] = set()
+    center, best = None, len(rates) // 2
     while best != center:
         center = best
-        for i in range(max(center - 1, 0), min(center + 2, len(rates))):
-            if i not in results:
-                results[i] = train(rates[i])
-        best = max(results, key=lambda i: (value(results[i]), -i))
-    return rates[best], results[best]
+        tried.update(range(max(center - 1, 0), min(center + 2, len(rates))))
+        best = max(tried, key=lambda i: (value(rates[i]), -i))
+    return rates[best]
 
 
-def _title(name, rank_fn):
+def _title(name: str, rank_fn: str | None) -> str:
     return name if rank_fn is None else f"{name}@{rank_fn}"
-
-
-def _weight_text(study, rank_fn, weight):
-    return f"-weight{weight:g}" if rank_fn and len(study.weights) > 1 else ""
-
-
-def _train_seeds(study, name, rank_fn, weight, loaded, folder, log, rate):
-    """Trains a model for each seed without a result in the folder; returns the results of all seeds."""
-    results, title = [], _title(name, rank_fn) + _weight_text(study, rank_fn, weight)
-    for seed, (parts, data_hash) in loaded.items():
-        path = os.path.join(folder, f"{title}-epochs{study.epochs}-rate{rate:g}-seed{seed}.json")
-        if not files.exists(path):
-            started = time.monotonic()
-            result = _train(study, name, rank_fn, weight, parts, rate, seed)
-            write_json(path, {"data": data_hash, "session": session(started), **result})
-        training = read_json(path)
-        if training.get("data") != data_hash or "session" not in training:
-            raise ValueError(
-                f"{path}: trained on other data, or by an earlier version. Choose another --workdir."
-            )
-        results.append({split: _null_to_worst(training[split]) for split in ("validation", "test")})
-    measure = study.measures[0]
-    mean = _format_mean([result["validation"][measure] for result in results])
-    log(f"  {title}, learning rate {rate:g}: validation {measure} {mean}")
-    return results
 
 
 def _hash(parts):
@@ -289,77 +264,64 @@ def _hash(parts):
     return digest.hexdigest()
 
 
-def _null_to_worst(measures):
-    """Returns measures as they were written: JSON holds null for those of a diverged training."""
-    return {name: -np.inf if value is None else value for name, value in measures.items()}
-
-
-def _validation_mean(study, results):
-    return np.mean([result["validation"][study.measures[0]] for result in results])
-
-
-def _format_mean(values):
-    return _with_interval([np.mean(values)])
-
-
-def table(study: Study, test_values: dict[str, dict[str, list[float]]]) -> list[list[str]]:
-    """Returns the results of `run` as rows: the mean of each metric, and its difference from the baseline.
-
-    With several seeds, each value has a 95% interval over them; differences are paired by seed.
-    """
-    measure, baseline = study.measures[0], study.plain[0]
-    rows = [["loss", *study.measures, f"{measure} against {baseline}"]]
-    first = np.array(test_values[baseline][measure])
-    for title, measures in test_values.items():
-        cells = [_with_interval(values) for values in measures.values()]
-        with np.errstate(invalid="ignore"):  # inf - inf, if both diverged
-            difference = np.array(measures[measure]) - first
-        rows.append([title, *cells, "-" if title == baseline else _with_interval(difference, "+.2f")])
-    return rows
-
-
-def _with_interval(values, form=".2f"):
-    if not np.isfinite(values).all():
-        return "diverged"
-    mean = np.mean(values)
-    if len(values) < 2:
-        return f"{mean:{form}}"
-    half = scipy.stats.t.ppf(0.975, len(values) - 1) * scipy.stats.sem(values)
-    return f"{mean:{form}} ± {half:.2f}" if half > 0.0 else f"{mean:{form}}, all seeds"
-
-
-def _train(study, name, rank_fn, weight, parts, rate, seed):
+def _train(
+    study: Study,
+    name: str,
+    rank_fn: str | None,
+    weight: float,
+    parts: Mapping[str, Any],
+    rate: float,
+    seed: int,
+) -> dict[str, Any]:
     """Trains one model; returns split -> its metrics after the epoch that is best on validation."""
     tf.keras.utils.set_random_seed(seed)
     model = study.build(parts["train"])
     # The mean absolute error first moves the scores into the range that the sorter was trained on.
     l1 = tf.Variable(0.0 if rank_fn is None else 1.0, trainable=False)
     ranks = None if rank_fn is None else rank_functions.get(rank_fn, LIST)
-    loss = study.loss(name, ranks, l1, weight)
-    optimizer = tf.keras.optimizers.Adam(rate)
-    *features, labels = map(tf.constant, parts["train"])
+    model.compile(tf.keras.optimizers.Adam(rate), study.loss(name, ranks, l1, weight))
+    best = _Best(study, parts, l1)
+    steps = len(parts["train"][-1]) // LIST
+    batches = _batches(parts["train"], seed)
+    model.fit(batches, epochs=study.epochs, steps_per_epoch=steps, callbacks=[best], verbose=0)
+    return best.values
 
-    @tf.function
-    def train_epoch(batches, features, labels):  # as arguments: a graph keeps what it captures
-        for batch in batches:
-            with tf.GradientTape() as tape:
-                scores = model([tf.gather(x, batch) for x in features], training=True)
-                value = tf.reduce_mean(loss(tf.gather(labels, batch), scores))
-            optimizer.minimize(value, model.trainable_variables, tape=tape)
 
+def _batches(arrays: Sequence[np.ndarray], seed: int) -> tf.data.Dataset:
+    """Returns the batches of all epochs, each in another order."""
+    *features, labels = arrays
     steps = len(labels) // LIST
-    rng = np.random.default_rng(seed)
-    worst = dict.fromkeys(study.measures, -np.inf)
-    best = {"validation": worst, "test": worst}
-    for epoch in range(study.epochs):
-        if epoch >= L1_FRACTION * study.epochs:
-            l1.assign(0.0)
-        batches = rng.permutation(len(labels))[: steps * LIST].reshape(steps, LIST)
-        train_epoch(batches, features, labels)
-        if not all(np.isfinite(weight).all() for weight in model.get_weights()):
-            break  # diverged
-        validation = study.evaluate(model, parts["validation"])
-        measure = study.measures[0]
-        if validation[measure] > best["validation"][measure]:
-            best = {"validation": validation, "test": study.evaluate(model, parts["test"])}
-    return best
+
+    def batches() -> Iterator[tuple]:
+        rng = np.random.default_rng(seed)
+        while True:
+            for batch in rng.permutation(len(labels))[: steps * LIST].reshape(steps, LIST):
+                yield tuple(x[batch] for x in features), labels[batch]
+
+    specs = [tf.TensorSpec([LIST, *x.shape[1:]], x.dtype) for x in arrays]
+    return tf.data.Dataset.from_generator(batches, output_signature=(tuple(specs[:-1]), specs[-1]))
+
+
+class _Best(tf.keras.callbacks.Callback):
+    """Keeps the metrics of the best epoch, ends a diverged training, and ends the mean absolute error."""
+
+    def __init__(self, study: Study, parts: Mapping[str, Any], l1: tf.Variable):
+        super().__init__()
+        self._study, self._parts, self._l1 = study, parts, l1
+        self.values = dict.fromkeys(("validation", "test"), dict.fromkeys(study.measures, -np.inf))
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch >= L1_FRACTION * self._study.epochs:
+            self._l1.assign(0.0)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if not all(np.isfinite(weight).all() for weight in self.model.get_weights()):
+            self.model.stop_training = True
+            return
+        validation, measure = (
+            self._study.evaluate(self.model, self._parts["validation"]),
+            self._study.measures[0],
+        )
+        if validation[measure] > self.values["validation"][measure]:
+            test = self._study.evaluate(self.model, self._parts["test"])
+            self.values = {"validation": validation, "test": test}

@@ -15,7 +15,9 @@ from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import read_json
+from rank4class.pipelines.sweep import grid_summary, grid_tables
 from rank4class.pipelines.task import rank_functions
+from rank4class.scripts.research.papers import results
 from rank4class.scripts.research.sorters import accuracy, studies, study
 
 
@@ -48,7 +50,6 @@ def test_hinge_ap_by_brute_force():
     assert float(studies.hinge_ap(tf.zeros([3]), tf.zeros([3]))) == 0.0
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "n"), [("lstm", 10), ("cnn", 28), ("equivariant", 100)])
 def test_shipped_sorters_have_the_errors_in_their_files(name, n):
     scores, ranks = score_vectors.held_out("test", n)
@@ -64,9 +65,8 @@ def test_the_triplet_of_scores():
     np.testing.assert_allclose(results, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("name", studies.STUDIES)
-def test_studies_from_data_to_table(name, tmp_path):
+def test_studies_from_data_to_result(name, tmp_path):
     full = studies.STUDIES[name]()
 
     def load_some(seed):
@@ -74,18 +74,17 @@ def test_studies_from_data_to_table(name, tmp_path):
 
     task = dataclasses.replace(full, epochs=2, load=load_some)
     lines = []
-    results = study.run(task, ["handcrafted"], str(tmp_path), seeds=(0, 1), log=lines.append)
-    assert list(results) == [*task.plain, *(f"{loss}@handcrafted" for loss in task.ranked)]
-    assert len(lines) == 2 * len(results)  # one for the rate, and one for the best rate
-    header, first, *rest = study.table(task, results)
-    assert header[1] == task.measures[0]
-    assert first[-1] == "-"
-    for row in rest:
-        assert "±" in row[-1]
-    for measures in results.values():
+    result = study.run(task, ["handcrafted"], str(tmp_path), seeds=(0, 1), log=lines.append)
+    assert list(result["test"]) == [*task.plain, *(f"{loss}@handcrafted" for loss in task.ranked)]
+    assert len(lines) == 2 * len(result["test"])  # one for the rate, and one for the best rate
+    assert read_json(str(tmp_path / "study.json")) == result
+    for measures in result["test"].values():
         for values in measures.values():
             assert len(values) == 2
             assert np.isfinite(values).all()
+    cells = results.study_cells(result)
+    summary = grid_summary.summarize(cells, baseline={"loss": task.plain[0]}, metrics=results.METRICS)
+    assert len(summary["comparisons"]) == (len(cells) - 1) * len(task.measures)
 
 
 def test_errors_before_training(monkeypatch):
@@ -111,13 +110,13 @@ def test_errors_before_training(monkeypatch):
     ],
 )
 def test_search_learning_rate(values, tried, best):
-    seen = []
+    seen = set()
 
-    def train_at(i):
-        seen.append(i)
-        return values[i]
+    def value(i):
+        seen.add(i)
+        return float(values[i])
 
-    assert study.search_learning_rate(train_at, float, range(len(values))) == (best, values[best])
+    assert study.search_learning_rate(value, range(len(values))) == best
     assert sorted(seen) == tried
 
 
@@ -147,7 +146,6 @@ def test_recall_of_unknown_scores_is_zero():
     assert studies._evaluate_recall(lambda _: scores, [None, None])["recall@1"] == 0.0
 
 
-@pytest.mark.nightly
 def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
     task = dataclasses.replace(studies.STUDIES["spearman"](), epochs=1)
     undisturbed = study.run(task, ["handcrafted"], str(tmp_path / "undisturbed"), seeds=(0, 1), log=[].append)
@@ -163,51 +161,29 @@ def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
     folder = str(tmp_path / "killed")
     with pytest.raises(KeyboardInterrupt):
         study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
-    results = study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
-    assert results == undisturbed
+    result = study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
+    assert result["test"] == undisturbed["test"]
     assert trained == [
         *[("mse", 0), ("mse", 1), ("l1", 0), ("l1", 1)],
         *[("l1", 1), ("spearman", 0), ("spearman", 1)],
     ]
 
-    def shifted(seed):
-        return {part: (x + 1.0, y) for part, (x, y) in studies.STUDIES["spearman"]().load(seed).items()}
 
-    other = dataclasses.replace(task, load=shifted)
-    (tmp_path / "killed" / "study.json").unlink()  # of a finished study, which is refused before
-    with pytest.raises(ValueError, match=r"mse-epochs1-rate0.01-seed0.json: trained on other data, or by an"):
-        study.run(other, [], folder, seeds=(0,), log=[].append)
-    (tmp_path / "killed" / "mse-epochs1-rate0.01-seed0.json").write_text("{")
-    with pytest.raises(
-        ValueError, match=r"mse-epochs1-rate0.01-seed0.json: damaged .*\. Remove it, or choose"
-    ):
-        study.run(task, [], folder, seeds=(0,), log=[].append)
-
-
-@pytest.mark.nightly
 def test_diverging_rates_are_not_selected(monkeypatch, tmp_path):
     monkeypatch.setattr(study, "LEARNING_RATES", (0.01, 1e30))
     task = dataclasses.replace(studies.STUDIES["spearman"](), plain=("mse",), ranked=(), epochs=2)
     lines = []
-    results = study.run(task, [], str(tmp_path), seeds=(0,), log=lines.append)
-    assert "  mse, learning rate 1e+30: validation spearman diverged" in lines
+    result = study.run(task, [], str(tmp_path), seeds=(0,), log=lines.append)
+    assert "  mse, learning rate 1e+30: validation spearman -inf" in lines
     assert lines[-1].startswith("mse, learning rate 0.01: ")
-    assert results["mse"]["spearman"][0] > 0.0
+    assert result["test"]["mse"]["spearman"][0] > 0.0
     monkeypatch.setattr(study, "LEARNING_RATES", (1e30,))
-    results = study.run(task, [], str(tmp_path), seeds=(0,), log=lines.append)
-    assert results["mse"]["spearman"] == [-np.inf]
-    assert study.table(task, results)[1] == ["mse", "diverged", "-"]
+    result = study.run(task, [], str(tmp_path), seeds=(0,), log=lines.append)
+    assert result["test"]["mse"]["spearman"] == [None]
+    summary = grid_summary.summarize(results.study_cells(result), metrics=results.METRICS)
+    assert "not finite" in grid_tables.text(summary)
 
 
-@pytest.mark.nightly
-def test_one_seed_has_no_interval(tmp_path):
-    task = dataclasses.replace(studies.STUDIES["spearman"](), epochs=1)
-    results = study.run(task, [], str(tmp_path), seeds=(0,), log=[].append)
-    for row in study.table(task, results):
-        assert not any("nan" in cell or "±" in cell for cell in row)
-
-
-@pytest.mark.nightly
 def test_multi_label(tmp_path):
     experiment = config.Experiment(
         data=config.Data(name="embedded_digits", features="rbm", num_examples=300),
@@ -220,11 +196,11 @@ def test_multi_label(tmp_path):
     assert labels.shape == (300, 10)
     assert 1 <= labels.sum(axis=1).min() < labels.sum(axis=1).max() <= 4
     short = dataclasses.replace(task, epochs=2, weights=(0.1, 1.0))
-    results = study.run(short, ["equivariant"], str(tmp_path), seeds=(0,), log=[].append)
+    result = study.run(short, ["equivariant"], str(tmp_path), seeds=(0,), log=[].append)
     for weight in (0.1, 1.0):
-        assert (tmp_path / f"map_ranks@equivariant-weight{weight:g}-epochs2-rate0.01-seed0.json").exists()
+        assert list(tmp_path.glob(f"map_ranks@equivariant-weight{weight:g}-epochs2-rate0.01-seed0-*.json"))
     chance = 100 * labels.mean()
-    for measures in results.values():
+    for measures in result["test"].values():
         assert measures["map"][0] > chance + 5
     # The loss on ranks is added to the cross entropy with its weight.
     scores, some = tf.random.normal([100, 10], seed=0), tf.constant(labels[:100])
@@ -240,17 +216,15 @@ def test_multi_label(tmp_path):
         studies.multi_label(experiment, str(tmp_path))
 
 
-@pytest.mark.nightly
 def test_regression_on_a_table(tmp_path):
     rng = np.random.default_rng(0)
     size, kind = rng.normal(size=300), rng.choice(["a", "b"], 300)
     frame = pd.DataFrame({"size": size, "kind": kind, "price": size + 2.0 * (kind == "a")})
     frame.to_csv(tmp_path / "table.csv", index=False)
     task = dataclasses.replace(studies.regression(tmp_path / "table.csv", "price"), ranked=())
-    results = study.run(task, [], tmp_path / "runs", seeds=(0, 1), log=[].append)
-    assert min(results["mse"]["spearman"]) > 90.0
-    stored = read_json(str(tmp_path / "runs" / "study.json"))
-    assert (stored["seeds"], stored["test"]) == ([0, 1], results)
+    stored = study.run(task, [], tmp_path / "runs", seeds=(0, 1), log=[].append)
+    assert min(stored["test"]["mse"]["spearman"]) > 90.0
+    assert stored["seeds"] == [0, 1]
     assert stored["examples"] == {"train": 180, "validation": 60, "test": 60}
     assert sum(session["seconds"] for session in stored["sessions"]) > 0
     first = files.read_bytes(tmp_path / "runs" / "study.json")
@@ -259,11 +233,10 @@ def test_regression_on_a_table(tmp_path):
     with pytest.raises(ValueError, match=r"study\.json: the result of a study of other data or seeds"):
         study.run(other, [], tmp_path / "runs", seeds=(0, 1), log=[].append)
     with pytest.raises(ValueError, match=r"study\.json: the result of a study of other data or seeds"):
-        accuracy.write_study(["exact"], tmp_path / "runs")
+        accuracy.run(["exact"], str(tmp_path / "runs"))
     assert files.read_bytes(tmp_path / "runs" / "study.json") == first
 
 
-@pytest.mark.nightly
 def test_training_improves_every_task():
     for name, loss, rank_fn in [
         ("spearman", "spearman", "equivariant"),
