@@ -91,7 +91,6 @@ class Pool:
     ):
         self._shared = uuid.uuid4().hex, _Packed(base), cache_dir
         self._executor, self._jobs, self._interruption = executor, jobs, interruption
-        self._is_loaded = False
         self._first: Run | None = None  # whose data the others must have
         self._started, self._trained = time.monotonic(), 0
 
@@ -141,11 +140,6 @@ class Pool:
 
     def _submit(self, run: Run) -> Future:
         with _ignored_interrupts():  # a process that the executor starts inherits that
-            if not self._is_loaded:  # the outputs of a frozen encoder, which the other processes read
-                self._is_loaded = True
-                loaded = self._executor.submit(_load, *self._shared)
-                for future in self._ended([loaded]):
-                    self._result(future, run)
             return self._executor.submit(_train, *self._shared, _Packed(run.experiment), run.path, run.draw)
 
     def _ended(self, futures: Iterable[Future]) -> list[Future]:
@@ -212,7 +206,7 @@ def _processes(jobs: int) -> Iterator[Executor]:
         tf.config.threading.get_inter_op_parallelism_threads(),
     )
     others = multiprocessing.active_children()
-    settings = stop, context.Value("i", 0), jobs, threads, sys.orig_argv
+    settings = stop, context.Value("i", 0), context.Event(), jobs, threads, sys.orig_argv
     executor = concurrent.futures.ProcessPoolExecutor(jobs, context, _start_process, settings)
     try:
         yield executor
@@ -247,16 +241,36 @@ def _ignored_interrupts() -> Iterator[None]:
 
 
 def _start_process(
-    stop: connection.Connection, started: Any, jobs: int, threads: tuple[int, int], command: list[str]
+    stop: connection.Connection,
+    started: Any,
+    is_loaded: Any,
+    jobs: int,
+    threads: tuple[int, int],
+    command: list[str],
 ) -> None:
     """Prepares a process of several; `started` counts them."""
+    global _turn
     threading.Thread(target=_stop_with_parent, args=[stop], daemon=True).start()
     sys.orig_argv = command  # the sessions of the runs record it
     tf.config.threading.set_intra_op_parallelism_threads(threads[0])
     tf.config.threading.set_inter_op_parallelism_threads(threads[1])
     with started.get_lock():
         index, started.value = started.value, started.value + 1
+    _turn = _others(is_loaded) if index else _first(is_loaded)
     _use_gpu(index, jobs)
+
+
+@contextlib.contextmanager
+def _first(is_loaded: Any) -> Iterator[None]:
+    yield
+    is_loaded.set()
+
+
+@contextlib.contextmanager
+def _others(is_loaded: Any) -> Iterator[None]:
+    """Waits for the first process, which computes the outputs of a frozen encoder: the others read them."""
+    is_loaded.wait()
+    yield
 
 
 def _stop_with_parent(stop: connection.Connection) -> None:
@@ -294,19 +308,16 @@ def _unpacked(text: str, modules: list[str]) -> _Packed:
 
 
 _loaded: dict[str, TaskData] = {}  # the data of the last sweep of this process
-
-
-def _load(sweep: str, base: _Packed, cache_dir: str) -> None:
-    """Loads the data of a sweep, if this process does not have them."""
-    if sweep not in _loaded:
-        _loaded.clear()
-        _loaded[sweep] = rank_training.load_data(base.experiment, cache_dir)
+_turn: contextlib.AbstractContextManager = contextlib.nullcontext()  # of this process, to load them
 
 
 def _train(
     sweep: str, base: _Packed, cache_dir: str, packed: _Packed, path: str, draw: Draw | None
 ) -> Outcome:
-    _load(sweep, base, cache_dir)
+    if sweep not in _loaded:
+        with _turn:
+            _loaded.clear()
+            _loaded[sweep] = rank_training.load_data(base.experiment, cache_dir)
     loaded = _data_of(base.experiment, _loaded[sweep], cache_dir, packed.experiment)
     try:
         return rank_training.train(packed.experiment, path, loaded=loaded, progress=False, draw=draw)

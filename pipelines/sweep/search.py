@@ -158,6 +158,7 @@ class Search:
           FloatingPointError: all trials of a cell diverged.
           OSError, Interrupted: see `parallel.Pool.train`.
         """
+        files.make_folder(self._root)
         for run in self._ended_runs():
             if files.exists(run.path):  # it may have been removed
                 pool.check_data(run)
