@@ -91,7 +91,7 @@ def test_excluded_classes_are_left_out(rng):
     labels = scipy.sparse.csr_array(scores > 0.3)
     excluded = scipy.sparse.csr_array(scores < -0.5)
     loaded = task_of(labels, excluded)
-    fitted = run_calibration.fit(result_of(scores), "auto", loaded)
+    fitted = run_calibration.fit(result_of(scores), loaded)
     assert fitted == calibration.fit(np.float32(scores), labels, scores >= -0.5)
     measured = run_calibration.measure(result_of(scores), fitted, "test", loaded.splits["test"])
     assert measured.calibrated.after.predictions.sum() == np.sum(scores >= -0.5)
@@ -130,7 +130,7 @@ def test_of_many_scores_a_random_part_of_the_examples_is_calibrated(rng, monkeyp
     fitted = calibration.fit(np.float32(scores[rows]), labels[rows])
     part = dataclasses.replace(result_of(scores), scores=np.float32(scores[rows]))
     for result in (result_of(scores), part):
-        assert run_calibration.fit(result, "auto", loaded) == fitted
+        assert run_calibration.fit(result, loaded) == fitted
         measured = run_calibration.measure(result, fitted, "test", split).calibrated.after
         np.testing.assert_allclose(
             measured.nlls, fitted.negative_log_likelihood(scores[rows], labels[rows]), rtol=1e-5
@@ -142,7 +142,7 @@ def test_of_many_scores_a_random_part_of_the_examples_is_calibrated(rng, monkeyp
 def test_scores_that_are_not_finite_are_neither_fitted_nor_measured(messages):
     scores = [[0.0, np.nan, 1.0]]
     loaded = task_of(np.array([0]))
-    assert run_calibration.fit(result_of(scores), "auto", loaded) is None
+    assert run_calibration.fit(result_of(scores), loaded) is None
     fitted = calibration.Temperature(1.0)
     measured = run_calibration.measure(result_of(scores), fitted, "test", loaded.splits["test"])
     assert "calibration" not in measured.summarize()
