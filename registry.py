@@ -1,8 +1,8 @@
 """Functions and classes by name, such as losses and datasets. The arguments of a signature are its options.
 
-The package's entries are read from their source files, so that a command knows them, shows its help and
-reports a wrong flag before the seconds that the import of TensorFlow takes. `LOSSES["softmax"]` imports the
-file of an entry. The entries of a user are known once the module that registers them is imported.
+The package's entries are read from their source files, so that a command shows its help and reports a wrong
+flag before the seconds that the import of TensorFlow takes. `LOSSES["softmax"]` imports the file of an entry.
+The entries of a user are known once the module that registers them is imported.
 """
 
 import ast
@@ -24,10 +24,11 @@ _REGISTRIES: "list[Registry]" = []
 
 
 class Option(NamedTuple):
-    """An argument of an entry: its type and its default.
+    """An argument of an entry.
 
-    The type is bool, int, float, str, a tuple of one of these, or such a type or None; it is None for every
-    other annotation. An argument without a default has `REQUIRED`.
+    Attributes:
+      type: bool, int, float, str, a tuple of one of these, or a union of such types; None if it is another.
+      default: the value, or `REQUIRED`.
     """
 
     type: Any
@@ -37,9 +38,11 @@ class Option(NamedTuple):
 class Registry:
     """The functions or classes of one kind, by name.
 
+    The options of a class are the arguments of its attribute `function`, or else of its constructor.
+
     Args:
       kind: the word for an entry in error messages, such as "loss".
-      variable: of the registry, in the decorators of the package's entries.
+      decorator: of the package's entries.
       *files: glob patterns of the package's files that hold entries.
 
     >>> shapes = Registry("shape")
@@ -54,9 +57,8 @@ class Registry:
     ValueError: shape='disk': unknown. Did you mean 'disc'? There are: disc.
     """
 
-    def __init__(self, kind: str, variable: str = "", *files: str):
-        self.kind = kind
-        self._variable, self._files = variable, files
+    def __init__(self, kind: str, decorator: str = "", *files: str):
+        self.kind, self._decorator, self._files = kind, decorator, files
         self._entries: dict[str, Any] = {}  # those of imported modules
         _REGISTRIES.append(self)
 
@@ -98,12 +100,12 @@ class Registry:
         """Returns the options of an entry, by name."""
         if name not in self._entries and name in self._sources:
             return self._sources[name][1]
-        signature = inspect.signature(self._function(self[name]))
-        variadic = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        entry = self[name]
+        function = getattr(entry, "function", None) or entry.__init__ if inspect.isclass(entry) else entry
         return {
-            name: _option(parameter)
-            for name, parameter in signature.parameters.items()
-            if name != "self" and parameter.kind not in variadic
+            parameter.name: Option(_type(_annotation(parameter)), parameter.default)
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.name != "self" and not parameter.kind.description.startswith("variadic")
         }
 
     def module_of_user(self, name: str) -> str | None:
@@ -130,34 +132,26 @@ class Registry:
         self.check(name, options)
         return self[name](**options)
 
-    def _function(self, entry: Any) -> Callable:
-        """Returns the function whose arguments are the options of an entry."""
-        return entry.__init__ if inspect.isclass(entry) else entry
-
     @functools.cached_property
     def _sources(self) -> dict[str, tuple[str, dict[str, Option]]]:
         """Name -> module and options, of the entries in the package's files."""
-        paths = [path for pattern in self._files for path in sorted(_ROOT.glob(pattern))]
-        return {
-            name: (".".join(["rank4class", *path.relative_to(_ROOT).with_suffix("").parts]), options)
-            for path in paths
-            if not path.name.endswith("_test.py")
-            for name, options in self._read(path)
-        }
-
-    def _read(self, path: pathlib.Path) -> Iterator[tuple[str, dict[str, Option]]]:
-        """Yields the name and the options of each entry below `@VARIABLE.register("name")` in a file."""
-        for node, decorator, definitions in _decorated(path):
-            if decorator.startswith(f"{self._variable}.register("):
-                name = ast.literal_eval(decorator.removeprefix(f"{self._variable}.register"))
-                yield name, _options_of(_constructor(node, definitions))
+        sources = {}
+        for path in (path for pattern in self._files for path in sorted(_ROOT.glob(pattern))):
+            module = ".".join(["rank4class", *path.relative_to(_ROOT).with_suffix("").parts])
+            body = ast.parse(path.read_text(encoding="utf-8")).body
+            definitions = {n.name: n for n in body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+            for node in definitions.values():
+                for decorator in map(ast.unparse, node.decorator_list):
+                    text, _, argument = decorator.partition("(")
+                    if text == self._decorator and not path.name.endswith("_test.py"):
+                        function = _function(node, definitions)
+                        name = ast.literal_eval(argument[:-1]) if argument else function.name
+                        sources[name] = module, _options(function)
+        return sources
 
 
 class _Losses(Registry):
-    """Keras losses below `@register`; name and options are those of the pure function in `function`.
-
-    `gumbel_NAME` is the loss of that name, averaged over Gumbel noise on the scores.
-    """
+    """Losses; `gumbel_NAME` is the loss of that name, averaged over Gumbel noise on the scores."""
 
     def noiseless(self, name: str) -> str | None:
         """Returns `NAME` of `gumbel_NAME`; None for the name of a registered loss and for an unknown name."""
@@ -171,15 +165,6 @@ class _Losses(Registry):
             return self.options(loss) | {n: noise[n] for n in ("samples", "gumbel_temperature", "seed")}
         common = ("scores", "labels", "where", "weights")
         return {n: option for n, option in super().options(name).items() if n not in common}
-
-    def _function(self, entry: Any) -> Callable:
-        return entry.function
-
-    def _read(self, path: pathlib.Path) -> Iterator[tuple[str, dict[str, Option]]]:
-        for node, decorator, definitions in _decorated(path):
-            if decorator.endswith("register"):
-                [name] = [s.value.args[0].id for s in node.body if ast.unparse(s).startswith("function =")]
-                yield name, _options_of(definitions[name])
 
 
 class _Layers(Registry):
@@ -212,14 +197,14 @@ def _origin(entry: Any) -> tuple[str, str]:
     return entry.__module__, entry.__qualname__
 
 
-def _option(parameter: inspect.Parameter) -> Option:
-    """Returns the option of a parameter, whose annotation is a type or its text."""
+def _annotation(parameter: inspect.Parameter) -> ast.expr:
+    """Returns an annotation, which is a type or its text, as in a source file."""
     annotation = parameter.annotation
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return Option(_type(ast.parse(text, mode="eval").body), parameter.default)
+    return ast.parse(text, mode="eval").body
 
 
-def _type(node: ast.expr) -> Any:
+def _type(node: ast.expr | None) -> Any:
     """Returns the type that an annotation names; None if it is not one of an `Option`."""
     match node:
         case ast.Name(name):
@@ -233,24 +218,19 @@ def _type(node: ast.expr) -> Any:
     return None
 
 
-def _decorated(path: pathlib.Path) -> Iterator[tuple[Any, str, dict[str, Any]]]:
-    """Yields each function and class of a file, with the text of a decorator and all definitions by name."""
-    nodes = ast.parse(path.read_text(encoding="utf-8")).body
-    definitions = {n.name: n for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)}
-    for node in definitions.values():
-        for decorator in map(ast.unparse, node.decorator_list):
-            yield node, decorator, definitions
-
-
-def _constructor(node: Any, definitions: dict[str, Any]) -> Any:
-    """Returns a function, or the constructor of a class, which it may inherit within its file, or None."""
+def _function(node: Any, definitions: dict[str, Any]) -> Any:
+    """Returns the definition of the function whose arguments are the options of an entry; None if unknown."""
     if node is None or isinstance(node, ast.FunctionDef):
         return node
-    methods = [s for s in node.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"]
-    return methods[0] if methods else _constructor(definitions.get(ast.unparse(node.bases[0])), definitions)
+    for statement in node.body:
+        if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
+            return statement
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "function":
+            return definitions[ast.unparse(statement.value).removeprefix("staticmethod(")[:-1]]
+    return _function(definitions.get(ast.unparse(node.bases[0])), definitions)
 
 
-def _options_of(function: ast.FunctionDef | None) -> dict[str, Option]:
+def _options(function: ast.FunctionDef | None) -> dict[str, Option]:
     if function is None:
         return {}
     arguments = function.args
@@ -259,19 +239,18 @@ def _options_of(function: ast.FunctionDef | None) -> dict[str, Option]:
     defaults = [*[None] * required, *arguments.defaults, *arguments.kw_defaults]
     return {
         argument.arg: Option(
-            _type(argument.annotation) if argument.annotation else None,
-            REQUIRED if default is None else ast.literal_eval(default),
+            _type(argument.annotation), REQUIRED if default is None else ast.literal_eval(default)
         )
         for argument, default in zip([*positional, *arguments.kwonlyargs], defaults, strict=True)
         if argument.arg != "self"
     }
 
 
-DATASETS = Registry("dataset", "DATASETS", "data/datasets/*.py")
-ENCODERS = _Layers("encoder", "ENCODERS", "models/encoders/*.py", "models/item_model.py")
-CLASS_ENCODERS = _Layers("class_encoder", "CLASS_ENCODERS", "models/class_encoders.py")
-INTERACTIONS = _Layers("interaction", "INTERACTIONS", "models/interactions.py")
-COUNT_PRIORS = _Layers("count_prior", "COUNT_PRIORS", "models/count_priors.py")
-SORTERS = Registry("sorter", "SORTERS", "models/sorters/layers.py")
-LOSSES = _Losses("loss", "LOSSES", "losses/*.py")
-OPTIMIZERS = Registry("optimizer", "OPTIMIZERS", "pipelines/training/optimizers.py")
+DATASETS = Registry("dataset", "DATASETS.register", "data/datasets/*.py")
+ENCODERS = _Layers("encoder", "ENCODERS.register", "models/encoders/*.py", "models/item_model.py")
+CLASS_ENCODERS = _Layers("class_encoder", "CLASS_ENCODERS.register", "models/class_encoders.py")
+INTERACTIONS = _Layers("interaction", "INTERACTIONS.register", "models/interactions.py")
+COUNT_PRIORS = _Layers("count_prior", "COUNT_PRIORS.register", "models/count_priors.py")
+SORTERS = Registry("sorter", "SORTERS.register", "models/sorters/layers.py")
+LOSSES = _Losses("loss", "base.register", "losses/*.py")
+OPTIMIZERS = Registry("optimizer", "OPTIMIZERS.register", "pipelines/training/optimizers.py")

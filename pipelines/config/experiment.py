@@ -10,7 +10,7 @@ import os
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rank4class import strict_json
 from rank4class.pipelines.config import parts
@@ -23,10 +23,9 @@ CHECKPOINTS = ("best", "last")
 EXPORT_FORMATS = ("saved_model", "huggingface")
 EXPORT_INDICES = ("exact", "scann")
 
-LARGEST_INT = 2**31 - 1
 ALTERNATIVES = {"epochs": "steps", "steps": "epochs"}  # fields of which a training uses one
-_REMEDY = "Restore the file, or choose another --workdir."
 SMALLEST, LARGEST = 1e-30, 1e30  # magnitudes of float32 numbers that can still be multiplied
+_REMEDY = "Restore the file, or choose another --workdir."
 
 
 @dataclasses.dataclass
@@ -85,20 +84,33 @@ class Experiment:
 AnyExperiment = TypeVar("AnyExperiment")
 
 
+class _Field(NamedTuple):
+    type: Any
+    default: Any
+    value: Any
+
+
+def _fields(experiment: Any) -> dict[str, _Field]:
+    """Returns the type, the default and the value of every field, by its dotted name."""
+    fields: dict[str, _Field] = {}
+    for field in dataclasses.fields(experiment):
+        value = getattr(experiment, field.name)
+        if isinstance(value, parts.Part) and type(value) is field.type:
+            fields[f"{field.name}.name"] = _Field(str, value.default, value.name)
+            for name, option in value.fields.items():
+                fields[f"{field.name}.{name}"] = _Field(*option, getattr(value, name))
+        else:
+            fields[field.name] = _Field(field.type, field.default, value)
+    return fields
+
+
 def values(experiment: Any) -> dict[str, Any]:
     """Returns the value of every field, dotted name -> value.
 
     >>> values(Experiment())["loss.name"]
     'softmax'
     """
-    fields: dict[str, Any] = {}
-    for field in dataclasses.fields(experiment):
-        value = getattr(experiment, field.name)
-        if isinstance(value, parts.Part):
-            fields |= {f"{field.name}.{name}": inner for name, inner in vars(value).items()}
-        else:
-            fields[field.name] = value
-    return fields
+    return {name: field.value for name, field in _fields(experiment).items()}
 
 
 def value_of(experiment: Any, dotted: str) -> Any:
@@ -125,16 +137,7 @@ def changed_fields(experiment: Any) -> dict[str, Any]:
     >>> changed_fields(override(Experiment(), {"loss.name": "rankmax", "loss.k": 3, "seed": 3}))
     {'loss.name': 'rankmax', 'loss.k': 3, 'seed': 3}
     """
-    changed: dict[str, Any] = {}
-    for field in dataclasses.fields(experiment):
-        value = getattr(experiment, field.name)
-        if isinstance(value, parts.Part):
-            changed |= {
-                f"{field.name}.{name}": changed_value for name, changed_value in value.changed().items()
-            }
-        elif value != field.default:
-            changed[field.name] = value
-    return changed
+    return {n: field.value for n, field in _fields(experiment).items() if field.value != field.default}
 
 
 def user_parts(experiment: Any) -> dict[str, dict[str, Any]]:
@@ -153,12 +156,9 @@ def user_parts(experiment: Any) -> dict[str, dict[str, Any]]:
 
 def first_difference(left: Any, right: Any) -> tuple[str, Any, Any] | None:
     """Returns `(field, value in left, value in right)` of the first field that differs, or None."""
-    left_values, right_values = values(left), values(right)
-    for name in dict.fromkeys([*left_values, *right_values]):
-        pair = left_values.get(name), right_values.get(name)
-        if pair[0] != pair[1]:
-            return name, *pair
-    return None
+    left, right = values(left), values(right)
+    differing = (name for name in {**left, **right} if left.get(name) != right.get(name))
+    return next(((name, left.get(name), right.get(name)) for name in differing), None)
 
 
 def override(experiment: AnyExperiment, changes: Mapping[str, Any]) -> AnyExperiment:
@@ -167,7 +167,7 @@ def override(experiment: AnyExperiment, changes: Mapping[str, Any]) -> AnyExperi
     Args:
       experiment: an `Experiment`.
       changes: dotted name -> value. The name of a part swaps the part, before its other fields are set; see
-        `parts.Part.swapped`.
+        `parts.Part.swapped`. A change of `epochs` sets `steps` to None.
 
     Raises:
       ValueError: the experiment has no such field, or the changes set both `epochs` and `steps`.
@@ -175,34 +175,20 @@ def override(experiment: AnyExperiment, changes: Mapping[str, Any]) -> AnyExperi
     >>> override(Experiment(), {"loss.k": 5, "loss.name": "rankmax"}).loss.k
     5
     """
-    copied = copy.deepcopy(experiment)
-    for dotted, value in changes.items():
-        section, _, field = dotted.rpartition(".")
-        if field == "name" and section in parts.PARTS:
-            setattr(copied, section, getattr(copied, section).swapped(value))
+    copied: Any = copy.deepcopy(experiment)
+    names = {kind: changes[f"{kind}.name"] for kind in parts.PARTS if f"{kind}.name" in changes}
+    for kind, name in names.items():
+        setattr(copied, kind, getattr(copied, kind).swapped(name))
     for dotted, value in changes.items():
         check_field(copied, dotted)
         section, _, field = dotted.rpartition(".")
-        if field != "name" or section not in parts.PARTS:
+        if field != "name":
             setattr(getattr(copied, section) if section else copied, field, value)
-    clear_alternatives(copied, changes)
+    if changes.get("epochs") is not None and getattr(copied, "steps", None) is not None:
+        if (steps := changes.get("steps")) is not None:
+            raise ValueError(f"steps={steps}: epochs={changes['epochs']} is set too. Set one of them.")
+        copied.steps = None
     return copied
-
-
-def clear_alternatives(experiment: Any, changes: Mapping[str, Any]) -> None:
-    """Sets `steps` of a changed experiment to None if `epochs` is among the changes.
-
-    Raises:
-      ValueError: both are.
-
-    >>> override(Experiment(steps=100), {"epochs": 3.0}).steps is None
-    True
-    """
-    if changes.get("epochs") is None or getattr(experiment, "steps", None) is None:
-        return
-    if changes.get("steps") is not None:
-        raise ValueError(f"steps={changes['steps']}: epochs={changes['epochs']} is set too. Set one of them.")
-    experiment.steps = None
 
 
 def check_field(experiment: Any, dotted: str) -> None:
@@ -234,20 +220,13 @@ def value_type(experiment: Any, dotted: str) -> tuple[type, bool]:
     >>> value_type(Experiment(), "optimizer.learning_rate"), value_type(Experiment(), "steps")
     ((<class 'float'>, False), (<class 'int'>, True))
     """
-    kind = _type_of(experiment, dotted)
+    check_field(experiment, dotted)
+    kind = _fields(experiment)[dotted].type
     kinds = (kind,) if typing.get_origin(kind) is tuple else typing.get_args(kind) or (kind,)
     for single in (bool, int, float, str):
         if single in kinds:
             return single, types.NoneType in kinds
     raise ValueError(f"{dotted}: holds several values. Choose another field.")
-
-
-def _type_of(experiment: Any, dotted: str) -> Any:
-    check_field(experiment, dotted)
-    section, _, name = dotted.rpartition(".")
-    if section:
-        return str if name == "name" else getattr(experiment, section).fields[name].type
-    return {field.name: field.type for field in dataclasses.fields(experiment)}[name]
 
 
 def parse_value(experiment: Any, dotted: str, text: str) -> Any:
@@ -258,7 +237,8 @@ def parse_value(experiment: Any, dotted: str, text: str) -> Any:
     >>> parse_value(Experiment(), "encoder.hidden", "(16, 32)"), parse_value(Experiment(), "metrics", "mrr")
     ((16, 32), ('mrr',))
     """
-    kind = _type_of(experiment, dotted)
+    check_field(experiment, dotted)
+    kind = _fields(experiment)[dotted].type
     if typing.get_origin(kind) is tuple:
         return tuple(_parse(dotted, item, typing.get_args(kind)[0]) for item in _items(text))
     kind, is_optional = value_type(experiment, dotted)
@@ -303,81 +283,59 @@ def from_json(
       ValueError: the text holds no such experiment.
     """
     try:
-        content = strict_json.parse(text)
-        return _build(kind, content, unregistered)
+        return _build(kind, strict_json.parse(text), unregistered)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno}: not JSON: {error.msg}. {_REMEDY}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {str(error).rstrip('.')}. {_REMEDY}") from error
 
 
-def _build(kind: type[Any], content: Any, unregistered: Mapping[str, Mapping[str, Any]]) -> Any:
-    _check_object(kind, content)
-    fields = {field.name: field.type for field in dataclasses.fields(kind)}
-    built = {}
-    for name, value in content.items():
-        if name not in fields:
-            raise ValueError(f"{name}: {kind.__name__} has no such field")
-        if fields[name] in parts.PARTS.values():
-            built[name] = _build_part(fields[name], value, unregistered.get(name))
-        else:
-            built[name] = _from_list(value)
-    return kind(**built)
-
-
-def _check_object(kind: type[Any], content: Any) -> None:
+def _build(kind: Any, content: Any, unregistered: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Returns the experiment or the part of a kind that JSON describes, in which tuples are lists."""
     if not isinstance(content, dict):
         raise ValueError(f"{content!r} stands for the fields of {kind.__name__}")
-
-
-def _build_part(kind: Any, content: Any, unregistered: Mapping[str, Any] | None) -> parts.Part:
-    _check_object(kind, content)
-    values = {name: _from_list(value) for name, value in content.items()}
-    if unregistered:
-        defaults = {name: _from_list(value) for name, value in unregistered["defaults"].items()}
-        return kind.of_defaults(values.pop("name"), defaults, values)
+    values = _with_tuples(content)
+    if issubclass(kind, parts.Part):
+        defaults = unregistered.get(kind.kind, {}).get("defaults")
+        if defaults is None:
+            return kind(**values)
+        return kind.of_defaults(values.pop("name"), _with_tuples(defaults), values)
+    types_ = {field.name: field.type for field in dataclasses.fields(kind)}
+    for name, value in values.items():
+        if name not in types_:
+            raise ValueError(f"{name}: {kind.__name__} has no such field")
+        if types_[name] in parts.PARTS.values():
+            values[name] = _build(types_[name], value, unregistered)
     return kind(**values)
 
 
-def _from_list(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _with_tuples(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
 
 
 def check_types(experiment: Any) -> None:
     """Raises ValueError if a field has a value of another type, or a number out of the range of its type."""
-    for field in dataclasses.fields(experiment):
-        value = getattr(experiment, field.name)
-        if field.type not in parts.PARTS.values():
-            _check_type(field.name, value, field.type)
-        elif type(value) is field.type:
-            for name, each in value.fields.items():
-                _check_type(f"{field.name}.{name}", getattr(value, name), each.type)
-        else:
+    for name, (kind, _, value) in _fields(experiment).items():
+        if kind in parts.PARTS.values():  # the value is no part
             argument = f"name={value!r}" if isinstance(value, str) else "..."
-            expected = f"config.{getattr(field.type, '__name__', field.type)}"
-            raise ValueError(f"{field.name}={value!r}: expected {expected}. Write {expected}({argument}).")
-
-
-def _check_type(name: str, value: Any, kind: Any) -> None:
-    if isinstance(value, os.PathLike) and _fits("", kind):
-        raise ValueError(f"{name}={value!r}: expected str. Write {os.fspath(value)!r}.")
-    if not _fits(value, kind):
-        wanted = kind if typing.get_args(kind) else kind.__name__
-        raise ValueError(f"{name}={value!r}: expected {wanted}. Change its type.")
-    for number in value if isinstance(value, tuple) else (value,):
-        _check_range(name, number)
+            expected = f"config.{kind.__name__}"
+            raise ValueError(f"{name}={value!r}: expected {expected}. Write {expected}({argument}).")
+        if isinstance(value, os.PathLike) and _fits("", kind):
+            raise ValueError(f"{name}={value!r}: expected str. Write {os.fspath(value)!r}.")
+        if not _fits(value, kind):
+            wanted = kind if typing.get_args(kind) else kind.__name__
+            raise ValueError(f"{name}={value!r}: expected {wanted}. Change its type.")
+        for number in value if isinstance(value, tuple) else (value,):
+            _check_range(name, number)
 
 
 def _check_range(name: str, number: float) -> None:
-    if isinstance(number, int) and not -LARGEST_INT <= number <= LARGEST_INT and name != "seed":
+    if isinstance(number, int) and abs(number) >= 2**31 and name != "seed":
         raise ValueError(f"{name}={number}: magnitude of 2**31 or more. Choose a smaller number.")
-    if isinstance(number, float):
-        if not math.isfinite(number):
-            raise ValueError(f"{name}={number}: not a finite number. Choose one.")
-        if number and not SMALLEST <= abs(number) <= LARGEST:
-            raise ValueError(
-                f"{name}={number:g}: magnitude not between {SMALLEST:g} and {LARGEST:g}. Change it."
-            )
+    if isinstance(number, float) and not math.isfinite(number):
+        raise ValueError(f"{name}={number}: not a finite number. Choose one.")
+    if isinstance(number, float) and number and not SMALLEST <= abs(number) <= LARGEST:
+        raise ValueError(f"{name}={number:g}: magnitude not between {SMALLEST:g} and {LARGEST:g}. Change it.")
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -385,8 +343,6 @@ def _fits(value: Any, kind: Any) -> bool:
         return any(_fits(value, one) for one in typing.get_args(kind))
     if typing.get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(_fits(item, typing.get_args(kind)[0]) for item in value)
-    if kind is float:
-        return isinstance(value, float | int) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, kind)
+    if isinstance(value, bool):
+        return kind in (bool, object)
+    return isinstance(value, (int, float) if kind is float else kind)

@@ -9,19 +9,10 @@ import inspect
 import itertools
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from rank4class import registry
-from rank4class.registry import REQUIRED, Registry, did_you_mean
-
-
-class Field(NamedTuple):
-    """A field of a part: its type and default, and whether it is an option of the entry that it requires."""
-
-    type: Any
-    default: Any
-    is_option: bool = False
-    is_required: bool = False
+from rank4class.registry import REQUIRED, Option, Registry, did_you_mean
 
 
 class Part:
@@ -34,7 +25,7 @@ class Part:
       provided: arguments that the framework provides; they are no fields.
       derived: argument -> fields of the entries that have this argument; others read their defaults.
       others: names of entries that the framework implements; they have no options.
-      fields: name -> `Field`, without the name of the entry.
+      fields: name -> `registry.Option`, without the name of the entry.
 
     Raises:
       ValueError: an unknown name or field; the message lists close matches.
@@ -64,10 +55,10 @@ final_temperature.
     def of_defaults(cls, name: str, defaults: Mapping[str, Any], values: Mapping[str, Any]) -> "Part":
         """Returns the part of an entry that is not registered, from the defaults of its fields."""
         part = cls.__new__(cls)
-        part._set(name, {field: Field(object, default, True) for field, default in defaults.items()}, values)
+        part._set(name, {field: Option(object, default) for field, default in defaults.items()}, values)
         return part
 
-    def _set(self, name: str, fields: dict[str, Field], values: Mapping[str, Any]) -> None:
+    def _set(self, name: str, fields: dict[str, Option], values: Mapping[str, Any]) -> None:
         defaults = {field: each.default for field, each in fields.items()}
         vars(self).update({"name": name, **defaults})
         self.fields = fields
@@ -76,7 +67,7 @@ final_temperature.
 
     if typing.TYPE_CHECKING:  # the fields depend on the entry
         name: str
-        fields: dict[str, Field]
+        fields: dict[str, Option]
 
         def __getattr__(self, field: str) -> Any: ...
 
@@ -98,20 +89,18 @@ final_temperature.
         return (*cls.others, *cls.entries)
 
     @classmethod
-    def fields_of(cls, name: str) -> dict[str, Field]:
+    def fields_of(cls, name: str) -> dict[str, Option]:
         """Returns the fields of an entry; raises ValueError if there is none of that name."""
         annotations = inspect.get_annotations(cls).items()
-        declared = {n: Field(kind, getattr(cls, n)) for n, kind in annotations if n != "derived"}
-        fields: dict[str, Field] = {}
+        declared = {n: Option(kind, getattr(cls, n)) for n, kind in annotations if n != "derived"}
+        fields: dict[str, Option] = {}
         derived: list[str] = []
         for option, (kind, default) in cls._options(name).items():
             derived += cls.derived.get(option, ())
             if option in cls.provided:
                 continue
-            if kind is not None and default is REQUIRED:
-                fields[option] = Field(kind | None, None, is_option=True, is_required=True)
-            elif kind is not None:
-                fields[option] = Field(kind, default, is_option=True)
+            if kind is not None:
+                fields[option] = Option(kind | None, None) if default is REQUIRED else Option(kind, default)
             elif default is REQUIRED:
                 raise ValueError(
                     f"{cls.kind}={name!r}: argument {option!r} has no default, and no type of a number, a "
@@ -121,7 +110,7 @@ final_temperature.
         return fields | {n: declared[n] for n in (*derived, *common) if n not in fields}
 
     @classmethod
-    def _options(cls, name: str) -> dict[str, registry.Option]:
+    def _options(cls, name: str) -> dict[str, Option]:
         try:
             return {} if name in cls.others else cls.entries.options(name)
         except ValueError as error:
@@ -147,11 +136,9 @@ final_temperature.
 
     def options(self) -> dict[str, Any]:
         """Returns the options of the entry; without those that are required and not set."""
-        return {
-            name: getattr(self, name)
-            for name, field in self.fields.items()
-            if field.is_option and not (field.is_required and getattr(self, name) is None)
-        }
+        options = {n: option for n, option in self._options(self.name).items() if n not in self.provided}
+        values = {name: value for name, value in vars(self).items() if name in options}
+        return {n: v for n, v in values.items() if v is not None or options[n].default is not REQUIRED}
 
     def changed(self) -> dict[str, Any]:
         """Returns the fields that differ from their defaults, the name from that of the default entry."""

@@ -3,7 +3,7 @@
 from rank4class.pipelines.training.sorter_config import LEARNED
 from rank4class.registry import Registry
 
-STUDIES = Registry("task", "STUDIES", "scripts/research/sorters/studies.py")
+STUDIES = Registry("task", "STUDIES.register", "scripts/research/sorters/studies.py")
 TASKS = tuple(STUDIES)
 RANK_FNS = ("handcrafted", *LEARNED, "neural_sort", "soft_sort")
 SEEDS = (0, 1, 2, 3, 4)
