@@ -37,7 +37,7 @@ def test_texts_by_hand(tmp_path):
     rows, messages = read(path, TEXT, "skip")
     assert rows == [(f"{path}:1", {"text": "one"}), (f"{path}:3", {"text": "tw\u00f6 words"})]
     assert messages == [f"{path}:2: 'text' is empty."]
-    path = tmp_path / "in.csv"
+    path = tmp_path / "in.CSV"
     path.write_text('a,b,n\n"x, ""y""\nz",q,1\nlast,,2\n')
     rows, _ = read(path, PAIR, columns=Columns("a", "b"))
     assert rows == [
@@ -198,18 +198,6 @@ def test_texts_of_standard_input(monkeypatch):
         read("-", VECTOR)
     with pytest.raises(ValueError, match=r"/dev/stdin: unknown format\..*, \.txt, or - for standard input\."):
         read("/dev/stdin", TEXT)
-
-
-def test_endings_in_any_case(tmp_path):
-    for name, content in (
-        ("a.TXT", "one\n"),
-        ("a.Tsv", "text\none\n"),
-        ("a.CSV", "text\none\n"),
-        ("a.JSONL", '{"text": "one"}\n'),
-    ):
-        (tmp_path / name).write_text(content)
-        [(_, features)], _ = read(tmp_path / name, TEXT)
-        assert features == {"text": "one"}
 
 
 def test_columns_that_cannot_be_read(tmp_path):

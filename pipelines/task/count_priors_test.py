@@ -10,22 +10,15 @@ from scipy.sparse import csr_array
 from rank4class import data, losses, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
+from rank4class.pipelines.reporting import evaluation_pictures
 from rank4class.pipelines.task import checks, count_priors
 from rank4class.pipelines.training import rank_training, trainable_rank_model
 
 summary_iterator = tf.compat.v1.train.summary_iterator
 
-PRIORS = {
-    "learned": {},
-    "empirical": {},
-    "fixed": {"probabilities": (0.0, 0.25, 0.25, 0.25, 0.25)},
-    "poisson_binomial": {},
-}
-# Changes of the experiment for each prior.
-TRAINED = {
-    "learned": {"epochs": 10.0, "optimizer": config.Optimizer(learning_rate=3e-2), "jit_compile": True},
-    "fixed": {"accumulation_steps": 2},
-}
+
+FIXED = {"probabilities": (0.0, 0.25, 0.25, 0.25, 0.25)}
+LEARNED = {"epochs": 10.0, "optimizer": config.Optimizer(learning_rate=3e-2), "jit_compile": True}
 
 
 def digits(**changes):
@@ -58,17 +51,21 @@ def outputs_of(experiment, loaded, model):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", PRIORS)
-def test_every_prior_trains_and_is_evaluated(tmp_path, loaded, name):
-    loss = "sigmoid_cross_entropy" if name == "poisson_binomial" else "n_choose_k"
-    experiment = digits(
-        count_prior=config.CountPrior(name=name, **PRIORS[name]),
-        loss=config.Loss(name=loss),
-        **TRAINED.get(name, {}),
-    )
+@pytest.mark.parametrize(
+    ("name", "options", "changes"),
+    [
+        ("learned", {}, LEARNED),
+        ("empirical", {}, {"precision": "mixed_float16"}),
+        ("fixed", FIXED, {"accumulation_steps": 2}),
+        ("poisson_binomial", {}, {"loss": config.Loss("sigmoid_cross_entropy")}),
+    ],
+)
+def test_every_prior_trains_and_is_evaluated(tmp_path, loaded, name, options, changes):
+    experiment = digits(count_prior=config.CountPrior(name, **options), **changes)
     checks.check(experiment)
     path = str(tmp_path / "run")
-    results = rank_training.train(experiment, path, loaded=loaded, progress=False)
+    draw = evaluation_pictures.draw
+    results = rank_training.train(experiment, path, loaded=loaded, progress=False, draw=draw)
     restored = rank_training.restore(path)
     again, model = restored.load_task(), restored.model
     outputs, labels = outputs_of(experiment, again, model)
@@ -103,64 +100,50 @@ def test_empirical_prior_equals_training_frequencies(loaded):
     np.testing.assert_allclose(np.exp(outputs.log_counts), [fractions] * 60, atol=1e-6)
 
 
-@pytest.mark.nightly
-def test_in_half_precision(loaded, tmp_path):
-    experiment = digits(epochs=1.0, precision="mixed_float16")
-    results = rank_training.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
-    assert np.isfinite(results["test"]["nll"])
-
-
 def of_sets(*rows):
     rows = csr_array(np.array(rows, np.float32))
     origins = np.array([f"file:{i}" for i in range(1, rows.shape[0] + 1)], object)
     return data.Split({}, rows, origins)
 
 
+NONE = {"count_prior": config.CountPrior()}
+
+
 @pytest.mark.parametrize(
     ("changes", "rows", "message"),
     [
         (
-            {"count_prior": config.CountPrior()},
+            NONE,
             ([1, 0], [0, 0]),
-            r"file:2: an example without a class\. Loss 'n_choose_k' needs the number of classes\.",
+            r"file:2: an example without a class\. Loss 'n_choose_k' needs the number of",
         ),
         (
-            {"count_prior": config.CountPrior(), "loss": config.Loss(name="top_k_gain")},
-            ([0, 0], [1, 0]),
-            r"file:1: an example without a class\. Loss 'top_k_gain' needs the number of classes\.",
-        ),
-        (
-            {"count_prior": config.CountPrior(name="learned", most=1)},
+            {"count_prior": config.CountPrior("learned", most=1)},
             ([1, 0], [1, 1]),
             r"file:2: an example of 2 classes, which has probability 0 by count_prior\.most\. Change",
         ),
         (
-            {"count_prior": config.CountPrior(name="learned", most=3)},
-            ([1, 0], [1, 1]),
-            r"count_prior\.most=3: there are only 2 classes\. Lower it\.",
-        ),
-        (
-            {"count_prior": config.CountPrior(name="learned", most=2_000_000_000)},
+            {"count_prior": config.CountPrior("learned", most=2_000_000_000)},
             ([1, 0], [1, 1]),
             r"count_prior\.most=2000000000: there are only 2 classes\. Lower it\.",
         ),
         (
-            {"count_prior": config.CountPrior(name="fixed", probabilities=(0.0, 0.5, 0.5, 0.0))},
+            {"count_prior": config.CountPrior("fixed", probabilities=(0.0, 0.5, 0.5, 0.0))},
             ([1, 0], [1, 1]),
             r"count_prior\.probabilities: counts up to 3, but there are 2 classes\. Lower it\.",
         ),
         (
-            {"count_prior": config.CountPrior(name="fixed", probabilities=(0.0, 1.0))},
+            {"count_prior": config.CountPrior("fixed", probabilities=(0.0, 1.0))},
             ([1, 0], [0, 0]),
             r"file:2: an example of 0 classes, which has probability 0 by count_prior\.probabilities\.",
         ),
         (
-            {"count_prior": config.CountPrior()},
+            NONE,
             ([1, 0], [0, 2]),
             r"file:2: a label of 2, not an integer below loss\.levels=2\. Set loss\.levels=3, or number",
         ),
         (
-            {"count_prior": config.CountPrior(), "loss": config.Loss(name="n_choose_k", levels=4)},
+            {**NONE, "loss": config.Loss("n_choose_k", levels=4)},
             ([1, 0], [0, 3]),
             r"labels: the training labels are 1, 3, without 2\. Number the levels without a gap\.",
         ),
@@ -184,48 +167,32 @@ def test_examples_without_a_class_with_a_count_prior(changes):
     check(digits(**changes), of_sets([1, 0], [0, 0]))
 
 
-def test_single_labels_need_no_prior():
+def test_single_labels_need_no_prior(tmp_path):
     single = data.Split({}, np.zeros(3, np.int32))
-    with pytest.raises(
-        ValueError, match=r"count_prior='learned': each example of the dataset has one class\. Set it"
-    ):
+    message = r"count_prior='learned': each example of the dataset has one class\. Set it"
+    with pytest.raises(ValueError, match=message):
         check(digits(), single)
     check(digits(count_prior=config.CountPrior()), single)
-
-
-def test_training_checks_its_examples(loaded, tmp_path):
-    experiment = digits(count_prior=config.CountPrior(name="learned", most=2))
-    with pytest.raises(ValueError, match="an example of 4 classes, which has"):
-        rank_training.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
+    experiment = config.Experiment(count_prior=config.CountPrior("empirical"))
+    with pytest.raises(ValueError, match="count_prior='empirical': each example"):
+        rank_training.train(experiment, tmp_path / "run", progress=False)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         (
-            {"count_prior.name": "learnt"},
-            r"count_prior='learnt': unknown\. Did you mean 'learned'\? There are: none, empirical,",
-        ),
-        (
             {"count_prior.name": "none"},
-            r"metrics='nll': it requires a count prior\. Set count_prior to one of: empirical,",
-        ),
-        (
-            {"count_prior.name": "empirical", "count_prior.most": 3},
-            r"count_prior\.most: count_prior 'empirical' has no such option\. Choose an entry that has",
+            r"metrics='nll': it requires a count prior\. Set count_prior",
         ),
         (
             {"count_prior.name": "fixed"},
-            r"count_prior\.probabilities: count_prior 'fixed' requires it\. Set it\.",
-        ),
-        (
-            {"count_prior.name": "fixed", "count_prior.probabilities": (0.5,)},
-            r"count_prior\.probabilities=.*: they sum to 0\.5, not to 1",
+            r"count_prior\.probabilities: count_prior 'fixed' requires it\.",
         ),
         ({"count_prior.most": 0}, r"count_prior\.most=0: not an integer of at least 1\. Choose one\."),
         (
             {"loss.levels": 3},
-            r"loss\.levels=3: count prior 'learned' counts one level\. Set loss\.levels=2 or",
+            r"loss\.levels=3: count prior 'learned' counts one level\. Set",
         ),
     ],
 )
