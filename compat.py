@@ -8,6 +8,7 @@ needs Keras 2.
 
 import importlib
 import os
+import re
 import types
 from collections.abc import Iterator
 from importlib import metadata
@@ -131,3 +132,37 @@ class _NoEstimators(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         return type(name, (), {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"})
+
+
+# Lines around the message of TensorFlow's errors.
+_CONTEXT_LINE = re.compile(r"Graph execution error|Detected at|  File|\s*\[\[|Additional GRPC|:\{|\s*$")
+_BEFORE_CONTEXT = re.compile(r"\n(?:  \(0\) [A-Z_]+:  )?(?:assertion failed: \[)?([^\n]*?)\]?\n\s*\[\[")
+_AROUND = re.compile(
+    r"(?:\{\{.*?\}\} )*(?:Error in user-defined function passed to .*? with iterator: \S+: )?(?:\S+; )?(.*?)"
+    r"(?: \[Op:.*)?"
+)
+
+
+def reason(error: BaseException) -> str:
+    """Returns the message of a TensorFlow error in one line, without operation, file and final period.
+
+    >>> reason(ValueError("{{function_node a}} {{node b}} cut short. [Op:Read]"))
+    'cut short'
+    >>> lines = ["Graph execution error:", "", "assertion failed: [one pixel]", " [[{{node a}}]]"]
+    >>> reason(ValueError(chr(10).join(lines)))
+    'one pixel'
+    >>> lines[2:3] = ["2 root error(s) found.", "  (0) INVALID_ARGUMENT:  one pixel"]  # of several devices
+    >>> reason(ValueError(chr(10).join(lines)))
+    'one pixel'
+    >>> lines = ["Graph execution error:", "", "{{node Save}} /a/b; No space left on device [Op:SaveV2]"]
+    >>> reason(ValueError(chr(10).join(lines)))
+    'No space left on device'
+    """
+    message = getattr(error, "message", None) or str(error)
+    if in_function := _BEFORE_CONTEXT.search(message):
+        line = in_function[1]
+    else:
+        lines = (line.strip() for line in message.splitlines() if not _CONTEXT_LINE.match(line))
+        line = next(lines, type(error).__name__)
+    match = _AROUND.fullmatch(line)
+    return (match[1] if match else line)[:200].rstrip(".")

@@ -12,7 +12,6 @@ from rank4class.data.batching import (
     evaluation_order,
     in_order,
     naming_errors,
-    op_reason,
     raise_first_unreadable,
     read_each,
     training_batches,

@@ -3,13 +3,13 @@
 import dataclasses
 import functools
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from rank4class import compat
 from rank4class.data.dataset import Split
 
 Features = dict[str, tf.Tensor]
@@ -211,7 +211,7 @@ def naming_errors(
         except UNREADABLE as error:
             raise_first_unreadable(split, indices_of(number), preprocess)
             raise ValueError(
-                f"batch {number}: cannot be read: {op_reason(error)}. Look for its cause in the data."
+                f"batch {number}: cannot be read: {compat.reason(error)}. Look for its cause in the data."
             ) from error
         yield batch
 
@@ -254,30 +254,8 @@ def _read(split, i, preprocess):
         return preprocess({name: tf.constant(values[i : i + 1]) for name, values in split.features.items()})
     except tf.errors.OpError as error:
         raise ValueError(
-            f"{split.origin(i)}: cannot be read: {op_reason(error)}. Correct or remove it."
+            f"{split.origin(i)}: cannot be read: {compat.reason(error)}. Correct or remove it."
         ) from error
-
-
-def op_reason(error: tf.errors.OpError) -> str:
-    """Returns an operation's error in one line, without its position in the graph and without a period.
-
-    >>> op_reason(tf.errors.DataLossError(None, None, "{{function_node a}} {{node b}} cut short. [Op:Read]"))
-    'cut short'
-    >>> lines = ["Graph execution error:", "", "assertion failed: [one pixel]", " [[{{node a}}]]"]
-    >>> op_reason(tf.errors.InvalidArgumentError(None, None, chr(10).join(lines)))
-    'one pixel'
-    >>> lines[2:3] = ["2 root error(s) found.", "  (0) INVALID_ARGUMENT:  one pixel"]  # of several devices
-    >>> op_reason(tf.errors.InvalidArgumentError(None, None, chr(10).join(lines)))
-    'one pixel'
-    """
-    in_function = re.search(
-        r"\n(?:  \(0\) [A-Z_]+:  )?(?:assertion failed: \[)?([^\n]*?)\]?\n\s*\[\[", error.message
-    )
-    if in_function:
-        return in_function[1][:200].rstrip(".")
-    in_map = r"(?:Error in user-defined function passed to .*? with iterator: \S+: )?"
-    match = re.search(rf"\}}\}} {in_map}([^{{\n].*?)(?: \[Op:|\n|$)", error.message)
-    return (match.group(1) if match else error.message.partition("\n")[0])[:200].rstrip(".")
 
 
 def _of_worker(batches, batch_size, context):

@@ -8,9 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class import arguments
+from rank4class import arguments, compat
 from rank4class.pipelines import config
-from rank4class.pipelines.storage import files
 
 # Errors of a collective operation whose other workers are gone.
 _LOST_WORKER_ERRORS = (
@@ -158,7 +157,7 @@ def lost_worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
         if not has_several_workers(strategy):
             raise
         raise OSError(
-            f"strategy='multi_worker': another worker was lost ({files.reason(error)}). Start all workers "
+            f"strategy='multi_worker': another worker was lost ({compat.reason(error)}). Start all workers "
             "again with the same command: training resumes from the last checkpoint."
         ) from error
 
@@ -208,6 +207,6 @@ def _tpu(name: str) -> tf.distribute.Strategy:
         return tf.distribute.TPUStrategy(resolver)
     except Exception as error:  # Google's clients, which look a name up, have exceptions of their own
         raise ValueError(
-            f"tpu={name!r}: no TPU ({files.reason(error)}). Run on a TPU VM with its own TensorFlow, or "
+            f"tpu={name!r}: no TPU ({compat.reason(error)}). Run on a TPU VM with its own TensorFlow, or "
             "choose another --strategy."
         ) from error

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from rank4class.data.batching import op_reason
+from rank4class import compat
 
 FRAME = 16  # bytes of a record besides its content: its length, and two checksums
 THREADS = 16
@@ -72,7 +72,7 @@ def _read(path: str, fields: dict[str, Any]) -> dict[str, np.ndarray]:
             lengths.append(length)
             examples.append(example)
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        reason = op_reason(error)
+        reason = compat.reason(error)
         raise ValueError(
             f"{path}: record {len(examples) + 1} cannot be read: {reason}. Copy the file again."
         ) from error

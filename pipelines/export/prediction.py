@@ -9,7 +9,7 @@ import pandas as pd
 import scipy.sparse
 import tensorflow as tf
 
-from rank4class import data
+from rank4class import compat, data
 from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines.export.answers import Answers
 
@@ -144,7 +144,7 @@ class Predictor:
                 return
             [[(_, (name, _))]] = group
             with bad_rows.row():
-                raise ValueError(f"{name}: cannot be read: {data.op_reason(error)}.") from error
+                raise ValueError(f"{name}: cannot be read: {compat.reason(error)}.") from error
             return
         for i, batch in enumerate(group):
             for j, (number, (name, values)) in enumerate(batch):
@@ -199,7 +199,7 @@ class Scorer:
             if len(batch) > 1:
                 for each in batch:  # one by one, to name the input
                     self._scores_of([each])
-            reason = data.op_reason(error)
+            reason = compat.reason(error)
             raise ValueError(f"{batch[0][0]}: cannot be read: {reason}. Correct or remove it.") from error
         return np.where(features["excluded"], -np.inf, scores) if "excluded" in features else scores
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 import tensorflow as tf
 from absl import logging
 
+from rank4class import compat
 from rank4class.pipelines.storage import files
 
 _INDEX = re.compile(r"step-(\d+)\.index")
@@ -64,8 +65,8 @@ class Checkpoints:
         except tf.errors.OpError as error:
             files.remove(self._files_of(partial))
             raise OSError(
-                f"{self._prefix(step)}: the checkpoint cannot be written ({files.reason(error)}). Remove the "
-                "cause, and run the same command again: the checkpoints before it stay."
+                f"{self._prefix(step)}: the checkpoint cannot be written ({compat.reason(error)}). Remove "
+                "the cause, and run the same command again: the checkpoints before it stay."
             ) from error
 
     def check(self, step: int) -> None:
@@ -76,7 +77,7 @@ class Checkpoints:
             for name in reader.get_variable_to_shape_map():
                 reader.get_tensor(name)
         except UNUSABLE as error:
-            raise ValueError(f"{prefix}: the checkpoint is damaged ({files.reason(error)}).") from error
+            raise ValueError(f"{prefix}: the checkpoint is damaged ({compat.reason(error)}).") from error
 
     def read(self, step: int) -> None:
         """Restores the checkpoint of a step.
@@ -91,7 +92,7 @@ class Checkpoints:
             status = self._checkpoint.read(prefix)
             status.assert_existing_objects_matched().assert_consumed()
         except UNUSABLE as error:
-            raise ValueError(f"{prefix}: a checkpoint of another run ({files.reason(error)}).") from error
+            raise ValueError(f"{prefix}: a checkpoint of another run ({compat.reason(error)}).") from error
 
     def read_newest(self) -> int | None:
         """Restores the newest usable checkpoint, and logs the newer ones that are not.

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from rank4class import compat
+
 
 @contextlib.contextmanager
 def errors_of(path: str | os.PathLike, remedy: str = "") -> Iterator[None]:
@@ -20,23 +22,7 @@ def errors_of(path: str | os.PathLike, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        raise OSError(f"{path}: {reason(error)}{remedy}") from error
-
-
-# Lines around the message of TensorFlow's errors.
-_CONTEXT_LINE = re.compile(r"Graph execution error|Detected at|  File|\s*\[\[|Additional GRPC|:\{|\s*$")
-
-
-def reason(error: BaseException) -> str:
-    """Returns the first line of an error's message, without TensorFlow's operation and file.
-
-    >>> message = ["Graph execution error:", "", "{{node Save}} /a/b; No space left on device [Op:SaveV2]"]
-    >>> reason(tf.errors.ResourceExhaustedError(None, None, chr(10).join(message)))
-    'No space left on device'
-    """
-    lines = (getattr(error, "message", None) or str(error)).splitlines()
-    line = next((line.strip() for line in lines if not _CONTEXT_LINE.match(line)), type(error).__name__)
-    return re.sub(r"^(\{\{.*?\}\} )?(\S+; )?(.*?)( \[Op:\w+\])?$", r"\3", line)
+        raise OSError(f"{path}: {compat.reason(error)}{remedy}") from error
 
 
 def exists(path: str | os.PathLike) -> bool:
