@@ -134,12 +134,13 @@ class _NoEstimators(types.ModuleType):
         return type(name, (), {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"})
 
 
-# Lines around the message of TensorFlow's errors.
-_CONTEXT_LINE = re.compile(r"Graph execution error|Detected at|  File|\s*\[\[|Additional GRPC|:\{|\s*$")
 _BEFORE_CONTEXT = re.compile(r"\n(?:  \(0\) [A-Z_]+:  )?(?:assertion failed: \[)?([^\n]*?)\]?\n\s*\[\[")
-_AROUND = re.compile(
-    r"(?:\{\{.*?\}\} )*(?:Error in user-defined function passed to .*? with iterator: \S+: )?(?:\S+; )?(.*?)"
-    r"(?: \[Op:.*)?"
+_AFTER_NODE = re.compile(
+    r"\}\} (?:Error in user-defined function passed to .*? with iterator: \S+: )?(?:\S+; )?([^{\n].*?)"
+    r"(?: \[Op:|\n|$)"
+)
+_OTHERS = re.compile(
+    r"(?:(?:Graph execution error|Additional GRPC|:\{).*\n|\n)*(?:\S+; )?(.*?)(?: \[Op:|\n|$)"
 )
 
 
@@ -159,10 +160,5 @@ def reason(error: BaseException) -> str:
     'No space left on device'
     """
     message = getattr(error, "message", None) or str(error)
-    if in_function := _BEFORE_CONTEXT.search(message):
-        line = in_function[1]
-    else:
-        lines = (line.strip() for line in message.splitlines() if not _CONTEXT_LINE.match(line))
-        line = next(lines, type(error).__name__)
-    match = _AROUND.fullmatch(line)
-    return (match[1] if match else line)[:200].rstrip(".")
+    match = _BEFORE_CONTEXT.search(message) or _AFTER_NODE.search(message) or _OTHERS.match(message)
+    return ((match and match[1]) or type(error).__name__)[:200].rstrip(".")
