@@ -98,8 +98,8 @@ def summarize(
         with a finite mean. Without entries for a single cell.
 
     Raises:
-      ValueError: two cells have one name, seeds, metrics or numbers of examples differ, a seed has no values,
-        a metric is unknown, or the baseline is not a cell.
+      ValueError: seeds, metrics or numbers of examples differ, a metric is unknown, or the baseline is not a
+        cell.
 
     >>> rng = np.random.default_rng(0)
     >>> cells = [Cell({"loss": name}, range(5), {"top1_error": rng.random([5, 500]) < rate})
@@ -138,40 +138,27 @@ def check_baseline(baseline: Mapping[str, str], names: Sequence[Mapping[str, str
     """Returns the position of a baseline among the names of cells; raises ValueError if it is not there."""
     if dict(baseline) not in map(dict, names):
         known = "; ".join(",".join(name.values()) for name in names)
-        given = ",".join(filter(None, baseline.values()))
-        raise ValueError(f"baseline={given}: not a cell of the grid. Choose one of these: {known}.")
+        wrong = ",".join(filter(None, baseline.values()))
+        raise ValueError(f"baseline={wrong}: not a cell of the grid. Choose one of these: {known}.")
     return list(map(dict, names)).index(dict(baseline))
 
 
 def _check(cells: Sequence[Cell], metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Returns the definitions of the cells' metrics; raises ValueError as `summarize` does."""
-    first, names = cells[0], [dict(cell.name) for cell in cells]
-    shapes = [{name: np.shape(values) for name, values in cell.values.items()} for cell in cells]
-    for cell, shape in zip(cells, shapes, strict=True):
-        text = ",".join(cell.name.values())
-        if names.count(dict(cell.name)) > 1:
-            raise ValueError(f"{text}: the grid has this cell twice. Remove one.")
-        if list(cell.seeds) != list(first.seeds):
+    """Returns the definitions of the cells' metrics; raises ValueError if cells do not compare."""
+    layouts = [
+        (list(cell.seeds), {name: np.shape(values) for name, values in cell.values.items()}) for cell in cells
+    ]
+    for cell, layout in zip(cells, layouts, strict=True):
+        if layout != layouts[0]:
             raise ValueError(
-                f"{text}: other seeds than those of the first cell. Train all with the same seeds."
+                f"{','.join(cell.name.values())}: other seeds, metrics or examples than those of the first "
+                "cell. Evaluate all cells alike."
             )
-        if shape != shapes[0]:
-            raise ValueError(
-                f"{text}: other metrics or examples than those of the first cell. Evaluate all cells on the "
-                "same examples with the same metrics."
-            )
-    for metric, values_shape in shapes[0].items():
-        if values_shape[0] != len(first.seeds):
-            raise ValueError(
-                f"{metric}: values of {values_shape[0]} seeds, but {len(first.seeds)} seeds. Give one row of "
-                "values for each seed."
-            )
-    return {name: metrics.get(name) or _known_metric(name) for name in shapes[0]}
-
-
-def _known_metric(name: str) -> Metric:
-    metric = losses.get_metric(name)
-    return Metric(metric.higher_is_better, metric.percent)
+    definitions = {}
+    for name in layouts[0][1]:
+        known = metrics.get(name) or losses.get_metric(name)
+        definitions[name] = Metric(known.higher_is_better, known.percent)
+    return definitions
 
 
 def _matrix(values: Any) -> np.ndarray:

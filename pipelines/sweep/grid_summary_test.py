@@ -194,8 +194,6 @@ def test_splits_of_the_same_examples():
     widths = [np.diff(one["interval"]) for one in (of_splits, of_separate)]
     assert widths[0] / widths[1] == pytest.approx(np.sqrt(1 + 3 / 3))
     assert splits["best"]["mrr"]["expected_gain"] > separate["best"]["mrr"]["expected_gain"]
-    assert "multiplied by 1 + 0.33 times their number (Nadeau" in grid_tables.explanation(splits)
-    assert "Nadeau" not in grid_tables.explanation(separate)
 
 
 def test_seeds_without_an_interval_have_that_of_the_examples():
@@ -220,12 +218,6 @@ def test_the_interval_of_a_negative_correlation_holds_its_mean():
         low, high = cell["metrics"]["spearman"]["interval"]
         assert low < cell["metrics"]["spearman"]["mean"] < high
         assert cell["metrics"]["spearman"]["mean"] == pytest.approx(mean)
-
-
-def test_each_seed_needs_values():
-    cells = [Cell(name, range(5), {"mrr": np.zeros([2, 10])}) for name in (SOFTMAX, MSE)]
-    with pytest.raises(ValueError, match="^mrr: values of 2 seeds, but 5 seeds. Give one row of values for"):
-        grid_summary.summarize(cells)
 
 
 @pytest.mark.filterwarnings("error")
@@ -278,18 +270,17 @@ def test_one_cell_has_no_best():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"name": SOFTMAX}, "softmax: the grid has this cell twice. Remove one."),
-        ({"seeds": [0, 2]}, "mse: other seeds than those of the first cell. Train all with the same seeds."),
-        ({"values": {"mrr": np.ones([2, 4])}}, "mse: other metrics or examples than those of the first cell"),
-        ({"values": {"top1_error": np.ones([2, 3])}}, "mse: other metrics or examples"),
+        {"seeds": [0, 2]},
+        {"values": {"mrr": np.ones([2, 4])}},
+        {"values": {"top1_error": np.ones([2, 3])}},
     ],
 )
-def test_cells_that_do_not_compare(changes, message):
+def test_cells_that_do_not_compare(changes):
     values = {"top1_error": np.ones([2, 4])}
     other = {"name": MSE, "seeds": [0, 1], "values": values, **changes}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="^mse: other seeds, metrics or examples than those of the first"):
         grid_summary.summarize([Cell(SOFTMAX, [0, 1], values), Cell(**other)])
 
 

@@ -2,14 +2,13 @@
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.sweep import inference
 
 MARK = "†"  # of the cells that are not separable from the best
-_NO_VALUES = "there are no values per example that all runs share"
 _CALIBRATION = (
     "Probabilities on the test set: expected calibration error (ece, percent) and negative log-likelihood "
     "(nll), before and after the calibration, with 95% intervals over the seeds, or over the examples of one "
@@ -32,18 +31,16 @@ def cells_table(summary: Mapping[str, Any], digits: int = 2) -> list[list[str]]:
     >>> cells_table({"cells": [cell], "metrics": {"top1_error": {}}, "best": {}})
     [['loss', 'top1_error'], ['mse', '2.50 [1.00, 4.00]']]
     """
-    axes = _axes(summary)
+    axes, marked = _axes(summary), _marked(summary)
     rows = [[*axes, *summary["metrics"]]]
     for cell in summary["cells"]:
-        figures = []
+        rows.append(_name(cell, axes))
         for metric in summary["metrics"]:
-            is_marked = metric in _marked(summary) and (
-                cell["name"] in summary["best"][metric]["not_separable"]
+            is_marked = metric in marked and cell["name"] in summary["best"][metric]["not_separable"]
+            mean, interval = (cell["metrics"][metric][key] for key in ("mean", "interval"))
+            rows[-1].append(
+                f"{_number(mean, digits)}{MARK if is_marked else ''} {_interval(interval, digits)}"
             )
-            mark = MARK if is_marked else ""
-            entry = cell["metrics"][metric]
-            figures.append(f"{_number(entry['mean'], digits)}{mark} {_interval(entry['interval'], digits)}")
-        rows.append([*_name(cell, axes), *figures])
     return rows
 
 
@@ -55,13 +52,12 @@ def comparisons_table(summary: Mapping[str, Any]) -> list[list[str]]:
     axes = _axes(summary)
     rows = [["metric", *axes, "difference", "95% interval", "p", "adjusted p", "verdict"]]
     for one in summary["comparisons"]:
-        percent = summary["metrics"][one["metric"]]["percent"]
         equivalence = one["equivalence_p_value"]
-        small = equivalence is not None and equivalence <= summary["level"]
-        within = ", within the margin" if small and one["verdict"] in ("better", "worse") else ""
+        is_small = equivalence is not None and equivalence <= summary["level"]
+        within = ", within the margin" if is_small and one["verdict"] in ("better", "worse") else ""
         rows.append(
             [
-                f"{one['metric']} (%)" if percent else one["metric"],
+                _heading(one["metric"], summary),
                 *_name(one, axes),
                 "-" if one["difference"] is None else tables.signed(one["difference"]),
                 "[{}, {}]".format(*map(tables.signed, one["interval"])) if one["interval"] else "no interval",
@@ -105,19 +101,21 @@ def power_table(summary: Mapping[str, Any]) -> list[list[str]]:
     found = f"found with {len(summary['cells'][0]['seeds'])} seeds"
     margin = f"seeds for {summary['margin']:g}"
     rows = [["metric", found, f"with {many} seeds", margin, "largest difference", "its seeds"]]
-    for metric, definition in summary["metrics"].items():
+    for metric in summary["metrics"]:
         ones = [one for one in summary["comparisons"] if one["metric"] == metric and "power" in one]
         known = [one for one in ones if one["difference"] is not None]
         if not known:
             continue
         largest = max(known, key=lambda one: abs(one["difference"]))
-        least = (max(one["power"][key] or math.inf for one in ones) for key in ("least", "least_of_many"))
-        by_margin = max(one["power"]["margin_seeds"] or math.inf for one in ones)
+        least, of_many, seeds = (
+            max(one["power"][key] or math.inf for one in ones)
+            for key in ("least", "least_of_many", "margin_seeds")
+        )
         rows.append(
             [
-                f"{metric} (%)" if definition["percent"] else metric,
-                *("unknown" if math.isinf(value) else f"{value:.2f}" for value in least),
-                _seeds(by_margin) if definition["percent"] else "-",
+                _heading(metric, summary),
+                *("unknown" if math.isinf(value) else f"{value:.2f}" for value in (least, of_many)),
+                _seeds(seeds) if summary["metrics"][metric]["percent"] else "-",
                 f"{tables.signed(largest['difference'])} ({_joined(largest['name'])})",
                 _seeds(largest["power"]["seeds"] or math.inf),
             ]
@@ -151,20 +149,13 @@ COMPARE = (
 
 def explanation(summary: Mapping[str, Any]) -> str:
     """Returns sentences on the figures and the marks of `cells_table`."""
-    units, without_examples = _sampled(summary)
-    text = "Test set, fractions in percent; "
+    units, text = _units(summary), "Test set, fractions in percent; "
     if units == "examples":
         text += "one seed, with the 95% interval over the examples. All verdicts are on these runs alone."
     else:
-        text += f"mean over {len(summary['cells'][0]['seeds'])} seeds and its 95% interval over "
-        text += f"the seeds alone: {_NO_VALUES}." if units == "seeds" else f"{units}."
-        if without_examples:
-            text += f" Intervals of {', '.join(without_examples)} are over the seeds alone: {_NO_VALUES}."
-    if ratio := summary.get("test_to_train"):
-        text += (
-            " Each seed draws another split of the same examples: the variance over the seeds is multiplied "
-            f"by 1 + {ratio:.2f} times their number (Nadeau and Bengio's correction)."
-        )
+        over = "the seeds alone: there are no values per example that all runs share"
+        over = over if units == "seeds" else units
+        text += f"mean over {len(summary['cells'][0]['seeds'])} seeds and its 95% interval over {over}."
     if _marked(summary):
         text += f" {MARK} marks the cells that are not separable from the best."
     if others := [metric for metric in summary["best"] if metric not in _marked(summary)]:
@@ -172,18 +163,12 @@ def explanation(summary: Mapping[str, Any]) -> str:
     return text
 
 
-def _sampled(summary: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Returns what the intervals are over, and the metrics, if not all, that have them over seeds alone."""
-    without_examples = [
-        metric
-        for metric in summary["metrics"]
-        if any(cell["metrics"][metric]["examples"] is None for cell in summary["cells"])
-    ]
+def _units(summary: Mapping[str, Any]) -> str:
+    """Returns which dimensions the intervals are over."""
     if len(summary["cells"][0]["seeds"]) == 1:
-        return "examples", []
-    if len(without_examples) == len(summary["metrics"]):
-        return "seeds", []
-    return "seeds and examples", without_examples
+        return "examples"
+    entries = [entry for cell in summary["cells"] for entry in cell["metrics"].values()]
+    return "seeds" if all(entry["examples"] is None for entry in entries) else "seeds and examples"
 
 
 def _marked(summary: Mapping[str, Any]) -> list[str]:
@@ -198,26 +183,21 @@ def best_by_chance(summary: Mapping[str, Any]) -> str:
     >>> best_by_chance({"cells": [1, 2], "best": {"mrr": {"expected_gain": 0.5641}}})
     'The best of 2 equal cells is expected to be better than their mean by chance alone: by 0.56 (mrr).'
     """
-    if not summary["best"]:
-        return ""
-    known = {metric: entry["expected_gain"] for metric, entry in summary["best"].items()}
     gains = ", ".join(
-        f"{'an unknown difference' if gain is None else f'{gain:.2f}'} ({metric})"
-        for metric, gain in known.items()
+        f"{'an unknown difference' if one['expected_gain'] is None else format(one['expected_gain'], '.2f')} "
+        f"({metric})"
+        for metric, one in summary["best"].items()
     )
-    return (
-        f"The best of {len(summary['cells'])} equal cells is expected to be better than their mean by chance "
-        f"alone: by {gains}."
-    )
+    start = f"The best of {len(summary['cells'])} equal cells is expected to be better than their mean"
+    return f"{start} by chance alone: by {gains}." if gains else ""
 
 
 def comparisons_heading(summary: Mapping[str, Any]) -> str:
     """Returns sentences on `comparisons_table`."""
-    units, _ = _sampled(summary)
     others = ", ".join(name for name, one in summary["metrics"].items() if not one["percent"])
     return (
-        f"Differences from {_joined(summary['baseline'])}, paired over {units}. A cell is better or "
-        f"worse if its adjusted p-value is at most {summary['level']:g}: Holm's for all "
+        f"Differences from {_joined(summary['baseline'])}, paired over {_units(summary)}. A cell is better "
+        f"or worse if its adjusted p-value is at most {summary['level']:g}: Holm's for all "
         f"{len(summary['comparisons'])} comparisons, doubled as the best cells are a second family. It is "
         f"equivalent if a difference of {summary['margin']:g} percentage points is ruled out"
         f"{f'; {others} has no such margin' if others else ''}."
@@ -226,16 +206,16 @@ def comparisons_heading(summary: Mapping[str, Any]) -> str:
 
 def text(summary: Mapping[str, Any]) -> str:
     """Returns the tables of a summary for a terminal."""
-    blocks = [_wrap(explanation(summary)), tables.text_table(cells_table(summary))]
-    if summary["best"]:
-        blocks.append(_wrap(best_by_chance(summary)))
+    blocks = _blocks(summary, tables.text_table)
+    return "\n\n".join(block if "\n" in block else textwrap.fill(block, 100) for block in blocks)
+
+
+def _blocks(summary: Mapping[str, Any], table: Callable[[list[list[str]]], str]) -> list[str]:
+    """Returns the tables of a summary, as `table` formats them, each after the sentences on it."""
+    blocks = [explanation(summary), table(cells_table(summary)), best_by_chance(summary)]
     if summary["comparisons"]:
-        blocks += [_wrap(comparisons_heading(summary)), tables.text_table(comparisons_table(summary))]
-    return "\n\n".join(blocks)
-
-
-def _wrap(sentences: str) -> str:
-    return textwrap.fill(sentences, 100)
+        blocks += [comparisons_heading(summary), table(comparisons_table(summary))]
+    return list(filter(None, blocks))
 
 
 def render(summary: Mapping[str, Any], sections: Sequence[str] = (), opening: Sequence[str] = ()) -> str:
@@ -247,15 +227,8 @@ def render(summary: Mapping[str, Any], sections: Sequence[str] = (), opening: Se
       sections: more Markdown, between the tables and the notes.
       opening: more Markdown, below the title.
     """
-    blocks = [
-        f"# {summary['title']}" if "title" in summary else "",
-        *opening,
-        explanation(summary),
-        tables.markdown_table(cells_table(summary)),
-        best_by_chance(summary),
-    ]
-    if summary["comparisons"]:
-        blocks += [comparisons_heading(summary), tables.markdown_table(comparisons_table(summary))]
+    title = f"# {summary['title']}" if "title" in summary else ""
+    blocks = [title, *opening, *_blocks(summary, tables.markdown_table)]
     if "calibration" in summary:
         blocks += [_CALIBRATION, tables.markdown_table(cells_table(summary["calibration"], digits=3))]
     notes = "\n".join(f"- {note}" for note in summary.get("notes", ()))
@@ -268,6 +241,10 @@ def _axes(summary: Mapping[str, Any]) -> list[str]:
 
 def _name(entry: Mapping[str, Any], axes: Sequence[str]) -> list[str]:
     return [entry["name"].get(axis, "-") for axis in axes]
+
+
+def _heading(metric: str, summary: Mapping[str, Any]) -> str:
+    return f"{metric} (%)" if summary["metrics"][metric]["percent"] else metric
 
 
 def _joined(name: Mapping[str, str]) -> str:

@@ -83,32 +83,19 @@ def cell_of(experiment: config.Experiment) -> dict[str, str]:
 def grid_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
     """Returns the cells of a grid with the test metrics of each run and example.
 
-    Without values per example, as in runs of earlier versions, or if the test examples differ between runs,
-    all cells have one figure per seed.
+    If the test examples differ between runs, all cells have one figure per seed.
     """
-    folders = [RunDirectory(run.path) for run in runs]
-    stored = [folder.test_values() for folder in folders]
-    are_paired = None not in stored and len({folder.data_hashes()["test"] for folder in folders}) == 1
+    are_paired = len({RunDirectory(run.path).data_hashes()["test"] for run in runs}) == 1
     scales = {
         name: 100.0 if losses.get_metric(name).percent else 1.0
         for name in tables.metric_names(runs[0].results["test"])
     }
-    values: dict[int, Mapping[str, Any]] = {}
-    for run, test_values in zip(runs, stored, strict=True):
-        means = {name: run.results["test"][name] / scale for name, scale in scales.items()}
-        values[id(run)] = test_values if are_paired and test_values is not None else means
-    return [
-        grid_summary.Cell(
-            group[0].cell,
-            [run.experiment.seed for run in group],
-            {name: np.stack([values[id(run)][name] for run in group]) for name in scales},
-            {
-                name: _cover([run.results["test"]["intervals"][name] for run in group], scale)
-                for name, scale in scales.items()
-            },
-        )
-        for _, group in _cells(runs)
+    values = [
+        (RunDirectory(run.path).test_values() if are_paired else None)
+        or {name: run.results["test"][name] / scale for name, scale in scales.items()}
+        for run in runs
     ]
+    return _build_cells(runs, values, [run.results["test"]["intervals"] for run in runs], scales)
 
 
 def calibration_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
@@ -117,24 +104,30 @@ def calibration_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
     They are `CALIBRATION_METRICS`: the calibration error in percent and the negative log-likelihood, before
     and after it. A run without finite scores has no calibration.
     """
+    runs = [run for _, group in _cells(runs) if all(map(_is_calibrated, group)) for run in group]
+    stored = [run.results["test"]["calibration"] for run in runs]
+    values = [{f"{name} {when}": one[when][name] for name, when in _CALIBRATION} for one in stored]
+    intervals = [
+        {f"{name} {when}": one[when]["intervals"][name] for name, when in _CALIBRATION} for one in stored
+    ]
+    return _build_cells(runs, values, intervals, dict.fromkeys(CALIBRATION_METRICS, 1.0))
+
+
+def _build_cells(
+    runs: Sequence[Run],
+    values: Sequence[Mapping[str, Any]],
+    intervals: Sequence[Mapping[str, Sequence[float] | None]],
+    scales: Mapping[str, float],
+) -> list[grid_summary.Cell]:
+    """Returns cells from the values of the runs and their intervals, which are divided by scales."""
+    positions = {id(run): i for i, run in enumerate(runs)}
     cells = []
     for _, group in _cells(runs):
-        if not all(map(_is_calibrated, group)):
-            continue
-        results = [run.results["test"]["calibration"] for run in group]
+        members = [positions[id(run)] for run in group]
+        stacked = {name: np.stack([values[i][name] for i in members]) for name in scales}
+        covers = {name: _cover([intervals[i][name] for i in members], scales[name]) for name in scales}
         cells.append(
-            grid_summary.Cell(
-                group[0].cell,
-                [run.experiment.seed for run in group],
-                {
-                    f"{name} {when}": np.array([one[when][name] for one in results])
-                    for name, when in _CALIBRATION
-                },
-                {
-                    f"{name} {when}": _cover([one[when]["intervals"][name] for one in results])
-                    for name, when in _CALIBRATION
-                },
-            )
+            grid_summary.Cell(group[0].cell, [run.experiment.seed for run in group], stacked, covers)
         )
     return cells
 
@@ -143,12 +136,10 @@ def _is_calibrated(run: Run) -> bool:
     return "calibration" in run.results["test"]
 
 
-def _cover(intervals: Sequence[Sequence[float] | None], scale: float = 1.0) -> list[float] | None:
+def _cover(intervals: Sequence[Sequence[float] | None], scale: float) -> list[float] | None:
     """Returns the interval that covers all of several, divided by a scale; None if one is missing."""
-    if None in intervals:
-        return None
-    lows, highs = zip(*intervals, strict=True)
-    return [min(lows) / scale, max(highs) / scale]
+    ends = np.array([interval for interval in intervals if interval is not None]) / scale
+    return [float(ends.min()), float(ends.max())] if len(ends) == len(intervals) else None
 
 
 def summarize(

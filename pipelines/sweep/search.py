@@ -159,9 +159,10 @@ class Search:
           OSError, Interrupted: see `parallel.Pool.train`.
         """
         files.make_folder(self._root)
-        for run in self._ended_runs():
-            if files.exists(run.path):  # it may have been removed
-                pool.check_data(run)
+        for name, trials in self._trials.items():
+            for run in (self._run(name, trial, 0) for trial in trials if trial.num_runs):
+                if files.exists(run.path):  # it may have been removed
+                    pool.check_data(run)
         for run, outcome in pool.train(self._next):
             diverged = isinstance(outcome, FloatingPointError)
             value = math.nan if diverged else float(outcome["validation"][run.experiment.monitor])
@@ -179,14 +180,6 @@ class Search:
     def choices(self) -> dict[str, space.Choice]:
         """Returns the choice of the best trial of each cell, the first of several."""
         return {**self._fixed, **{name: self._best(name).choice for name in self._cells}}
-
-    def _ended_runs(self) -> list[_Run]:
-        return [
-            self._run(name, trial, i)
-            for name, trials in self._trials.items()
-            for trial in trials
-            for i in range(trial.num_runs)
-        ]
 
     def _run(self, name: str, trial: Trial, i: int) -> _Run:
         folder = os.path.join(TUNING, space.folder_name(name, trial.choice, self._seeds[i]))
