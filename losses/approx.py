@@ -1,5 +1,6 @@
 """Metrics with soft ranks: NDCG and the reciprocal rank."""
 
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -43,19 +44,24 @@ def approx_ndcg(
       Qin, Liu, Li (2010); Rank4Class, eq. 4.
     """
     options = {"temperature": temperature, "rank_fn": rank_fn}
-    forms = (_approx_ndcg_of_ids, _approx_ndcg_of_dense)
+    forms = (functools.partial(_of_ids, lambda rank: -gains.discount(rank)), _approx_ndcg_of_dense)
     return base.evaluate(*forms, scores, labels, where, weights, **options)
 
 
-def _approx_ndcg_of_ids(
+def _of_ids(
+    loss: Callable,
     scores: tf.Tensor,
     labels: tf.Tensor,
     where: tf.Tensor | None,
     temperature: float,
     rank_fn: Callable | None,
 ) -> tf.Tensor:
-    rank = _rank_of_true(scores, labels, where, temperature, rank_fn)
-    return base.zero_without_relevant(-gains.discount(rank), labels, where)
+    """Returns a loss of the true class's rank."""
+    if rank_fn is None:
+        rank = 1.0 + sums.margin_sum(sums.soft_zero_one, scores / temperature, labels, where)
+    else:
+        rank = ranks.true_score(rank_fn(scores / temperature, where), labels)
+    return base.zero_without_relevant(loss(rank), labels, where)
 
 
 def _approx_ndcg_of_dense(
@@ -64,18 +70,6 @@ def _approx_ndcg_of_dense(
     soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
     normalized_gains = gains.over_ideal(gains.exponential_gains(labels), gains.discount)
     return -tf.reduce_sum(normalized_gains * gains.discount(soft_ranks), axis=-1)
-
-
-def _rank_of_true(
-    scores: tf.Tensor,
-    labels: tf.Tensor,
-    where: tf.Tensor | None,
-    temperature: float,
-    rank_fn: Callable | None,
-) -> tf.Tensor:
-    if rank_fn is None:
-        return 1.0 + sums.margin_sum(sums.soft_zero_one, scores / temperature, labels, where)
-    return ranks.true_score(rank_fn(scores / temperature, where), labels)
 
 
 @base.register
@@ -117,19 +111,8 @@ def approx_mrr(
       Qin, Liu, Li (2010).
     """
     options = {"temperature": temperature, "rank_fn": rank_fn}
-    forms = (_approx_mrr_of_ids, _approx_mrr_of_dense)
+    forms = (functools.partial(_of_ids, lambda rank: -1.0 / rank), _approx_mrr_of_dense)
     return base.evaluate(*forms, scores, labels, where, weights, **options)
-
-
-def _approx_mrr_of_ids(
-    scores: tf.Tensor,
-    labels: tf.Tensor,
-    where: tf.Tensor | None,
-    temperature: float,
-    rank_fn: Callable | None,
-) -> tf.Tensor:
-    rank = _rank_of_true(scores, labels, where, temperature, rank_fn)
-    return base.zero_without_relevant(-1.0 / rank, labels, where)
 
 
 def _approx_mrr_of_dense(

@@ -210,9 +210,12 @@ def evaluate(
     if are_ids:
         axis = -2 if heads else -1
         n = scores.shape[axis] or tf.shape(scores)[axis]
-        form = of_ids or functools.partial(_on_one_hot, of_dense, n)
         known = label_checks.known(labels, n)
-        losses = form(scores, tf.where(known, labels, 0), where, **options)
+        ids = tf.where(known, labels, 0)
+        if of_ids is None:
+            losses = _on_gains(of_dense, scores, tf.one_hot(ids, n), where, options)
+        else:
+            losses = of_ids(scores, ids, where, **options)
         losses = tf.where(known, losses, float("nan"))
         if of_ids is not None and options.get("rank_fn") is None:
             # Other scores reach the loss: NaN as NaN, and infinity as a class that is always or never ahead.
@@ -241,17 +244,6 @@ def checked(
     if labels.shape.is_compatible_with(lists.shape[:-1]):
         return scores, label_checks.ids(labels, tf.shape(lists)[-1]), where, True
     return scores, label_checks.gains(labels, lists, where), where, False
-
-
-def _on_one_hot(
-    form: Callable,
-    n: int | tf.Tensor,
-    scores: tf.Tensor,
-    labels: tf.Tensor,
-    where: tf.Tensor | None,
-    **options: Any,
-) -> tf.Tensor:
-    return _on_gains(form, scores, tf.one_hot(labels, n), where, options)
 
 
 def _on_gains(

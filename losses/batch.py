@@ -47,9 +47,6 @@ class BatchLoss(base.RankingLoss):
     """A loss of a whole batch on a rank function, as a Keras loss; see `losses.batch`."""
 
 
-_NOT_SQUARE = "not square. Give the scores of all pairs of B queries and B items."
-
-
 @tf.autograph.experimental.do_not_convert
 def spearman(
     scores: TensorLike,
@@ -246,12 +243,9 @@ def recall_triplet(
     arguments.check_at_least(0, margin=margin)
     scores, _, where = _checked(scores, None, where, rank=2)
     if not scores.shape[:1].is_compatible_with(scores.shape[1:]):
-        raise ValueError(f"scores={scores.shape}: {_NOT_SQUARE}")
-    if not scores.shape.is_fully_defined():
-        rows, columns = tf.unstack(tf.shape(scores))
-        square = tf.debugging.assert_equal(rows, columns, f"scores: {_NOT_SQUARE}")
-        with tf.control_dependencies([square]):
-            scores = tf.identity(scores)
+        raise ValueError(
+            f"scores={scores.shape}: not square. Give the scores of all pairs of B queries and B items."
+        )
 
     def of_rows(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
         places = _ranks(rank_fn, scores, where)

@@ -1,7 +1,5 @@
 """Losses of each class by itself: squared errors, sigmoid cross entropy, and mixtures of several scores."""
 
-import numbers
-
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
@@ -120,9 +118,6 @@ def rescaled_mse(
     References:
       Hui, Belkin (2021), section 3; Rank4Class, appendix D.
     """
-    for name, value in (("kappa", kappa), ("target", target)):
-        if not isinstance(value, numbers.Real):
-            raise ValueError(f"{name}={value!r}: not a number. Pass a Python number.")
     options = {"kappa": kappa, "target": target}
     forms = (_rescaled_mse_of_ids, _rescaled_mse_of_dense)
     return base.evaluate(*forms, scores, labels, where, weights, **options)

@@ -149,7 +149,7 @@ def test_poolings_by_hand():
     np.testing.assert_allclose(poolings["pooler"](features), np.tanh(states[:, 0] @ kernel + bias), rtol=1e-5)
     with pytest.raises(ValueError, match="max_length=600: this encoder has 512 positions. Lower it"):
         poolings["cls"](tokens(length=600))
-    with pytest.raises(ValueError, match="pooling='max': not one of pooler, cls, mean"):
+    with pytest.raises(ValueError, match="pooling='max': unknown. There are: pooler, cls, mean"):
         encoders.Bert(**TINY, pooling="max")
 
 
@@ -165,7 +165,7 @@ def test_electra_has_narrow_embeddings_and_no_pooler():
     np.testing.assert_allclose(encoder(features), states[:, 0], rtol=1e-6)
     dropped = encoder(features, training=True).numpy() == 0.0
     assert 0.0 < dropped.mean() < 1.0
-    with pytest.raises(ValueError, match="pooling='pooler': not one of cls, mean"):
+    with pytest.raises(ValueError, match="pooling='pooler': unknown. There are: cls, mean"):
         encoders.Electra(**TINY, pooling="pooler")
 
 
@@ -250,7 +250,7 @@ def test_resnet50_normalizes_images_as_the_model_garden_and_keras():
     keras = encoders.ResNet50(variant="keras")
     blue_green_red = 255.0 * features["image"][..., ::-1] - [103.939, 116.779, 123.68]
     np.testing.assert_allclose(keras(features), keras.network(blue_green_red), rtol=1e-4, atol=1e-5)
-    with pytest.raises(ValueError, match="variant='v1': not one of model_garden, keras"):
+    with pytest.raises(ValueError, match="variant='v1': unknown. There are: model_garden, keras"):
         encoders.ResNet50(variant="v1")
 
 

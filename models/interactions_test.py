@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import models
-from rank4class.models import class_encoders, encoders, interactions, precision, registry
+from rank4class.models import class_encoders, interactions, precision, registry
 
 B, N, D, K = 3, 5, 4, 6
 MLPS = ("lc_mlp", "concat_mlp")
@@ -42,21 +42,29 @@ def naive(interaction, name, h, c):
     return (hidden @ interaction.read_out + interaction.read_out_bias)[..., 0]
 
 
+def value_and_gradients(scores_of, watched):
+    """Returns the scores, and the gradients of a sum of their sines."""
+    with tf.GradientTape() as tape:
+        tape.watch(watched)
+        scores = scores_of()
+        value = tf.reduce_sum(tf.sin(scores))
+    return [scores, *tape.gradient(value, watched)]
+
+
+def assert_all_close(results, rtol=1e-4, atol=1e-5):
+    for first, *others in zip(*results, strict=True):
+        for other in others:
+            np.testing.assert_allclose(other, first, rtol=rtol, atol=atol)
+
+
 @pytest.mark.parametrize("name", registry.INTERACTIONS)
 class TestEveryInteraction:
     def test_value_and_gradients_equal_the_naive_form(self, name):
         h, c = vectors()
         interaction = build(name)
         watched = [h, c, *interaction.trainable_variables]
-        results = []
-        for scores_of in (lambda: interaction([h, c]), lambda: naive(interaction, name, h, c)):
-            with tf.GradientTape() as tape:
-                tape.watch([h, c])
-                scores = scores_of()
-                value = tf.reduce_sum(tf.sin(scores))
-            results.append([scores, *tape.gradient(value, watched)])
-        for actual, expected in zip(*results, strict=True):
-            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+        forms = (lambda: interaction([h, c]), lambda: naive(interaction, name, h, c))
+        assert_all_close([value_and_gradients(form, watched) for form in forms])
 
     def test_config_round_trip(self, name):
         interaction = build(name)
@@ -109,17 +117,9 @@ def test_blocks_equal_a_loop_with_and_without_dropout(name, blocks, stored, drop
             scores.append(tf.reshape(all_scores, [B, size])[:, : len(part)])
         return tf.concat(scores, axis=1)
 
-    results = []
     # XLA draws different noise from the same seed.
-    for scores_of in (in_blocks, tf.function(in_blocks, jit_compile=not dropped), loop):
-        with tf.GradientTape() as tape:
-            tape.watch([h, c, *weights])
-            scores = scores_of()
-            value = tf.reduce_sum(tf.sin(scores))
-        results.append([scores, *tape.gradient(value, [h, c, *weights])])
-    for actual, compiled, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(compiled, expected, rtol=1e-4, atol=1e-5)
+    forms = (loop, in_blocks, tf.function(in_blocks, jit_compile=not dropped))
+    assert_all_close([value_and_gradients(form, [h, c, *weights]) for form in forms])
 
 
 @pytest.mark.parametrize("name", MLPS)
@@ -131,16 +131,12 @@ def test_gradients_in_float64_equal_the_naive_form(name, budget, monkeypatch):
     h, c = (tf.cast(x, tf.float64) for x in vectors())
     interaction = registry.INTERACTIONS[name](units=K, dtype="float64")
     interaction([h, c])
-    results = []
-    for scores_of in (lambda: interaction([h, c]), lambda: naive(interaction, name, h, c)):
-        with tf.GradientTape() as tape:
-            tape.watch([h, c])
-            value = tf.reduce_sum(tf.sin(scores_of()))
-        results.append(tape.gradient(value, [h, c, *interaction.trainable_variables]))
+    watched = [h, c, *interaction.trainable_variables]
+    forms = (lambda: interaction([h, c]), lambda: naive(interaction, name, h, c))
+    results = [value_and_gradients(form, watched) for form in forms]
     assert interaction.blocks(B, N, D) > 1
     assert interaction.stores_first_layer(B, N) == (name == "lc_mlp" and budget == B * N * K)
-    for actual, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=1e-11, atol=1e-13)
+    assert_all_close(results, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("batch_size", [B, None])
@@ -150,15 +146,9 @@ def test_lc_mlp_of_more_classes_than_units_equals_the_naive_form(batch_size):
     interaction([h, c])
     signature = [tf.TensorSpec([batch_size, D])]
     compiled = tf.function(lambda h: interaction([h, c]), autograph=False, input_signature=signature)
-    results = []
-    for scores_of in (lambda: compiled(h), lambda: naive(interaction, "lc_mlp", h, c)):
-        with tf.GradientTape() as tape:
-            tape.watch([h, c])
-            scores = scores_of()
-            value = tf.reduce_sum(tf.sin(scores))
-        results.append([scores, *tape.gradient(value, [h, c, *interaction.trainable_variables])])
-    for actual, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+    watched = [h, c, *interaction.trainable_variables]
+    forms = (lambda: compiled(h), lambda: naive(interaction, "lc_mlp", h, c))
+    assert_all_close([value_and_gradients(form, watched) for form in forms], atol=1e-6)
 
 
 @pytest.mark.parametrize("batch", [B, None])
@@ -177,20 +167,13 @@ def test_lc_mlp_equals_the_naive_form_with_and_without_storing(budget, dtype, xl
     interaction([h, c])
 
     @tf.function(autograph=False, jit_compile=xla, input_signature=[tf.TensorSpec([batch, D], dtype)])
-    def value_and_gradients(h):
-        with tf.GradientTape() as tape:
-            tape.watch([h, c])
-            scores = interaction([h, c])
-            value = tf.reduce_sum(tf.sin(tf.cast(scores, tf.float32)))
-        return scores, *tape.gradient(value, [h, c, *interaction.trainable_variables])
+    def compiled(h):
+        return value_and_gradients(lambda: interaction([h, c]), [h, c, *interaction.trainable_variables])
 
-    exact_h, exact_c = (tf.cast(x, tf.float32) for x in (h, c))
-    with tf.GradientTape() as tape:
-        tape.watch([exact_h, exact_c])
-        scores = naive(interaction, "lc_mlp", exact_h, exact_c)
-        value = tf.reduce_sum(tf.sin(scores))
-    expected = scores, *tape.gradient(value, [exact_h, exact_c, *interaction.trainable_variables])
-    for actual, other in zip(value_and_gradients(h), expected, strict=True):
+    exact = [tf.cast(x, tf.float32) for x in (h, c)]
+    watched = [*exact, *interaction.trainable_variables]
+    expected = value_and_gradients(lambda: naive(interaction, "lc_mlp", *exact), watched)
+    for actual, other in zip(compiled(h), expected, strict=True):
         relative = tf.norm(tf.cast(actual, tf.float32) - other) / tf.norm(other)
         assert relative < (1e-5 if dtype == "float32" else 2e-2)
 
@@ -305,59 +288,3 @@ def test_mlp_dropout_only_in_training():
     interaction = models.get("interaction", "concat_mlp", dropout=0.5)
     np.testing.assert_array_equal(interaction(vectors()), interaction(vectors()))
     assert not np.allclose(interaction(vectors(), training=True), interaction(vectors(), training=True))
-
-
-def rank_model(interaction):
-    return models.RankModel(
-        encoders.Mlp(hidden=(D,)),
-        class_encoders.Embedding(num_classes=N, width=D),
-        models.get("interaction", interaction),
-        num_classes=N,
-    )
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("interaction", ["dot", "lc_mlp"])  # rank_model_test.py saves and loads them all
-def test_rank_model_fits_saves_and_loads(interaction, tmp_path):
-    rng = np.random.default_rng(0)
-    features = {"image": rng.normal(size=[32, 3, 3, 1]).astype(np.float32)}
-    labels = rng.integers(N, size=32)
-    model = rank_model(interaction)
-    model.compile("adam", loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    history = model.fit(features, labels, epochs=5, verbose=0).history["loss"]
-    assert history[-1] < history[0]
-    scores = model.predict(features, verbose=0)
-    assert scores.shape == (32, N)
-    assert scores.dtype == np.float32
-    model.save(tmp_path / "model.keras")
-    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(loaded.predict(features, verbose=0), scores, rtol=1e-6)
-
-
-def test_a_model_on_text_saves_and_loads(tmp_path):
-    bert = encoders.Bert(vocab_size=20, hidden_size=8, num_layers=1, num_heads=2, inner_size=16)
-    model = models.RankModel(
-        bert,
-        class_encoders.Embedding(num_classes=N, width=8),
-        models.get("interaction", "dot"),
-        num_classes=N,
-    )
-    features = {name: tf.ones([B, 6], tf.int32) for name in encoders.Bert.FEATURES}
-    scores = model(features)
-    model.save(tmp_path / "model.keras")
-    np.testing.assert_allclose(
-        tf.keras.models.load_model(tmp_path / "model.keras")(features), scores, rtol=1e-6
-    )
-
-
-def test_unknown_parts_and_options():
-    with pytest.raises(
-        ValueError, match=r"interaction='lcmlp': unknown. Did you mean 'lc_mlp'\? There are: dot, "
-    ):
-        models.get("interaction", "lcmlp")
-    with pytest.raises(ValueError, match="units: interaction 'dot' has no such option. It has: use_bias"):
-        models.get("interaction", "dot", units=3)
-    with pytest.raises(ValueError, match="path: encoder 'bert' requires it"):
-        models.get("encoder", "bert")
-    with pytest.raises(ValueError, match="num_classes: class_encoder 'embedding' requires it"):
-        models.get("class_encoder", "embedding", width=3)

@@ -51,11 +51,7 @@ def test_rank_by_hand():
     np.testing.assert_array_equal(
         ranks.hard_rank(scores, [1, 0], where=[True, False, True, True]), [np.inf, 2]
     )
-
-
-def test_ties_rank_the_true_class_last():
-    np.testing.assert_array_equal(ranks.hard_rank([[1.0, 1.0, 1.0, 0.0]], [1]), [3])
-    assert result("top1_error", [1], [[1.0, 1.0, 1.0, 0.0]]) == 1.0
+    np.testing.assert_array_equal(ranks.hard_rank([[1.0, 1.0, 1.0, 0.0]], [1]), [3])  # behind its ties
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -413,11 +409,29 @@ def test_invalid_input():
         metrics.ndcg(scores, tf.zeros([2, 2]))
     with pytest.raises(ValueError, match=r"scores=int32 \(1, 3\): not floats of shape \[\.\.\., n\]"):
         metrics.mrr([[3, 1, 2]], [2])
+    with pytest.raises(ValueError, match=r"labels=float32 \(1,\): class ids must be integers\. Cast"):
+        metrics.mrr(tf.constant([[1.0, 2.0]]), tf.constant([1.0]))
     with pytest.raises(ValueError, match="labels=<unknown>: of no known rank"):
         tf.function(metrics.mrr, input_signature=[tf.TensorSpec([2, 3]), tf.TensorSpec(None)])(scores, scores)
-    for make in (lambda: losses.NDCG(k=2.5), lambda: losses.TopKError(None), lambda: losses.MAP("5")):
+    for bad in (
+        *(lambda: losses.NDCG(k=2.5), lambda: losses.TopKError(None), lambda: losses.MAP("5")),
+        *(
+            functools.partial(losses.get_metric, name)
+            for name in ("ndcg@0", "top0_error", "map@0", "precision@0")
+        ),
+        *(lambda: metrics.top_k_accuracy(scores, [0, 1], 1.5), lambda: metrics.ndcg(scores, [0, 1], 0)),
+    ):
         with pytest.raises(ValueError, match="k=.*: not an integer of at least 1"):
-            make()
+            bad()
+    for k in (3, 4):
+        with pytest.raises(ValueError, match=f"k={k}: trivial for 3 classes"):
+            metrics.top_k_error(scores, [0, 1], k)
+    for labels in ([0], [[1.0, 0.0, 0.0]]):
+        with pytest.raises(ValueError, match=r"where=\(2, 3\): cannot be broadcast to \(1, 3\)\. "):
+            metrics.mrr(tf.zeros([1, 3]), labels, where=tf.ones([2, 3], tf.bool))
+    for bad in (lambda: losses.get_metric("mrr", "best"), lambda: metrics.mrr(scores, [2, 0], ties="best")):
+        with pytest.raises(ValueError, match="ties='best': unknown. There are: worst, average"):
+            bad()
 
 
 def test_gains_too_large_for_float32():
@@ -431,7 +445,9 @@ def test_one_hot_labels_and_sample_weights():
     scores = tf.constant([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]])
     for labels in (tf.constant([2, 0]), tf.constant([[2], [0]]), tf.constant([[0, 0, 1.0], [1.0, 0, 0]])):
         np.testing.assert_allclose(result("mrr", labels, scores), (0.5 + 1) / 2)
-        np.testing.assert_allclose(result("mrr", labels, scores, [1.0, 3.0]), (0.5 + 3) / 4)
+        for weights in ([1.0, 3.0], [[1.0], [3.0]]):
+            np.testing.assert_allclose(result("mrr", labels, scores, weights), (0.5 + 3) / 4)
+    assert result("mrr", tf.constant([2, 0], tf.uint8), scores, 2.0) == 0.75
 
 
 def test_batches_are_accumulated():
@@ -452,17 +468,6 @@ def test_config_round_trip(name):
     restored = tf.keras.metrics.deserialize(tf.keras.metrics.serialize(average))
     assert restored.get_config() == average.get_config()
     assert restored.max_relevant == 3
-
-
-def test_top_k_of_all_classes_is_refused():
-    for k in (3, 4):
-        with pytest.raises(ValueError, match=f"k={k}: trivial for 3 classes"):
-            metrics.top_k_error(tf.zeros([1, 3]), tf.constant([0]), k)
-    for number in (0, 1.5):
-        with pytest.raises(ValueError, match=f"k={number}: not an integer of at least 1"):
-            metrics.top_k_accuracy(tf.zeros([1, 3]), tf.constant([0]), number)
-    with pytest.raises(ValueError, match="k=0: not an integer of at least 1"):
-        metrics.ndcg(tf.zeros([1, 3]), tf.constant([0]), 0)
 
 
 def few_relevant(n=23):
@@ -531,26 +536,18 @@ def values_of_all(scores, labels, max_relevant=12):
 
 
 @pytest.mark.nightly
-def test_max_relevant_of_any_shape():
-    scores, labels, _ = few_relevant()
-    scores, labels = scores[:9], labels[:9]
-    expected = values_of_all(scores, labels, max_relevant=None)
-    unknown = tf.function(values_of_all, input_signature=[tf.TensorSpec([None, None])] * 2)(scores, labels)
-    more_axes = values_of_all(scores.reshape(3, 3, -1), labels.reshape(3, 3, -1))
-    for name in IN_ORDER:
-        np.testing.assert_allclose(unknown[name], expected[name], rtol=1e-6, err_msg=name)
-        np.testing.assert_allclose(tf.reshape(more_axes[name], [9]), expected[name], rtol=1e-6, err_msg=name)
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float64])
-def test_max_relevant_of_any_type_under_xla(dtype):
+def test_max_relevant_of_any_type_and_shape(dtype):
     scores, labels, _ = few_relevant()
     scores, labels = tf.cast(scores[:9], dtype), tf.constant(labels[:9])
     expected = values_of_all(scores, labels, max_relevant=None)
     compiled = tf.function(values_of_all, jit_compile=True)(scores, labels)
+    signature = [tf.TensorSpec([None, None], dtype), tf.TensorSpec([None, None])]
+    unknown = tf.function(values_of_all, input_signature=signature)(scores, labels)
+    more_axes = values_of_all(tf.reshape(scores, [3, 3, -1]), tf.reshape(labels, [3, 3, -1]))
     for name in IN_ORDER:
-        np.testing.assert_allclose(compiled[name], expected[name], rtol=1e-6, err_msg=name)
+        for values in (compiled[name], unknown[name], tf.reshape(more_axes[name], [9])):
+            np.testing.assert_allclose(values, expected[name], rtol=1e-6, err_msg=name)
 
 
 def test_float64_scores_with_max_relevant_are_not_rounded():
@@ -604,28 +601,6 @@ def test_invalid_max_relevant(most):
         metrics.mrr([[1.0, 2.0]], [[0.0, 1.0]], max_relevant=most)
     with pytest.raises(ValueError, match=message):
         losses.get_metric("mrr", max_relevant=most)
-
-
-def test_class_ids_must_be_integers():
-    with pytest.raises(ValueError, match=r"labels=float32 \(1,\): class ids must be integers\. Cast"):
-        metrics.mrr(tf.constant([[1.0, 2.0]]), tf.constant([1.0]))
-
-
-def test_inputs_of_keras_metrics_are_accepted():
-    scores = tf.constant([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]])
-    assert result("mrr", tf.constant([2, 0], tf.uint8), scores, 2.0) == 0.75
-    assert result("mrr", tf.constant([2, 0]), scores, [[1.0], [3.0]]) == 3.5 / 4
-    with pytest.raises(ValueError, match=r"labels=\(2, 1\): do not fit scores of shape \(2, 3\)\. "):
-        metrics.mrr(scores, [[2], [0]])
-    for labels in ([0], [[1.0, 0.0, 0.0]]):
-        with pytest.raises(ValueError, match=r"where=\(2, 3\): cannot be broadcast to \(1, 3\)\. "):
-            metrics.mrr(tf.zeros([1, 3]), labels, where=tf.ones([2, 3], tf.bool))
-    for name in ("ndcg@0", "top0_error", "map@0", "precision@0"):
-        with pytest.raises(ValueError, match="k=0: not an integer of at least 1"):
-            losses.get_metric(name)
-    for bad in (lambda: losses.get_metric("mrr", "best"), lambda: metrics.mrr(scores, [2, 0], ties="best")):
-        with pytest.raises(ValueError, match="ties='best': unknown. There are: worst, average"):
-            bad()
 
 
 def test_float64_scores_are_not_rounded():

@@ -17,17 +17,6 @@ def test_nll_is_that_of_the_size_and_of_the_set_given_its_size():
 
 
 @pytest.mark.nightly
-def test_logistic_regression_is_a_poisson_binomial_prior():
-    values = metrics.nll(SCORES, LABELS, set_sizes.poisson_binomial(SCORES))
-    expected = tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(LABELS, SCORES), axis=1)
-    np.testing.assert_allclose(values, expected, rtol=1e-5)
-    np.testing.assert_array_equal(
-        metrics.exact_match(SCORES, LABELS, set_sizes.poisson_binomial(SCORES)),
-        ((SCORES > 0.0) == LABELS).all(axis=1),
-    )
-
-
-@pytest.mark.nightly
 def test_class_ids_are_sets_of_one():
     ids = np.arange(40) % 5
     one_hot = np.eye(5, dtype=np.float32)[ids]

@@ -71,19 +71,6 @@ def test_rankmax_equals_brute_force(n, k):
             np.testing.assert_allclose(row, rankmax_by_hand(scores_of_list, y, k), atol=1e-6)
 
 
-def test_sparsemax_is_sorted_thresholding():
-    scores = some_scores(50, seed=1, spread=0.5)
-    for row, scores_of_list in zip(
-        projections.sparsemax(scores).numpy(), scores.astype(np.float64), strict=True
-    ):
-        falling = np.sort(scores_of_list)[::-1]
-        sums = np.cumsum(falling)
-        size = np.max(np.nonzero(1.0 + np.arange(1, 51) * falling > sums)) + 1
-        np.testing.assert_allclose(
-            row, np.maximum(scores_of_list - (sums[size - 1] - 1.0) / size, 0.0), atol=1e-6
-        )
-
-
 def sparsemax_by_sort(scores, labels):
     """Returns the shares, and the loss of class ids with its gradient, in float64."""
     scores = np.float64(scores) - np.max(scores, axis=-1, keepdims=True)

@@ -30,7 +30,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
 from rank4class import arguments
-from rank4class.losses.ops import n_choose_k, tensors
+from rank4class.losses.ops import n_choose_k, ranks, tensors
 from rank4class.losses.ops import poisson_binomial as coins
 
 _LEAST = 0.1  # counts of a smaller probability, relative to the peak's, need another circle
@@ -256,16 +256,7 @@ def most_probable(scores: TensorLike, log_prior: TensorLike, *, where: TensorLik
     k = tf.argmax(likely, axis=-1, output_type=tf.int32)
     chosen = tf.range(most) < k[..., None]
     chosen &= tf.math.is_finite(n_choose_k.nan_if_invalid(scores, where))[..., None]
-    return _at(places, chosen, tf.shape(scores))
-
-
-def _at(places: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
-    """Returns lists `[..., n]` with bool values `[..., m]` at indices int32 `[..., m]`, False elsewhere."""
-    lists = tf.reshape(places, [-1, places.shape[-1]])
-    rows = tf.broadcast_to(tf.range(tf.shape(lists)[0])[:, None], tf.shape(lists))
-    row_values = tf.reshape(values, tf.shape(lists))
-    scattered = tf.scatter_nd(tf.stack([rows, lists], axis=-1), row_values, [tf.shape(lists)[0], shape[-1]])
-    return tf.reshape(scattered, shape)
+    return ranks.put(chosen, places, scores)
 
 
 def _of_size(log_prior: tf.Tensor, k: tf.Tensor) -> tf.Tensor:

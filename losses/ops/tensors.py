@@ -1,6 +1,5 @@
 """Checks and conversions of the tensors that losses, metrics and projections share."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -10,30 +9,21 @@ from tensorflow.types.experimental import TensorLike
 def dense(name: str, values: Any) -> tf.Tensor:
     """Returns numbers as a dense tensor; raises ValueError, which names the argument, for anything else.
 
-    >>> dense("scores", {"scores": tf.zeros([2, 3]), "log_counts": tf.zeros([2, 4])})
+    >>> dense("labels", ["joy", "anger"])
     Traceback (most recent call last):
     ...
-    ValueError: scores=dict of scores, log_counts: one tensor is needed. Pass one value of the dict.
+    ValueError: labels=string (2,): numbers are needed. Number the classes from 0.
     """
     if isinstance(values, tf.RaggedTensor):
         raise ValueError(
             f"{name}=RaggedTensor {values.shape}: all lists need one length. Pass {name}.to_tensor(), and to "
             f"functions of `losses` or `of_scores` also where=tf.sequence_mask({name}.row_lengths())."
         )
-    if isinstance(values, tf.SparseTensor):
-        raise ValueError(
-            f"{name}=SparseTensor {values.shape}: a dense tensor is needed. Pass tf.sparse.to_dense({name})."
-        )
-    if isinstance(values, Mapping):
-        keys = ", ".join(map(str, values))
-        raise ValueError(f"{name}=dict of {keys}: one tensor is needed. Pass one value of the dict.")
-    if values is None:
-        raise ValueError(f"{name}=None: a tensor is needed. Pass one.")
     try:
         tensor = tf.convert_to_tensor(values)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{name}={type(values).__name__}: not a dense tensor ({error}). Give all lists one length."
+            f"{name}={type(values).__name__}: not a dense tensor ({error}). Pass one, or lists of one length."
         ) from error
     if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool):
         raise ValueError(

@@ -179,12 +179,6 @@ def test_more_than_max_relevant_classes(name):
     assert np.isfinite(losses.rankmax(SCORES, RELEVANT, where=where, max_relevant=1)).all()
 
 
-@pytest.mark.parametrize("most", [0, -1, 1.0, True])
-def test_invalid_max_relevant(most):
-    with pytest.raises(ValueError, match=f"max_relevant={most}: not an integer of at least 1"):
-        losses.rankmax(SCORES, RELEVANT, max_relevant=most)
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(("name", "options"), [("rankmax", {"k": 1}), ("rankmax", {"k": 3}), ("warp", {})])
 def test_integers_of_numpy(name, options):
@@ -200,29 +194,6 @@ def test_integers_of_numpy(name, options):
     np.testing.assert_allclose(of_forms(SCORES, restored), expected, rtol=1e-6)
     for call in (of_forms, tf.function(of_forms), tf.function(of_forms, jit_compile=True)):
         np.testing.assert_allclose(call(tf.constant(SCORES)), expected, rtol=1e-6)
-
-
-@pytest.mark.nightly
-def test_a_model_is_saved_with_integers_of_numpy(tmp_path):
-    model = tf.keras.Sequential([tf.keras.layers.Dense(N)])
-    loss = losses.Rankmax(k=np.int64(3), max_relevant=np.int64(MOST))
-    model.compile(loss=loss, metrics=[losses.MAP(max_relevant=np.int64(MOST))])
-    model.fit(SCORES, RELEVANT, verbose=0)
-    model.save(tmp_path / "model.keras")
-    restored = tf.keras.models.load_model(tmp_path / "model.keras")
-    evaluated = [m.evaluate(SCORES, RELEVANT, verbose=0) for m in (model, restored)]
-    np.testing.assert_allclose(*evaluated, rtol=1e-6)
-
-
-@pytest.mark.parametrize("k", [1, 3])
-def test_projections_take_integers_of_numpy(k):
-    labels = np.arange(6)
-    for project in (
-        projections.euclidean,
-        projections.entropy,
-        lambda scores, k: projections.rankmax(scores, labels, k=k),
-    ):
-        np.testing.assert_array_equal(project(SCORES, k=np.int64(k)), project(SCORES, k=k))
 
 
 @pytest.mark.parametrize("known", [True, False])

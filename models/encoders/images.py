@@ -160,10 +160,7 @@ class ResNet50(base.WithWeightDecay):
 
     def __init__(self, variant: str = "model_garden", weight_decay: float = 1e-4, **kwargs: Any):
         super().__init__(weight_decay, **kwargs)
-        if variant not in self.VARIANTS:
-            raise ValueError(
-                f"variant={variant!r}: not one of {', '.join(self.VARIANTS)}. Choose one of them."
-            )
+        arguments.check_choice(self.VARIANTS, variant=variant)
         self.variant = variant
         with precision.scope(self.dtype_policy.name):
             if variant == "keras":

@@ -58,14 +58,8 @@ class Bert(tf.keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         pooling = pooling or self.POOLINGS[0]
-        if pooling not in self.POOLINGS:
-            raise ValueError(
-                f"pooling={pooling!r}: not one of {', '.join(self.POOLINGS)}. Choose one of them."
-            )
-        if activation not in _ACTIVATIONS:
-            raise ValueError(
-                f"activation={activation!r}: not one of {', '.join(_ACTIVATIONS)}. Choose one of them."
-            )
+        arguments.check_choice(self.POOLINGS, pooling=pooling)
+        arguments.check_choice(_ACTIVATIONS, activation=activation)
         self.pooling = pooling
         self.config: dict[str, Any] = {
             "vocab_size": vocab_size,
@@ -177,8 +171,7 @@ def electra(
 
 
 def _load(cls: type[Bert], path: str, dropout: float, output_dropout: float, pooling: str | None) -> Any:
-    arguments.check_fraction(dropout=dropout)
-    arguments.check_fraction(output_dropout=output_dropout)
+    arguments.check_fraction(dropout=dropout, output_dropout=output_dropout)
     options: dict[str, Any] = {"dropout": dropout, "output_dropout": output_dropout}
     if pooling is not None:
         options["pooling"] = pooling

@@ -73,13 +73,6 @@ def test_a_rank_function_is_saved_with_its_sorter(changed):
     np.testing.assert_array_equal(restored(SCORES), sorter.rank_fn(SCORES))
 
 
-@pytest.mark.nightly
-def test_an_untrained_rank_function_is_saved_with_its_weights():
-    rank_fn = sorters.get("lstm", n=10, trained=None, units=4, layers=1).rank_fn
-    restored = save_and_load(rank_fn)
-    np.testing.assert_array_equal(restored(SCORES), rank_fn(SCORES))
-
-
 def test_a_saved_rank_function_does_not_need_the_file_of_its_weights(tmp_path):
     trained = sorters.get("equivariant")
     trained.weights[0].assign(0.7)
