@@ -1,4 +1,4 @@
-"""Shared by all commands: config flags, help, and one-line errors in place of tracebacks.
+"""Shared by all commands: config flags, and one-line errors in place of tracebacks.
 
 TensorFlow is imported after the flags are parsed, so that `--help` and wrong flags are reported at once.
 """
@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import collections
 import difflib
-import logging as python_logging
 import os
 import re
 import signal
-import subprocess
 import sys
-import sysconfig
-import textwrap
 import typing
 from collections.abc import Callable
 
-from absl import flags, logging
+from absl import flags
 
 from rank4class import __main__ as program
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.training.preemption import Interrupted
+from rank4class.scripts import console, flag_help
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -38,22 +35,15 @@ flags.DEFINE_multi_string(
 # Raised for invalid files, flags, classes and numbers, and for packages that are not installed. Any other
 # exception is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
-MODULE = re.compile(r"python -m rank4class\.scripts\.(?:research\.)?(\w+)")  # a command in a docstring
-HELP_WIDTH = 100  # characters
-NOT_NONE = "must have a value other than None"  # absl's message of flags that are required
 # Messages of absl for flags that are missing or have no value of their type, and the errors shown instead.
 _FLAG_ERRORS = {
-    rf"flag --(\w+)=None: Flag --\1 {NOT_NONE}\.": r"--\1: missing. Set --\1=VALUE; --help shows all flags.",
+    rf"flag --(\w+)=None: .*{flag_help.NOT_NONE}.": r"--\1: missing. Set --\1=VALUE; --help shows all flags.",
     r"flag (--.*): could not convert string to float: .*": r"\1: not a number. Write a number.",
     r"flag (--.*): invalid literal for int\(\).*": r"\1: not an integer. Write an integer.",
     r"flag (--.*): \('Non-boolean argument.*": r"\1: neither true nor false. Write true or false.",
     r"flag (--.*): \S+ is not (an? .*)": r"\1: not \2. Write \2.",
     r"flag (--.*): value should be one of <(.*)>": r"\1: unknown. Choose one of \2.",
 }
-_PACKAGES = (
-    sysconfig.get_path("purelib"),
-    sysconfig.get_path("platlib"),
-)  # of others, and this one if installed
 _overrides: dict[str, typing.Any] = {}  # value of each `--config.FIELD`
 
 
@@ -127,14 +117,9 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
       main: the command.
       resumes: whether an interrupted command continues when it is run again with the same --workdir.
     """
-
-    logging.use_absl_handler()
     with program.ends_at_closed_pipe():
         _parse(sys.argv)
-        logging.set_verbosity(logging.INFO)
-        if not flags.FLAGS.debug:
-            logging.get_absl_handler().addFilter(_is_shown)
-        logging.get_absl_handler().setFormatter(_Plain())
+        console.set_up_logs(flags.FLAGS.debug)
         signal.signal(signal.SIGTERM, _interrupt)
         try:
             import tensorflow as tf
@@ -164,48 +149,6 @@ def _interrupt(number: int, _: object) -> typing.NoReturn:
     raise KeyboardInterrupt(number)
 
 
-# Abseil's log in C++, to which XLA and gRPC write, has no environment variable.
-_FILTER = r"""
-import re, sys
-log = re.compile(rb"[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |WARNING: All log messages before absl::InitializeLog")
-for line in sys.stdin.buffer:
-    if not log.match(line):
-        sys.stderr.buffer.write(line)
-        sys.stderr.flush()
-"""
-
-
-def _filter_stderr() -> None:
-    """Removes lines of Abseil's log from the errors of this process outside of Python, and of its children.
-
-    Another process filters them, so that the last words of a process that crashes are shown.
-    """
-    if sys.stderr is None or sys.stderr is not sys.__stderr__:  # closed, or replaced by the calling program
-        return
-    program = [sys.executable, "-IS", "-c", _FILTER]
-    process = subprocess.Popen(program, stdin=subprocess.PIPE, start_new_session=True)  # no Ctrl-C for it
-    assert process.stdin is not None
-    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
-    logging.get_absl_handler().python_handler.stream = sys.stderr
-    os.dup2(process.stdin.fileno(), 2)
-    process.stdin.close()
-
-
-def _is_shown(record: python_logging.LogRecord) -> bool:
-    """Returns whether a log record is an error, or of this package or of a file of the user."""
-    own = os.path.dirname(program.__file__)  # in a folder of packages, or a checkout that has one
-    folders = [folder for folder in (*_PACKAGES, own) if record.pathname.startswith(folder)]
-    return record.levelno >= python_logging.ERROR or max(folders, key=len, default=own) == own
-
-
-class _Plain(python_logging.Formatter):
-    """Formats log records as the other output: the message, after the level of a warning or an error."""
-
-    def format(self, record: python_logging.LogRecord) -> str:
-        level = f"{record.levelname.lower()}: " if record.levelno >= python_logging.WARNING else ""
-        return level + super().format(record)
-
-
 def _parse(argv: list[str]) -> None:
     """Parses the flags, imports the modules of `--import`, and builds the experiment of `--config`."""
     arguments, fields = _split(argv)
@@ -218,12 +161,12 @@ def _parse(argv: list[str]) -> None:
         # Files of the user may import TensorFlow.
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0" if flags.FLAGS["debug"].value else "3"
         if not flags.FLAGS["debug"].value:
-            _filter_stderr()
+            console.filter_stderr()
         for name in flags.FLAGS["import"].value:
             _import(name)
         experiment = _build_experiment(fields)
         if flags.FLAGS["help"].value:
-            print(_help(experiment))
+            print(flag_help.text_of_command(experiment))
             sys.exit()
         if isinstance(problem, flags.UnrecognizedFlagError):
             raise ValueError(_unknown_flag(problem.flagname, experiment))
@@ -243,11 +186,7 @@ def _parse(argv: list[str]) -> None:
 
 
 def _split(argv: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Returns the arguments without those that set fields of the config, and the text of each field.
-
-    >>> _split(["train", "--config.steps=3", "--workdir=x", "--config.jit_compile", "--config.seed", "1"])
-    (['train', '--workdir=x'], {'steps': '3', 'jit_compile': 'True', 'seed': '1'})
-    """
+    """Returns the arguments without those that set fields of the config, and the text of each field."""
     arguments, fields = [], {}
     remaining = collections.deque(flags.FLAGS.read_flags_from_files(argv, force_gnu=False))
     while remaining:
@@ -323,62 +262,11 @@ def _unknown_flag(name: str, experiment: config.Experiment | None) -> str:
     fields, plain = [], name.replace("-", "_")
     if "config" in flags.FLAGS:
         fields = [f"config.{field}" for field in config.values(experiment or config.Experiment())]
-    known = [*(flag.name for flag in flags_of(sys.argv[0])), *fields]
+    known = [*(flag.name for flag in flag_help.flags_of(sys.argv[0])), *fields]
     close = [field for field in fields if field.endswith(f".{plain}")]
     close = close or difflib.get_close_matches(plain, known, n=1)
     hint = f"Did you mean {' or '.join(f'--{each}' for each in close)}?" if close else ""
     return f"--{name}: no such flag. {hint or '--help shows all flags.'}"
-
-
-def flags_of(module: str) -> list[flags.Flag]:
-    """Returns the flags that a module and this one define, by name.
-
-    Args:
-      module: name of the module; of the running command, `sys.argv[0]`.
-    """
-    defined = [flag for name in (module, __name__) for flag in flags.FLAGS.get_flags_for_module(name)]
-    return sorted((flag for flag in defined if flag.name != "help"), key=lambda flag: flag.name)
-
-
-def help_of(flag: flags.Flag) -> str:
-    """Returns the help of a flag, without the line that absl adds for flags that may be repeated."""
-    return flag.help.split(";\n")[0]
-
-
-def default_of(flag: flags.Flag) -> str:
-    """Returns "required", or the default of a flag in words."""
-    if is_required(flag):
-        return "required"
-    return "default: none" if flag.default == [] else f"default: {flag.default_as_str or None}"
-
-
-def as_typed(text: str) -> str:
-    """Returns a docstring with its commands as a user types them.
-
-    >>> as_typed("python -m rank4class.scripts.train --config=digits_mlp")
-    'rank4class train --config=digits_mlp'
-    """
-    return MODULE.sub(r"rank4class \1", text)
-
-
-def is_required(flag: flags.Flag) -> bool:
-    """Returns whether a command cannot do without a flag. Bounds of numbers are validators too."""
-    return any(NOT_NONE in validator.message for validator in flag.validators)
-
-
-def _help(experiment: config.Experiment | None) -> str:
-    """Returns the help of the running command: flags and config fields with their values."""
-    lines = [as_typed((sys.modules["__main__"].__doc__ or "").strip()), "", "Flags:"]
-    for flag in flags_of(sys.argv[0]):
-        text = f"{help_of(flag)} ({default_of(flag)})"
-        lines += [f"  --{flag.name}", textwrap.indent(textwrap.fill(text, HELP_WIDTH - 6), 6 * " ")]
-    if "config" in flags.FLAGS:
-        values = config.values(experiment or config.Experiment())
-        width = max(map(len, values))
-        name = flags.FLAGS["config"].value or "config.Experiment()"
-        lines += ["", f"Config fields, with the values of {name}:"]
-        lines += [f"  --config.{field:{width}}  {value!r}" for field, value in values.items()]
-    return "\n".join(lines)
 
 
 def _fail(error: object) -> typing.NoReturn:

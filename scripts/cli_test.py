@@ -11,7 +11,7 @@ import pytest
 
 from rank4class import __main__ as program
 from rank4class.pipelines import config
-from rank4class.scripts import cli
+from rank4class.scripts import cli, console
 
 COMMANDS = list(program.summaries())
 WITH_CONFIG = {"describe_data", "lightgbm_peer", "sorter_experiments", "sweep", "train"}
@@ -100,6 +100,12 @@ def test_flags_without_an_effect(tmp_path):
     for message, (_, errors) in zip(messages.values(), run_all(*messages), strict=True):
         assert errors.startswith("error: ")
         assert message in errors
+
+
+def test_fields_of_the_config_among_the_flags():
+    arguments = ["train", "--config.steps=3", "--workdir", "x", "--config.jit_compile", "--config.seed", "-1"]
+    fields = {"steps": "3", "jit_compile": "True", "seed": "-1", "cache": "False"}
+    assert cli._split([*arguments, "--noconfig.cache"]) == (["train", "--workdir", "x"], fields)
 
 
 def test_help_of_a_config_in_two_words():
@@ -230,15 +236,15 @@ def test_a_missing_package_is_an_error_of_one_line():
 
 def test_logs_have_no_prefix_but_the_level_of_a_warning():
     record = logging.LogRecord("absl", logging.WARNING, "rows.py", 3, "%d left out", (2,), None)
-    assert cli._Plain().format(record) == "warning: 2 left out"
+    assert console.Plain().format(record) == "warning: 2 left out"
     record = logging.LogRecord("absl", logging.INFO, "trainer.py", 3, "Going on", (), None)
-    assert cli._Plain().format(record) == "Going on"
+    assert console.Plain().format(record) == "Going on"
 
 
 @pytest.mark.parametrize(
     ("path", "level", "is_shown"),
     [
-        (cli.__file__, logging.INFO, True),
+        (console.__file__, logging.INFO, True),
         ("/home/user/my_parts.py", logging.INFO, True),
         (
             os.path.join(sysconfig.get_path("purelib"), "matplotlib", "font_manager.py"),
@@ -249,7 +255,7 @@ def test_logs_have_no_prefix_but_the_level_of_a_warning():
     ],
 )
 def test_logs_of_other_packages_are_shown_from_errors_on(path, level, is_shown):
-    assert cli._is_shown(logging.LogRecord("x", level, path, 3, "a message", (), None)) == is_shown
+    assert console.is_shown(logging.LogRecord("x", level, path, 3, "a message", (), None)) == is_shown
 
 
 def test_tensorflow_starts_quietly_without_debug():
@@ -264,8 +270,8 @@ def test_tensorflow_starts_quietly_without_debug():
 # Writes as C++ code does, and crashes.
 CRASH = """
 import os, sys
-from rank4class.scripts import cli
-cli._filter_stderr()
+from rank4class.scripts import console
+console.filter_stderr()
 print("of Python", file=sys.stderr)
 os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\\n")
 os.write(2, b"I0000 00:00:1795706049.516920    3799 device_compiler.h:196] Compiled cluster using XLA!\\n")

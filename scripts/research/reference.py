@@ -16,7 +16,10 @@ from rank4class import __main__ as program
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.configs import goemotions_minilm
 from rank4class.pipelines.reporting import tables
-from rank4class.scripts import cli
+from rank4class.scripts import (
+    cli,  # noqa: F401, it defines the common flags
+    flag_help,
+)
 
 _NOTE = "`rank4class render_docs` writes this page from the code."
 _VALUES = re.compile(r"<(.*?)>: ")
@@ -35,11 +38,13 @@ def _flags_of(name: str) -> list[flags.Flag]:
     module = program.module_of(name)
     running = sys.modules["__main__"].__spec__
     if running and running.name == module:
-        return cli.flags_of(sys.argv[0])
+        return flag_help.flags_of(sys.argv[0])
     before = set(flags.FLAGS)
     try:
         runpy.run_module(module, run_name=module)
-        return [flag for flag in cli.flags_of(module) if flag.name in _COMMON or flag.name not in before]
+        return [
+            flag for flag in flag_help.flags_of(module) if flag.name in _COMMON or flag.name not in before
+        ]
     finally:
         for flag in set(flags.FLAGS) - before:
             delattr(flags.FLAGS, flag)
@@ -81,9 +86,9 @@ def _flag_table(rows: Iterable[flags.Flag]) -> str:
 
 
 def _flag_row(flag: flags.Flag) -> list[str]:
-    default = cli.default_of(flag).removeprefix("default: ").strip("'")
+    default = flag_help.default_of(flag).removeprefix("default: ").strip("'")
     values = _VALUES.match(flag.help)
-    text = cli.help_of(flag)[values.end() if values else 0 :]
+    text = flag_help.help_of(flag)[values.end() if values else 0 :]
     if text.startswith("Replaces this part of the config"):
         default = "that of the config"
     if values:
@@ -124,8 +129,8 @@ def _docstring(path: str | os.PathLike) -> str:
 def _described(docstring: str) -> Iterable[str]:
     """Yields the paragraphs of a module's docstring in Markdown, its commands as code."""
     for paragraph in docstring.split("\n\n"):
-        if cli.MODULE.search(paragraph.split("\n")[0]):
-            command = cli.as_typed(textwrap.dedent(paragraph))
+        if flag_help.MODULE.search(paragraph.split("\n")[0]):
+            command = flag_help.as_typed(textwrap.dedent(paragraph))
             yield f"```bash\n{command}\n```"
         else:
             yield paragraph.replace("<", r"\<")
