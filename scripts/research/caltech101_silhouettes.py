@@ -39,40 +39,26 @@ def caltech101_silhouettes(path: str) -> Dataset:
     file = os.path.join(path, FILE) if os.path.isdir(path) else path
     if not os.path.isfile(file):
         raise FileNotFoundError(f"{file}: no such file. Set data.path to {FILE}, or to its folder.")
-    content = _load(file)
+    try:
+        content = scipy.io.loadmat(file)
+    except (OSError, TypeError, ValueError, zlib.error, scipy.io.matlab.MatReadError) as error:
+        raise files.damaged(file, f"truncated, or not a file of MATLAB: {error}") from error
     names = [name for part in PARTS.values() for name in (f"{part}_data", f"{part}_labels")]
-    for name in [*names, "classnames"]:
-        if name not in content:
-            raise ValueError(f"{file}: no array {name!r}. Set data.path to a file of splits, such as {FILE}.")
+    if missing := {*names, "classnames"} - set(content):
+        raise ValueError(
+            f"{file}: no array {min(missing)!r}. Set data.path to a file of splits, such as {FILE}."
+        )
     class_names = tuple(str(np.squeeze(name)) for name in np.ravel(content["classnames"]))
     splits = {name: _split(file, content, part, len(class_names)) for name, part in PARTS.items()}
     return Dataset(class_names, splits, files={file: files.sha256(file)})
 
 
-def _load(path: str) -> dict[str, Any]:
-    try:
-        return scipy.io.loadmat(path)
-    except NotImplementedError as error:
-        raise ValueError(f"{path}: a file of MATLAB 7.3 or later. Save it with -v7.") from error
-    except (OSError, TypeError, ValueError, zlib.error, scipy.io.matlab.MatReadError) as error:
-        raise files.damaged(path, f"truncated, or not a file of MATLAB: {error}") from error
-
-
 def _split(path: str, content: dict[str, Any], part: str, num_classes: int) -> Split:
     pixels, labels = content[f"{part}_data"], content[f"{part}_labels"].ravel()
-    if pixels.ndim != 2 or pixels.shape[1] != 28 * 28:
-        raise files.damaged(path, f"{part}_data has shape {pixels.shape}, expected [N, 784]")
-    if len(pixels) != len(labels):
-        raise files.damaged(path, f"{len(pixels)} rows in {part}_data, but {len(labels)} labels")
-    _check(path, f"{part}_data", np.isin(pixels, (0, 1)), "a pixel other than 0 and 1")
-    is_class = np.isin(labels, range(1, num_classes + 1))
-    _check(path, f"{part}_labels", is_class, f"a label outside 1..{num_classes}")
+    if pixels.shape != (len(labels), 28 * 28):
+        raise files.damaged(path, f"{part}_data has shape {pixels.shape}, expected [{len(labels)}, 784]")
+    if not (np.isin(pixels, (0, 1)).all() and np.isin(labels, range(1, num_classes + 1)).all()):
+        raise files.damaged(path, f"{part}: a pixel other than 0 and 1, or a label outside 1..{num_classes}")
     images = 255 * pixels.astype(np.uint8).reshape(-1, 28, 28).transpose(0, 2, 1)  # MATLAB stores columns
     origins = np.array([f"{part}_data row {i}" for i in range(1, len(labels) + 1)], object)
     return Split({"image": images[..., None]}, labels.astype(np.int32) - 1, origins)
-
-
-def _check(path: str, name: str, is_valid: np.ndarray, problem: str) -> None:
-    invalid = np.argwhere(~is_valid)
-    if len(invalid):
-        raise files.damaged(path, f"{name} row {invalid[0, 0] + 1} has {problem}")

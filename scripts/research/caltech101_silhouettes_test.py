@@ -53,55 +53,29 @@ def test_images_labels_and_origins(tmp_path, as_file, dtype):
         assert split.origin(1) == f"{part}_data row 2"
 
 
-def changed(name, change):
-    def apply(arrays):
-        arrays[name] = change(arrays[name])
-
-    return apply
-
-
-def set_to(index, value):
-    def change(array):
-        array[index] = value
-        return array
-
-    return change
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "value", "message"),
     [
-        (lambda arrays: arrays.pop("val_data"), r"no array 'val_data'\. Set data\.path to a file of splits"),
-        (lambda arrays: arrays.pop("classnames"), r"no array 'classnames'"),
-        (
-            changed("train_data", lambda x: x[:, :256]),
-            r"train_data has shape \(6, 256\), expected \[N, 784\]",
-        ),
-        (changed("test_data", lambda x: x[1:]), r"2 rows in test_data, but 3 labels\. Download it again\."),
-        (changed("val_data", set_to((1, 5), 2)), r"val_data row 2 has a pixel other than 0 and 1\."),
-        (changed("train_labels", set_to(4, 4)), r"train_labels row 5 has a label outside 1\.\.3\."),
-        (changed("train_labels", set_to(0, 0)), r"train_labels row 1 has a label outside 1\.\.3\."),
+        ("val_data", None, r"no array 'val_data'\. Set data\.path to a file of splits"),
+        ("train_data", np.zeros([6, 256]), r"train_data has shape \(6, 256\), expected \[6, 784\]"),
+        ("val_data", np.full([3, 784], 2), "val: a pixel other than 0 and 1, or a label outside"),
+        ("train_labels", np.arange(6), r"train: .* a label outside 1\.\.3"),
     ],
 )
-def test_broken_content(tmp_path, change, message):
-    arrays = content()
-    change(arrays)
-    scipy.io.savemat(tmp_path / FILE, arrays)
+def test_broken_content(tmp_path, name, value, message):
+    arrays = {**content(), name: value}
+    scipy.io.savemat(tmp_path / FILE, {key: array for key, array in arrays.items() if array is not None})
     with pytest.raises(ValueError, match=f"^{tmp_path / FILE}: {message}"):
         data.get("caltech101_silhouettes", path=tmp_path)
 
 
-@pytest.mark.parametrize("compressed", [False, True])
-def test_broken_files(tmp_path, compressed):
+def test_broken_files(tmp_path):
     path = tmp_path / FILE
-    scipy.io.savemat(path, content(), do_compression=compressed)
+    scipy.io.savemat(path, content(), do_compression=True)
     whole = path.read_bytes()
-    for size in (0, 1, 127, 128, 131, 200, len(whole) // 2, len(whole) - 1):
+    for size in (0, 127, 131, len(whole) // 2):
         path.write_bytes(whole[:size])
         with pytest.raises(ValueError, match=f"^{path}: (truncated, or not a file of MATLAB|no array)"):
             data.get("caltech101_silhouettes", path=path)
-    path.write_bytes(whole[:124] + b"\x00\x02IM" + whole[128:])  # the version of 7.3
-    with pytest.raises(ValueError, match=r"a file of MATLAB 7\.3 or later\. Save it with -v7\."):
-        data.get("caltech101_silhouettes", path=path)
     with pytest.raises(FileNotFoundError, match=rf"nowhere: no such file\. Set data\.path to {FILE}"):
         data.get("caltech101_silhouettes", path="nowhere")

@@ -45,7 +45,6 @@ def test_errors_are_one_line(command, arguments, message):
     assert "Traceback" not in finished.stderr
 
 
-@pytest.mark.nightly
 def test_paths_that_contain_the_name_of_another(command, tmp_path):
     folder = tmp_path / "CHECKPOINT WORKDIR"
     arguments = ("--only=n_choose_k/letor_lightgbm", f"--data={folder}", f"--workdir={tmp_path / 'runs'}")
@@ -53,7 +52,6 @@ def test_paths_that_contain_the_name_of_another(command, tmp_path):
     assert f"'--config.data.path={folder}" in finished.stdout
 
 
-@pytest.mark.nightly
 def test_from_the_sweep_to_the_result(command, monkeypatch, tmp_path):
     baseline = {"loss": "softmax", "interaction": "dot"}
     tiny = Reproduction("Tiny", (Command(TINY),), baseline=baseline, paper="rank4class/table12")
@@ -69,7 +67,6 @@ def test_from_the_sweep_to_the_result(command, monkeypatch, tmp_path):
     assert figure["examples"] == 360
 
 
-@pytest.mark.nightly
 def test_failing_sweep(command, monkeypatch, tmp_path):
     broken = Reproduction("Broken", (Command(TINY.replace("mse", "mes")),))
     monkeypatch.setitem(reproductions.REPRODUCTIONS, "tiny/broken", broken)
@@ -78,7 +75,6 @@ def test_failing_sweep(command, monkeypatch, tmp_path):
     assert "Traceback" not in finished.stderr
 
 
-@pytest.mark.nightly
 def test_a_signal_lets_the_training_save(imported, tmp_path):
     arguments = ["reproduce", "--only=rank4class/many_classes", f"--workdir={tmp_path}"]
     process = imported(*arguments)

@@ -64,7 +64,6 @@ def test_tf_ranking_is_omitted_if_memory_is_insufficient():
     assert against("rescaled_mse", (4, 28)) == {"softmax_ce", "floor"}
 
 
-@pytest.mark.nightly
 def test_every_loss_is_measured_and_equals_its_baseline():
     assert {step.name for step in suites.get("losses").steps((4, 6))} >= set(losses.names())
     for name in ("pairwise_logistic", "pairwise_logistic ndcg", "approx_mrr", "ordinal"):
@@ -80,7 +79,6 @@ def test_every_metric_equals_its_baselines(name):
         np.testing.assert_allclose(first, other, rtol=1e-5)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("name", models.INTERACTIONS)
 def test_every_interaction_is_measured_and_equals_the_naive_form(name):
     size = (3, 5, 4, 6)
@@ -90,7 +88,6 @@ def test_every_interaction_is_measured_and_equals_the_naive_form(name):
     assert_close(*(results_of("interactions", step, size) for step in kinds), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("n", [5, 32])
 def test_the_algorithms_for_the_sum_over_all_sets_agree(n):
     chosen = suites.get("n_choose_k")
@@ -112,7 +109,6 @@ def test_the_dynamic_program_is_omitted_if_memory_is_insufficient():
     assert suites.get("n_choose_k").error(steps[2], size) is None  # a reference would take too long
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("k", [1, 3])
 def test_projections_are_measured_and_equal_their_baselines(k):
     size = (4, 30, k)
@@ -124,7 +120,6 @@ def test_projections_are_measured_and_equal_their_baselines(k):
         assert_close(results["sparsemax"], results["naive:sparsemax"], atol=1e-6)
 
 
-@pytest.mark.nightly
 def test_sorters_are_measured_and_rank_the_same_under_xla():
     results = {}
     for step in suites.get("sorters").steps((4, 12)):
@@ -186,7 +181,6 @@ def test_without_scann_the_exact_searches_are_measured(monkeypatch, capsys):
     retrieval._has_scann.cache_clear()
 
 
-@pytest.mark.nightly
 def test_scann_finds_most_of_the_best_classes():
     pytest.importorskip("scann", reason="scann is not installed: pip install 'rank4class[scann]'")
     retrieval._has_scann.cache_clear()
@@ -226,7 +220,6 @@ def test_lazy_adam_leaves_out_no_class_vectors():
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.nightly
 def test_steps_on_several_devices_are_measured_in_a_process_of_their_own():
     step = scale.SUITE.build(suite.Step("2 replicas"), (4, 8, 3))
     step()
@@ -247,7 +240,6 @@ def test_steps_that_need_more_memory_or_do_not_divide_are_omitted(monkeypatch):
     assert names(size) == ["adam", "lazy_adam", "2 replicas"]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("name", datasets.EXPERIMENTS)
 def test_a_dataset_and_its_baseline_read_the_same(name, monkeypatch):
     if name in ("goemotions", "mind"):
@@ -280,7 +272,6 @@ def test_training_steps_read_new_batches_or_repeat_one(one_batch, expected, monk
     assert workload.waiting_share == pytest.approx(3 * 0.005 / 0.03)
 
 
-@pytest.mark.nightly
 def test_a_training_and_the_bare_step_train(monkeypatch):
     monkeypatch.setattr(training, "STEPS", 2)
     monkeypatch.setitem(datasets.EXPERIMENTS, "goemotions", digits_mlp.get_config)  # MiniLM takes a minute

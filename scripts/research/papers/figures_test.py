@@ -12,7 +12,6 @@ from rank4class.scripts.research.papers import figures
 DOCS = pathlib.Path(__file__).parents[3] / "docs"
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("name", figures.FIGURES)
 def test_committed_figures_are_drawn_from_committed_files(name):
     committed = (DOCS / "images" / f"{name}.svg").read_text()

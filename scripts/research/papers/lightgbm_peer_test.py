@@ -30,7 +30,6 @@ def experiment(tmp_path):
     )
 
 
-@pytest.mark.nightly
 def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):
     monkeypatch.setattr(lightgbm_peer, "LEAVES", (7,))
     lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0, 1])

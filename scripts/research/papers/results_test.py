@@ -23,7 +23,6 @@ def reproduction(*names):
     )
 
 
-@pytest.mark.nightly
 def test_collects_the_runs_of_all_sweeps(tmp_path):
     base = config.override(digits_mlp.get_config(), QUICK)
     for i, rate in enumerate((0.001, 0.01)):
@@ -53,7 +52,6 @@ def test_collects_the_runs_of_all_sweeps(tmp_path):
     assert json.loads(json.dumps(collected, allow_nan=False)) == collected
 
 
-@pytest.mark.nightly
 def test_tuned_values(tmp_path):
     base = config.override(digits_mlp.get_config(), {**QUICK, "calibration": "none"})
     tune = {"optimizer.learning_rate": (1e-6, 0.01)}

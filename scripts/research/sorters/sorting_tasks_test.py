@@ -76,18 +76,12 @@ def test_table(tmp_path):
     for features, targets in parts.values():
         np.testing.assert_allclose(features[:, 0], targets, rtol=1e-5)  # both are linear in the row's number
         np.testing.assert_allclose(features[:, 1], -features[:, 2], rtol=1e-5)  # "a" or "b"
-    with pytest.raises(
-        ValueError, match="target='kind': no column of numbers of .*table.csv. Choose another"
-    ):
-        sorting_tasks.table(path, "kind", seed=0)
-    path.write_text("size,price\n1,2\n")
-    with pytest.raises(ValueError, match="only 1 complete rows. Use a larger table"):
-        sorting_tasks.table(path, "price", seed=0)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (b"price,kind\n1,a\n", "target='kind': no column of numbers of .*table.csv. Choose another"),
         (b"", "not a CSV file with a header: No columns to parse from file. Correct it."),
         (b"price\n\xff\n", "not a CSV file with a header: 'utf-8' codec can't decode"),
         (b"price,size\n" + b"1,\n" * 10, "only 0 complete rows. Use a larger table."),
@@ -97,5 +91,5 @@ def test_table(tmp_path):
 def test_invalid_tables(tmp_path, content, message):
     path = tmp_path / "table.csv"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"^table={path}: {message}"):
-        sorting_tasks.table(path, "price", seed=0)
+    with pytest.raises(ValueError, match=message):
+        sorting_tasks.table(path, "kind" if b"kind" in content else "price", seed=0)

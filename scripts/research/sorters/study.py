@@ -182,7 +182,7 @@ def write_result(
       test_values: title of a loss -> metric -> its values in percent, `[S]` or, per test example, `[S, N]`.
       examples: split -> number of its examples.
       data: seed, file or split -> hash of the data, and settings that determine the result.
-      sessions: the `session` of each training; those that differ in their seconds alone are joined.
+      sessions: the `session` of each training.
       notes: sentences on the search.
       test_hash: hash of the test examples, by which they are compared with those of runs.
 
@@ -197,7 +197,7 @@ def write_result(
         "notes": list(notes),
         "data": dict(data),
         "test_hash": test_hash,
-        "sessions": _joined(sessions),
+        "sessions": list(sessions),
     }
     path = os.path.join(folder, "study.json")
     write_json(path, result)
@@ -205,27 +205,10 @@ def write_result(
 
 
 def session(started: float, **packages: str) -> dict[str, Any]:
-    """Returns the record of a training: its seconds, and the versions that determine its results.
-
-    Args:
-      started: `time.monotonic()` at its start.
-      **packages: versions of more packages.
-    """
+    """Returns the record of a training since `time.monotonic()`, with the versions of packages."""
     origin = provenance()
     origin["packages"] |= packages
     return {**origin, "seconds": round(time.monotonic() - started, 1)}
-
-
-def _joined(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the sessions of different versions, each with the sum of its seconds."""
-    joined: list[dict[str, Any]] = []
-    for one in sessions:
-        same = next((other for other in joined if {**other, "seconds": one["seconds"]} == one), None)
-        if same:
-            same["seconds"] = round(same["seconds"] + one["seconds"], 1)
-        else:
-            joined.append(dict(one))
-    return joined
 
 
 def search_learning_rate(value: Callable[[float], float], rates: Sequence[float]) -> float:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import time
 
 import numpy as np
 import pandas as pd
@@ -125,20 +124,6 @@ def test_seeds_count_once():
         study.check_seeds([3, 4, 3])
     with pytest.raises(ValueError, match="^seed=-1: not an integer in"):
         study.check_seeds([-1])
-
-
-def test_sessions_of_one_version_are_joined(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        study, "provenance", lambda: {"git": "a", "packages": {"numpy": "2"}, "environment": {}}
-    )
-    first = study.session(time.monotonic() - 60.0, lightgbm="4")
-    assert first == {
-        "git": "a", "packages": {"numpy": "2", "lightgbm": "4"}, "environment": {}, "seconds": 60.0
-    }  # fmt: skip
-    sessions = [first, first | {"git": "b"}, first | {"seconds": 1.5}]
-    study.write_result(tmp_path, [0], {}, {}, {}, sessions)
-    written = read_json(str(tmp_path / "study.json"))["sessions"]
-    assert [(one["git"], one["seconds"]) for one in written] == [("a", 61.5), ("b", 60.0)]
 
 
 def test_recall_of_unknown_scores_is_zero():

@@ -2,33 +2,25 @@
 
 `bare` is compared with the matrix products of the encoder alone, which no implementation can do without.
 
-`group_by_length` trains on the same comments in batches of similar lengths. Its baselines are the training
-at `max_length` tokens, in a random order, and the loop of `hugging_face.py`, where the packages torch and
-transformers are installed: the same encoder and AdamW.
+`group_by_length` trains on the same comments in batches of similar lengths. Its baseline is the training at
+`max_length` tokens, in a random order.
 """
 
-import importlib.util
 import itertools
-import os
-import pathlib
-import subprocess
-import sys
 import tempfile
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from rank4class import data, losses
+from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, rank_training
-from rank4class.scripts.research.benchmarks import datasets, hugging_face, suite
+from rank4class.scripts.research.benchmarks import datasets, suite
 
 STEPS = 4  # training steps in a row of one measurement
 GROUPED = "training group_by_length"
-PEER = "hugging_face"
 OVERRIDES: dict[str, dict[str, Any]] = {
     "training": {},
     "training steps_per_execution": {"steps_per_execution": STEPS},
@@ -119,58 +111,11 @@ class Training(suite.Workload):
         self.trainer.take_steps(next(self._ends))
 
 
-class HuggingFace(suite.Workload):
-    """The steps of `hugging_face.py`."""
-
-    def __init__(self, experiment: config.Experiment, loaded: TaskData):
-        split, tokenizer, optimizer = loaded.splits["train"], loaded.preprocess, experiment.optimizer
-        assert isinstance(tokenizer, data.WordPiece)
-        tokens = tokenizer.with_static_length()(split.features)
-        self._folder = tempfile.TemporaryDirectory()
-        path = os.path.join(self._folder.name, "examples.npz")
-        np.savez(path, ids=tokens["input_word_ids"], mask=tokens["input_mask"], labels=split.labels)
-        code = pathlib.Path(hugging_face.__file__).read_text()
-        options = {
-            "batch_size": experiment.batch_size,
-            "learning_rate": optimizer.learning_rate,
-            "weight_decay": optimizer.weight_decay,
-            "steps": STEPS,
-        }
-        flags = [f"--{name}={value}" for name, value in options.items()]
-        # As a text, so that the modules of this folder do not hide others of their names.
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code, str(experiment.encoder.path), path, *flags],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        print(self._answer())  # the versions
-        self()
-
-    def __call__(self) -> None:
-        assert self._process.stdin is not None
-        print(file=self._process.stdin, flush=True)
-        self._answer()
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        answer = self._process.stdout.readline().strip()
-        if not answer:
-            raise RuntimeError(f"{PEER}: its process ended with code {self._process.wait()}")
-        return answer
-
-    def __del__(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
 def _contenders(size: suite.Size) -> list[suite.Step]:
     del size  # everything is measured at every size
-    installed = all(map(importlib.util.find_spec, ("torch", "transformers")))
-    peers = ("training", PEER) if installed else ("training",)
     return [
         suite.Step("bare", against=("matrix_products",)),
-        *(suite.Step(name, against=peers if name == GROUPED else ("bare",)) for name in OVERRIDES),
+        *(suite.Step(name, against=("training" if name == GROUPED else "bare",)) for name in OVERRIDES),
     ]
 
 
@@ -180,8 +125,6 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
     changes = {"data.group_by_length": False, **OVERRIDES.get(step.name, {})}
     experiment = config.override(experiment, changes)
     loaded = rank_training.load_data(experiment, "")
-    if step.name == PEER:
-        return HuggingFace(experiment, loaded)
     if step.name != GROUPED:
         loaded = loaded.with_static_lengths()
     workloads = {"bare": Bare, "matrix_products": MatrixProducts}
