@@ -142,24 +142,6 @@ def test_split_seed_determines_the_images():
     assert len(shown[0] - shown[1]) > 100  # the digits are split differently, too
 
 
-def test_splits_are_independent(monkeypatch):
-    splits = load(num_examples=20).splits
-    compose = embedded_digits._compose
-
-    def compose_one_more(rng, digits, size, multi_label):
-        return compose(rng, digits, size if digits is test else size + 1, multi_label)
-
-    digits, _ = embedded_digits._from_sklearn(0)
-    test = digits["test"]
-    monkeypatch.setattr(embedded_digits, "_from_sklearn", lambda seed: (digits, {}))
-    monkeypatch.setattr(embedded_digits, "_compose", compose_one_more)
-    changed = load(num_examples=20).splits
-    assert [len(split) for split in changed.values()] == [21, 21, 20]
-    np.testing.assert_array_equal(changed["test"].features["image"], splits["test"].features["image"])
-    labels = [split.labels.toarray().tolist() for split in splits.values()]
-    assert labels[0] != labels[1] != labels[2] != labels[0]
-
-
 def test_single_label_is_one_of_the_digits_shown():
     multi, single = (load(num_examples=4000, multi_label=multi_label).splits for multi_label in (True, False))
     for name, split in single.items():
@@ -232,11 +214,6 @@ def test_last_rbm_is_cached():
         assert not np.array_equal(embeddings(**options)[:20, :5], first)
     np.testing.assert_array_equal(embeddings(), first)  # fitted again
     assert embedded_digits._fit_machine.cache_info().hits == 1
-
-
-def test_rbm_has_1000_units_by_default(monkeypatch):
-    monkeypatch.setattr(embedded_digits, "PASSES", 1)
-    assert load(num_examples=5, features="rbm").splits["test"].features["embedding"].shape == (5, 1000)
 
 
 def test_real_mnist(real_data):

@@ -50,14 +50,6 @@ def test_split_folders(root, validation):
         np.testing.assert_array_equal(split.origins, split.features["file"])
 
 
-def test_a_split_may_lack_a_class(root):
-    (root / "test" / "cat" / "image_0.jpg").unlink()
-    (root / "test" / "cat" / "image_1.jpg").unlink()
-    (root / "test" / "cat").rmdir()
-    splits = data.get("image_folder", path=str(root)).splits
-    assert splits["test"].labels.tolist() == [0, 0]
-
-
 @pytest.mark.parametrize("missing", [("val",), ("test",), ("val", "test")])
 def test_missing_splits_are_drawn_from_the_training_images(tmp_path, missing):
     write(tmp_path / "train", {"ant": 40, "bee": 20})
@@ -203,13 +195,6 @@ def test_broken_link(root, link):
         data.get("image_folder", path=str(root))
     dataset = data.get("image_folder", path=str(root), on_invalid_row="skip")
     assert dataset.skipped == (f"{root / link}: a link without a target. Remove it.",)
-
-
-def test_image_outside_the_class_folders(tmp_path):
-    write(tmp_path, {"ant": 10, "bee": 10})
-    (tmp_path / "image.jpg").write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"image\.jpg: not in a class folder"):
-        data.get("image_folder", path=str(tmp_path))
 
 
 def test_image_in_two_splits(root):

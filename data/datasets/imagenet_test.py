@@ -52,19 +52,6 @@ def test_image_folders(tiny_imagenet, validation):
     assert examples("test") == examples("validation")
 
 
-def test_classes_and_files_are_sorted(tmp_path):
-    names = [f"{i:02}" for i in range(20)]
-    for name in names:
-        for folder in ("train", "val"):
-            (tmp_path / folder / name).mkdir(parents=True)
-            for image in names:
-                (tmp_path / folder / name / f"{image}.JPEG").write_bytes(b"")
-    dataset = data.get("imagenet", path=str(tmp_path))
-    assert dataset.class_names == tuple(names)
-    for split in dataset.splits.values():
-        assert split.features["file"].tolist() == sorted(split.features["file"])
-
-
 def test_other_endings_of_images(tiny_imagenet):
     (tiny_imagenet / "train" / "n01" / "image_2.jpg").write_bytes(b"")
     (tiny_imagenet / "train" / "n01" / "notes.txt").write_bytes(b"")

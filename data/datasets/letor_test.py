@@ -216,18 +216,6 @@ def test_missing_path_and_files(tmp_path):
         letor.letor(write_letor(tmp_path, test=None))
 
 
-def test_byte_order_mark(tmp_path):
-    path = write_letor(tmp_path, train="\ufeff" + TRAIN)
-    expected = letor.letor(write_letor(tmp_path, train=TRAIN)).splits["train"]
-    write_letor(tmp_path, train="\ufeff" + TRAIN)
-    np.testing.assert_array_equal(
-        letor.letor(path).splits["train"].features["items"], expected.features["items"]
-    )
-    (tmp_path / "train.txt").write_text(TRAIN, encoding="utf-16")
-    with pytest.raises(ValueError, match=r"train\.txt: the file is in UTF-16\. Save it as UTF-8\."):
-        letor.letor(path)
-
-
 def test_copies_of_a_split_are_refused(tmp_path):
     with pytest.raises(
         ValueError, match=r"test\.txt: a copy of .*train\.txt, another split\. Give each split a"

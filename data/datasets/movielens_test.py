@@ -128,17 +128,6 @@ def test_titles_without_genres(tmp_path):
     assert data.get("movielens", path=str(tmp_path)).class_names == names
 
 
-def test_layouts_agree(tmp_path):
-    datasets = []
-    for layout in LAYOUTS:
-        datasets.append(data.get("movielens", path=str(write(tmp_path / layout, layout))))
-    first = datasets[0]
-    for other in datasets[1:]:
-        assert other.class_names == first.class_names
-        for name, split in other.splits.items():
-            assert pairs_of(split, other) == pairs_of(first.splits[name], first)
-
-
 def test_without_titles(tmp_path):
     write(tmp_path, "u.data")
     (tmp_path / "u.item").unlink()
@@ -187,22 +176,6 @@ def test_invalid_rows_raise_or_are_skipped(tmp_path, row):
     assert dataset.skipped[0].startswith(message)
     for name, split in dataset.splits.items():
         assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
-
-
-def test_invalid_rows_are_counted(tmp_path):
-    file = write(tmp_path, "u.data")
-    with file.open("a") as opened:
-        opened.write("four\t2\t3\t8\n4\t3\n4\t3\t5\t9\n")
-    message = "u.data:21: user 'four' is not an id .* 2 more rows are invalid. To skip them, set data.on_"
-    with pytest.raises(ValueError, match=message):
-        data.get("movielens", path=str(file))
-    write(tmp_path, "u.data")
-    with (tmp_path / "u.item").open("a") as opened:
-        opened.write("5| |\n5|Heat\n")
-    with pytest.raises(
-        ValueError, match=r"u.item:6: .* 1 more row is invalid. To skip them, set data.on_inv"
-    ):
-        data.get("movielens", path=str(file))
 
 
 @pytest.mark.parametrize("layout", ["ratings.csv", "ratings.dat"])
@@ -354,14 +327,6 @@ def test_invalid_headers_and_no_ratings(tmp_path, text, message):
     (tmp_path / "ratings.csv").write_text(text, "utf-8")
     with pytest.raises(ValueError, match=message):
         data.get("movielens", path=str(tmp_path))
-
-
-def test_only_invalid_rows(tmp_path):
-    (tmp_path / "u.data").write_text("one\n")
-    with pytest.raises(
-        ValueError, match=rf"u\.data: no rating\. All rows are invalid, the first: {tmp_path}/u\.d"
-    ):
-        data.get("movielens", path=str(tmp_path), on_invalid_row="skip")
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def test_byte_order_marks_and_windows_line_endings(tmp_path, extension):
 
 def test_quotes_commas_and_line_breaks_in_csv(tmp_path):
     path = tmp_path / "train.csv"
-    quoted = 'a "quote", and\r\na\nline'
+    quoted = 'a "quote", and\r\na\nline' + 200_000 * "x"
     rows = [(quoted, "", "ham"), ("after", "", "spam"), *ROWS]
     path.write_text(as_csv(rows) + "\n")  # and a blank line
     dataset = load(path)
@@ -155,12 +155,6 @@ def test_tsv_with_quotes_that_is_not_utf8(tmp_path):
     assert "caf" not in str(examples(load(path, on_invalid_row="skip")))
 
 
-def test_tsv_by_position_with_a_text_in_quotes(tmp_path):
-    path = tmp_path / "mine.tsv"
-    path.write_text(tsv([('"1"', "", "ham"), *ROWS], None))
-    assert ('"1"', "ham") in examples(load(path, text_column="1", label_column="3"))
-
-
 JOINED = ["joy", "anger", "joy;anger", "joy;pride", "pride; anger", "surprise;fear"]
 
 
@@ -223,11 +217,11 @@ def test_drawn_splits_are_stratified_and_depend_on_the_seed(tmp_path):
 
 
 def test_equal_texts_are_in_one_split(tmp_path):
-    rows = [(f"text {i % 20}", "", ("ham", "spam")[i % 2]) for i in range(80)]
+    rows = [(("text {}", "Text  {}")[i // 40].format(i % 20), "", ("ham", "spam")[i % 2]) for i in range(80)]
     rows.append(("text 0", "", "spam"))  # once with another label
     (tmp_path / "mine.tsv").write_text(tsv(rows))
     dataset = load(tmp_path / "mine.tsv", validation_fraction=0.2, test_fraction=0.2)
-    texts = [set(split.features["text"]) for split in dataset.splits.values()]
+    texts = [set(map(data.normalize_text, split.features["text"])) for split in dataset.splits.values()]
     assert [len(part) for part in texts] == [12, 4, 4]
     assert len(set.union(*texts)) == 20
     assert examples(dataset) == sorted((text, label) for text, _, label in rows)
@@ -376,19 +370,6 @@ def test_first_invalid_row_is_named_and_the_others_are_counted(tmp_path):
         load(path, classes=str(tmp_path / "classes.txt"))
 
 
-@pytest.mark.parametrize("extension", ["tsv", "csv"])
-def test_another_encoding(tmp_path, extension):
-    path = tmp_path / f"mine.{extension}"
-    path.write_text(WRITERS[extension]([("caf\xe9", "", "ham"), ("th\xe9", "", "ham"), *ROWS]), "latin-1")
-    remedy = (
-        "Save the file as UTF-8, for example with iconv -f latin1 -t utf8. 1 more row is invalid. To skip"
-    )
-    with pytest.raises(ValueError, match=rf":2: .* is not UTF-8.* {remedy} them, set"):
-        load(path)
-    path.write_text(path.read_text("latin-1"), "utf-8")  # as iconv does
-    assert ("caf\xe9", "ham") in examples(load(path))
-
-
 @pytest.mark.parametrize("on_invalid_row", ["fail", "skip"])
 @pytest.mark.parametrize(
     ("row", "message"),
@@ -403,20 +384,6 @@ def test_reading_stops_at_an_invalid_csv_record(tmp_path, on_invalid_row, row, m
     path.write_text("".join([*rows[:9], row, *rows[9:60]]))
     with pytest.raises(ValueError, match=f"^{re.escape(f'{path}{message}. Correct it.')}$"):
         load(path, on_invalid_row=on_invalid_row)
-
-
-def test_long_csv_cell(tmp_path):
-    long = "a, b\n" * 50_000
-    (tmp_path / "mine.csv").write_text(as_csv([(long, "", "ham"), *ROWS]))
-    assert (long, "ham") in examples(load(tmp_path / "mine.csv"))
-
-
-@pytest.mark.parametrize("extension", WRITERS)
-def test_utf16(tmp_path, extension):
-    path = tmp_path / f"mine.{extension}"
-    path.write_text(WRITERS[extension](ROWS), encoding="utf-16")
-    with pytest.raises(ValueError, match=rf"^{path}: the file is in UTF-16. Save it as UTF-8.$"):
-        load(path, on_invalid_row="skip")
 
 
 def test_warns_of_a_possible_header_with_columns_by_position(tmp_path, caplog):
@@ -531,18 +498,6 @@ def test_copies_that_differ_in_case_and_white_space(tmp_path):
     assert examples(dataset, "test") == [("a text", "ham")]
 
 
-def test_copies_that_differ_in_case_are_in_one_split(tmp_path):
-    rows = [(("{}  Text", "{} text")[i // 30].format(i % 30), "", ("ham", "spam")[i % 2]) for i in range(60)]
-    (tmp_path / "mine.tsv").write_text(tsv(rows))
-    splits = load(tmp_path / "mine.tsv", test_fraction=0.2).splits.values()
-    actual = [
-        text.split()[0]
-        for split in splits
-        for text in {data.normalize_text(t) for t in split.features["text"]}
-    ]
-    assert len(actual) == len(set(actual)) == 30
-
-
 def test_class_of_only_copies_of_examples_outside_training(tmp_path):
     copies = [(ROWS[i][0], "", "eggs") for i in (0, 1, 2)]
     (tmp_path / "mine.tsv").write_text(tsv([*ROWS, *copies]))
@@ -560,13 +515,6 @@ def test_header_that_is_invalid(tmp_path, extension, header, on_invalid_row):
     path.write_bytes(f"{header}\n".encode("latin-1") + WRITERS[extension](ROWS, None).encode())
     with pytest.raises(ValueError, match=rf"mine\.{extension}:1: the (line is not UTF-8|row has a NUL)"):
         load(path, on_invalid_row=on_invalid_row)
-
-
-@pytest.mark.parametrize("extension", WRITERS)
-def test_empty_lines_at_the_end_are_ignored(tmp_path, extension):
-    path = tmp_path / f"mine.{extension}"
-    path.write_text(WRITERS[extension](ROWS) + "\n\n")
-    assert len(examples(load(path))) == 60
 
 
 def test_null_is_an_empty_second_text(tmp_path):

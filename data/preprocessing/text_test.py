@@ -51,12 +51,6 @@ def test_lower_case_follows_the_tokenizer_config(folder):
     assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
 
 
-def test_settings_of_other_tokenizers_that_change_nothing(folder):
-    for content in ('{"strip_accents": null, "tokenize_chinese_chars": true}', '{"strip_accents": true}'):
-        (folder / "tokenizer_config.json").write_text(content)
-        assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
-
-
 IN_ANOTHER_LOCALE = """
 import sys
 import tensorflow as tf
@@ -134,23 +128,6 @@ def test_lengths_without_truncation(folder):
         ]
     mask = tokenizer({**features, "text_pair": pair})["input_mask"]
     np.testing.assert_array_equal(tf.reduce_sum(mask, axis=1), [3, 4, 8])
-
-
-@pytest.mark.nightly
-def test_empty_pair_equals_no_pair(folder):
-    texts = tf.constant(["Playing ball", "", "ball zzz ball! playing"])
-    tokenizer = data.WordPiece.from_folder(str(folder), 6)
-    alone = tokenizer({"text": texts})
-    paired = tokenizer({"text": texts, "text_pair": tf.constant(["", " ", ""])})
-    for name, value in alone.items():
-        np.testing.assert_array_equal(value, paired[name])
-
-
-def test_minimum_length_of_pairs(folder):
-    with pytest.raises(ValueError, match="^data.max_length=4: too small. Choose at least 5"):
-        data.WordPiece.from_folder(str(folder), 4)(
-            {"text": tf.constant(["ball"]), "text_pair": tf.constant(["ball"])}
-        )
 
 
 def test_invalid_folders(folder):
@@ -297,12 +274,3 @@ def test_repeated_word_piece(folder):
         file.write("ball\n")
     with pytest.raises(ValueError, match=r"vocab\.txt:10: word piece 'ball' is repeated"):
         data.WordPiece.from_folder(str(folder), 6)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("names", "batch"), [(("text",), 4), (("text", "text_pair"), 1)])
-def test_shapes_are_static(folder, names, batch):
-    texts = tf.data.Dataset.from_tensors(dict.fromkeys(names, ["ball"] * batch))
-    spec = texts.map(data.WordPiece.from_folder(str(folder), 6)).element_spec
-    assert set(spec) == {"input_word_ids", "input_mask", "input_type_ids"}
-    assert all(each.shape == [batch, 6] for each in spec.values())

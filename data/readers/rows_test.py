@@ -11,22 +11,6 @@ def test_lines_have_their_numbers(tmp_path):
     assert list(rows.lines(str(path))) == [(f"{path}:1", "one"), (f"{path}:2", ""), (f"{path}:3", "two é")]
 
 
-def test_line_that_is_not_utf8(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"one\n\xff\nthree\n")
-    with pytest.raises(
-        ValueError, match=r"file:2: the line is not UTF-8: .*\. To skip it, set data\.on_invalid_row=skip"
-    ):
-        list(rows.lines(str(path), rows.BadRows("fail")))
-    bad_rows = rows.BadRows("skip")
-    assert [line for _, line in rows.lines(str(path), bad_rows)] == ["one", "three"]
-    remedy = "Save the file as UTF-8, for example with iconv -f latin1 -t utf8."
-    message = f"{path}:2: the line is not UTF-8: invalid start byte. {remedy}"
-    assert bad_rows.messages == [message]
-    with pytest.raises(ValueError, match=f"^{message}$"):  # no field would skip it
-        list(rows.lines(str(path)))
-
-
 def test_line_with_a_nul_character(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"one\nt\0wo\nthree\n")
@@ -51,12 +35,13 @@ def test_csv_record_with_a_nul_character(tmp_path):
     assert len(bad_rows.messages) == 1
 
 
+@pytest.mark.parametrize("read", [rows.lines, rows.csv_records])
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf16(tmp_path, encoding):
+def test_utf16(tmp_path, read, encoding):
     path = tmp_path / "file"
     path.write_text("\ufeffone\ntwo\n", encoding=encoding)
     with pytest.raises(ValueError, match=f"^{path}: the file is in UTF-16. Save it as UTF-8.$"):
-        list(rows.lines(str(path), rows.BadRows("skip")))
+        list(read(str(path), rows.BadRows("skip")))
 
 
 def test_lines_that_end_with_cr_alone(tmp_path):
@@ -131,10 +116,3 @@ def test_errors_of_a_whole_file_take_precedence():
         raise ValueError("other:1: no text.")
     with bad_rows.whole_file():  # its file has no invalid row
         pass
-
-
-def test_only_value_errors_are_skipped():
-    bad_rows = rows.BadRows("skip")
-    with pytest.raises(KeyError), bad_rows.row():
-        raise KeyError("a bug")
-    assert not bad_rows.messages
