@@ -14,6 +14,7 @@ from rank4class.data.readers import rows, text_rows
 from rank4class.registry import Registry
 
 RawInput = tuple[str, dict[str, Any]]
+Arrays = Mapping[str, np.ndarray]
 Specs = Mapping[str, tf.TensorSpec]
 KINDS = Registry("kind of example")  # by the feature that an example of the kind has
 
@@ -32,36 +33,30 @@ class Kind:
       has_rows: whether inputs of predictions are rows of text.
       has_pixels: whether examples are arrays of pixels.
       duplicates: a sentence that says which examples are duplicates.
+      usage: feature -> inputs of an exported model, as Python that a model card shows.
     """
 
     preprocessor: Any = None
     reads_files = tokenizes = has_ids = ranks_items = has_rows = has_pixels = False
     duplicates = "Examples whose values are all equal are duplicates."
+    usage: Mapping[str, str] = {}
 
-    def specs(self, features: Mapping[str, np.ndarray]) -> dict[str, tf.TensorSpec]:
+    def specs(self, features: Arrays) -> dict[str, tf.TensorSpec]:
         """Returns the specs of a batch of a split's features, with None for the number of examples.
 
         >>> kind_of({"text": None}).specs({"text": np.array(["a", "b"], object)})
         {'text': TensorSpec(shape=(None,), dtype=tf.string, name=None)}
         """
-        return {
-            name: tf.TensorSpec(
-                [None, *values.shape[1:]], tf.string if values.dtype == object else values.dtype
-            )
-            for name, values in features.items()
-        }
+        dtypes = {name: tf.string if v.dtype == object else v.dtype for name, v in features.items()}
+        return {name: tf.TensorSpec([None, *features[name].shape[1:]], dtypes[name]) for name in features}
 
-    def contents(self, features: Mapping[str, np.ndarray]) -> list[Any]:
+    def contents(self, features: Arrays) -> list[Any]:
         """Returns a value for each example that equals those of its duplicates."""
-        rows = zip(*features.values(), strict=True)
-        return [
-            hashlib.blake2b(b"".join(value.tobytes() for value in row), digest_size=16).digest()
-            for row in rows
-        ]
+        examples = zip(*features.values(), strict=True)
+        contents = (b"".join(value.tobytes() for value in example) for example in examples)
+        return [hashlib.blake2b(content, digest_size=16).digest() for content in contents]
 
-    def preprocess(
-        self, features: Mapping[str, np.ndarray], image_size: int, tokenizer: Callable[[], Callable]
-    ) -> Callable | None:
+    def preprocess(self, features: Arrays, image_size: int, tokenizer: Callable) -> Callable | None:
         """Returns the function of a batch's features that an encoder's features result from, or None.
 
         Args:
@@ -188,22 +183,13 @@ class Kind:
 
     def stack(self, inputs: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
         """Returns the features of a batch of inputs."""
-        return {
-            name: np.array(
-                [features[name] for features in inputs],
-                object if isinstance(value, str | bytes) else value.dtype,
-            )
-            for name, value in inputs[0].items()
-        }
+        dtypes = {name: getattr(value, "dtype", object) for name, value in inputs[0].items()}
+        return {name: np.array([each[name] for each in inputs], dtypes[name]) for name in dtypes}
 
     def blank(self, specs: Specs) -> dict[str, tf.Tensor]:
         """Returns a batch of one input that replaces an empty batch, which the encoder cannot take, or {}."""
         del specs
         return {}
-
-    def usage(self, specs: Specs) -> list[str]:
-        """Returns the arguments of an exported model in an example of Python."""
-        return [f"{name}=tf.constant(...)" for name in specs]
 
 
 def kind_of(features: Collection[str]) -> Kind:

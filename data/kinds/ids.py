@@ -15,6 +15,7 @@ class Ids(Kind):
     """Ids; the inputs to predict are their names in the training data."""
 
     has_ids = has_rows = True
+    usage: Mapping[str, str] = {"id": "[0]"}
 
     def _read(self, path, specs, bad_rows, columns, ids):
         for example in read_rows(path, bad_rows, columns):
@@ -33,9 +34,6 @@ class Ids(Kind):
                 f"{where}={value!r}: not in the training data, whose first ids are {_first(ids)}. Remove it."
             )
         return {"id": np.int32(ids[str(value)])}
-
-    def usage(self, specs: Specs) -> list[str]:
-        return ["id=tf.constant([0])"]
 
 
 def _first(ids: Mapping[str, int]) -> str:

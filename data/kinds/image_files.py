@@ -5,11 +5,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from rank4class.data.datasets import image_folder
-from rank4class.data.kind import KINDS, Specs
+from rank4class.data.kind import KINDS, Arrays, Specs
 from rank4class.data.kinds.images import Images
 from rank4class.data.preprocessing import images
 from rank4class.data.readers import files, rows
@@ -21,11 +20,10 @@ class ImageFiles(Images):
 
     preprocessor = images.DecodeAndCrop
     reads_files, has_pixels = True, False
+    usage: Mapping[str, str] = {"image_bytes": '[open("image.jpg", "rb").read()]'}
     duplicates = "Images whose files have the same bytes are duplicates."
 
-    def preprocess(
-        self, features: Mapping[str, np.ndarray], image_size: int, tokenizer: Callable[[], Callable]
-    ) -> Callable:
+    def preprocess(self, features: Arrays, image_size: int, tokenizer: Callable) -> Callable:
         return images.DecodeAndCrop(image_size)
 
     def augment(self, name: str, image_size: int, preprocess: Callable | None) -> Callable:
@@ -57,9 +55,6 @@ class ImageFiles(Images):
 
     def blank(self, specs: Specs) -> dict[str, tf.Tensor]:
         return {"image_bytes": tf.io.encode_png(tf.zeros([1, 2, 2, 3], tf.uint8))}
-
-    def usage(self, specs: Specs) -> list[str]:
-        return ['image_bytes=tf.constant([open("image.jpg", "rb").read()])']
 
 
 def _files_below(folder: str, above: tuple[str, ...], bad_rows: rows.BadRows) -> Iterator[str]:

@@ -1,12 +1,12 @@
 """Arrays of images in memory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rank4class.data.kind import KINDS, Kind, Specs
+from rank4class.data.kind import KINDS, Arrays, Kind, Specs
 from rank4class.data.preprocessing import images
 
 
@@ -17,9 +17,7 @@ class Images(Kind):
     preprocessor: Any = images.Rescale
     has_pixels = True
 
-    def preprocess(
-        self, features: Mapping[str, np.ndarray], image_size: int, tokenizer: Callable[[], Callable]
-    ) -> Callable | None:
+    def preprocess(self, features: Arrays, image_size: int, tokenizer: Callable) -> Callable | None:
         return images.Rescale() if features["image"].dtype == np.uint8 else None
 
     def augment(self, name: str, image_size: int, preprocess: Callable | None) -> Callable:

@@ -2,14 +2,14 @@
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class.data.datasets import letor
-from rank4class.data.kind import KINDS, Kind, Specs
+from rank4class.data.kind import KINDS, Arrays, Kind
 
 
 @KINDS.register("items")
@@ -18,7 +18,7 @@ class Items(Kind):
 
     ranks_items = True
 
-    def specs(self, features: Mapping[str, np.ndarray]) -> dict[str, tf.TensorSpec]:
+    def specs(self, features: Arrays) -> dict[str, tf.TensorSpec]:
         spec = super().specs(features)["items"]
         return {"items": tf.TensorSpec([None, None, spec.shape[2]], spec.dtype)}
 
@@ -43,6 +43,3 @@ class Items(Kind):
         for i, features in enumerate(inputs):
             items[i, : sizes[i]] = features["items"]
         return {"items": items, "excluded": np.arange(sizes.max()) >= sizes[:, None]}
-
-    def usage(self, specs: Specs) -> list[str]:
-        return ["items=tf.constant(...)", "excluded=..."]

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
-from rank4class.data.kind import KINDS, Kind, Specs
+from rank4class.data.kind import KINDS, Arrays, Kind, Specs
 from rank4class.data.preprocessing.text import WordPiece
 from rank4class.data.readers import rows, text_rows
 
@@ -16,14 +14,13 @@ class Texts(Kind):
 
     preprocessor = WordPiece
     tokenizes = has_rows = True
+    usage: Mapping[str, str] = {"text": '["a text"]', "text_pair": '["its second text"]'}
     duplicates = "Texts that differ only in case and white space are duplicates."
 
-    def contents(self, features: Mapping[str, np.ndarray]) -> list[Any]:
+    def contents(self, features: Arrays) -> list[Any]:
         return ["\n".join(map(text_rows.normalize_text, row)) for row in zip(*features.values(), strict=True)]
 
-    def preprocess(
-        self, features: Mapping[str, np.ndarray], image_size: int, tokenizer: Callable[[], Callable]
-    ) -> Callable:
+    def preprocess(self, features: Arrays, image_size: int, tokenizer: Callable) -> Callable:
         return tokenizer()
 
     def _read(self, path, specs, bad_rows, columns, ids):
@@ -45,10 +42,6 @@ class Texts(Kind):
         if not texts[0].strip():
             raise ValueError(f"{where}={value!r}: the text is empty. Remove it.")
         return dict(zip(specs, texts, strict=True))
-
-    def usage(self, specs: Specs) -> list[str]:
-        examples = {"text": '["a text"]', "text_pair": '["its second text"]'}
-        return [f"{name}=tf.constant({examples[name]})" for name in specs]
 
 
 def read_rows(

@@ -68,12 +68,15 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
 def usage(answers: Answers) -> str:
     """Returns a program that loads the SavedModel, for the model card."""
     signature = "rank" if answers.has_items else "classify"
+    usage = answers.kind.usage
+    inputs = [f"{name}=tf.constant({usage.get(name, '...')})" for name in answers.specs]
+    inputs += ["excluded=..."] if answers.has_items else []
     lines = ["import tensorflow as tf"]
     if answers.kind.tokenizes:
         lines.append("import tensorflow_text  # the operations of the tokenizer")
     lines += [
         "",
         'model = tf.saved_model.load("FOLDER")',
-        f'print(model.signatures["{signature}"]({", ".join(answers.kind.usage(answers.specs))}))',
+        f'print(model.signatures["{signature}"]({", ".join(inputs)}))',
     ]
     return "\n".join(lines)

@@ -186,20 +186,16 @@ def _check_support(field: str, probabilities: np.ndarray, train: data.Split) -> 
 def _check_levels(loss: config.Loss, train: data.Split) -> None:
     if loss.name != "n_choose_k":
         return
-    matrix = train.label_matrix
-    grades = matrix.data
-    outside = np.flatnonzero((grades != np.floor(grades)) | (grades >= loss.levels))
-    if outside.size:
-        i = np.searchsorted(matrix.indptr, outside[0], side="right") - 1
+    matrix, levels = train.label_matrix, np.unique(train.label_matrix.data)
+    if len(levels) and levels[-1] >= loss.levels:
+        first = int(np.argmax(matrix.data >= loss.levels))
+        i = int(np.searchsorted(matrix.indptr, first, side="right")) - 1
         raise ValueError(
-            f"{train.origin(i)}: a label of {grades[outside[0]]:g}, not an integer below "
-            f"loss.levels={loss.levels}. Set loss.levels={np.floor(grades.max()) + 1:g}, or number the "
-            "levels from 0."
+            f"{train.origin(i)}: a label of {matrix.data[first]:g}, not below loss.levels={loss.levels}. Set "
+            f"loss.levels={np.floor(levels[-1]) + 1:g}."
         )
-    used = sorted(set(grades.astype(int)))
-    missing = sorted(set(range(1, max(used, default=0))) - set(used))
-    if missing:
+    if not np.array_equal(levels, np.arange(1, len(levels) + 1)):
         raise ValueError(
-            f"labels: the training labels are {', '.join(map(str, used))}, without {missing[0]}. Number the "
-            "levels without a gap."
+            f"labels: the training labels are {', '.join(f'{level:g}' for level in levels)}. Number the "
+            "levels 1, 2, ... without a gap."
         )

@@ -140,12 +140,12 @@ NONE = {"count_prior": config.CountPrior()}
         (
             NONE,
             ([1, 0], [0, 2]),
-            r"file:2: a label of 2, not an integer below loss\.levels=2\. Set loss\.levels=3, or number",
+            r"file:2: a label of 2, not below loss\.levels=2\. Set loss\.levels=3\.",
         ),
         (
             {**NONE, "loss": config.Loss("n_choose_k", levels=4)},
             ([1, 0], [0, 3]),
-            r"labels: the training labels are 1, 3, without 2\. Number the levels without a gap\.",
+            r"labels: the training labels are 1, 3\. Number the levels 1, 2, \.\.\. without a gap\.",
         ),
     ],
 )
