@@ -1,6 +1,5 @@
 """Plots of a sweep: differences from the baseline, test metrics by cut-off, and validation curves."""
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +8,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rank4class import losses
 from rank4class.pipelines.evaluation.evaluator import metric_heading
 from rank4class.pipelines.reporting import style
 from rank4class.pipelines.reporting.plots import save_with_legend
@@ -32,21 +30,6 @@ def split_metrics(names: Iterable[str]) -> tuple[list[str], dict[str, list[int]]
             cutoffs.setdefault(base, []).append(int(cutoff))
     by_cutoff = {base: sorted(ks) for base, ks in cutoffs.items() if len(ks) > MAX_SINGLE_CUTOFFS}
     return [name for name in names if "@" not in name or name.partition("@")[0] not in by_cutoff], by_cutoff
-
-
-def figures_frame(summary: Mapping[str, Any]) -> pd.DataFrame:
-    """Returns a row per loss, interaction and metric, which are its index, of a `grid_summary.summarize`.
-
-    Its columns are "values" of the seeds, "mean", "low" and "high"; NaN without an interval.
-    """
-    rows = []
-    for cell, metric in itertools.product(summary["cells"], summary["metrics"]):
-        entry = cell["metrics"][metric]
-        low, high = entry["interval"] or (None, None)
-        figures = {"values": entry["values"], "mean": entry["mean"], "low": low, "high": high}
-        rows.append({**cell["name"], "metric": metric, **figures})
-    frame = pd.DataFrame(rows).set_index(["loss", "interaction", "metric"])
-    return frame.astype(dict.fromkeys(["mean", "low", "high"], float))
 
 
 def differences(
@@ -79,9 +62,8 @@ def differences(
             marker = style.marker(one["name"].get("interaction", "dot"))
             axis.plot(one["difference"], y, marker, color=color, mfc=color if is_separable else "white", ms=7)
         definition = summary["metrics"][metric]
-        direction = "higher" if definition["higher_is_better"] else "lower"
         label = f"{metric} (%)" if definition["percent"] else metric
-        axis.set_title(f"{label}\n{direction} is better", fontsize=10)
+        axis.set_title(f"{label}\n{_direction(definition)} is better", fontsize=10)
         axis.xaxis.set_major_locator(MaxNLocator(5))
         style.finish(axis, "x")
     axes[0].set_yticks(range(len(names)), names)
@@ -98,39 +80,42 @@ def _cell_label(name: Mapping[str, str]) -> str:
     return ", ".join(name.values())
 
 
-def plot_cutoffs(figures: pd.DataFrame, cutoffs: dict[str, list[int]], path: str) -> None:
+def plot_cutoffs(summary: Mapping[str, Any], cutoffs: dict[str, list[int]], path: str) -> None:
     """Plots test metrics by their cut-offs with their intervals: a line per cell, a panel per metric.
 
     Args:
-      figures: see `figures_frame`.
+      summary: see `grid_summary.summarize`.
       cutoffs: name -> the metric's cut-offs.
       path: of the picture.
     """
-    cells = dict(list(figures.groupby(["loss", "interaction"], sort=False)))
-    shows_interaction = len({interaction for _, interaction in cells}) > 1
-    styles = style.loss_styles(dict.fromkeys(loss for loss, _ in cells))
+    cells = summary["cells"]
+    names = [cell["name"] for cell in cells]
+    shows_interaction = len({name["interaction"] for name in names}) > 1
+    styles = style.loss_styles(dict.fromkeys(name["loss"] for name in names))
     figure = Figure(figsize=(7.0 * len(cutoffs), 4.5))
     axes = figure.subplots(1, len(cutoffs), squeeze=False)
     for axis, (base, ks) in zip(axes[0], cutoffs.items(), strict=True):
-        names = [f"{base}@{k}" for k in ks]
-        for i, ((loss, interaction), cell) in enumerate(cells.items()):
-            curve = cell.droplevel(["loss", "interaction"]).loc[names]
-            color, dashes = styles[loss]
-            labels = [loss, *([interaction] * shows_interaction)]
+        definition = summary["metrics"][f"{base}@{ks[0]}"]
+        for i, (cell, name) in enumerate(zip(cells, names, strict=True)):
+            entries = [cell["metrics"][f"{base}@{k}"] for k in ks]
+            means = np.array([entry["mean"] for entry in entries], float)
+            ends = np.array([entry["interval"] or [entry["mean"]] * 2 for entry in entries], float).T
+            ends = np.clip(ends, 0.0, 100.0 if definition["percent"] else np.inf)
+            color, dashes = styles[name["loss"]]
             axis.errorbar(
                 np.array(ks) + 0.5 * ((i + 0.5) / len(cells) - 0.5),  # side by side
-                curve["mean"],
-                yerr=_error_bars(names[0], curve["mean"], curve["low"], curve["high"]),
-                marker=style.marker(interaction),
+                means,
+                yerr=np.nan_to_num(np.abs(ends - means)),
+                marker=style.marker(name["interaction"]),
                 ms=5,
                 color=color,
                 linestyle=dashes,
                 capsize=2,
                 elinewidth=0.8,
-                label=", ".join(labels),
+                label=_cell_label(name) if shows_interaction else name["loss"],
             )
-        heading = metric_heading(names[0]).replace(f"@{ks[0]}", "@K")
-        axis.set_title(f"{heading}, {_direction(names[0])} is better", fontsize=10)
+        heading = metric_heading(f"{base}@{ks[0]}").replace(f"@{ks[0]}", "@K")
+        axis.set_title(f"{heading}, {_direction(definition)} is better", fontsize=10)
         axis.set_xlabel("K")
         axis.set_xticks(ks)
         style.finish(axis, "y")
@@ -194,11 +179,5 @@ def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, path: 
     save_with_legend(figure, axes[0, 0], path)
 
 
-def _error_bars(name: str, mean: Any, low: Any, high: Any) -> np.ndarray:
-    """Returns the lengths of error bars, `[2, ...]`; an interval of percentages ends at 0 and 100."""
-    highest = 100.0 if losses.get_metric(name).percent else np.inf
-    return np.nan_to_num(np.abs(np.clip(np.stack([low, high]), 0.0, highest) - np.asarray(mean)))
-
-
-def _direction(name: str) -> str:
-    return "higher" if losses.get_metric(name).higher_is_better else "lower"
+def _direction(definition: Mapping[str, Any]) -> str:
+    return "higher" if definition["higher_is_better"] else "lower"

@@ -237,8 +237,7 @@ def write_grid(
     summary = summarize(runs, tuned, baseline=baseline, margin=margin)
     write_json(os.path.join(root, GRID), summary)
     sections = [
-        *_write_plots(runs, summary, root),
-        *_write_diagram(runs, root, calibrated),
+        *_write_plots(runs, summary, root, calibrated),
         tables.markdown_table(training_table(runs, tuned, root)),
         *(search_report.search_blocks(search) if search else ()),
     ]
@@ -263,13 +262,17 @@ def _opening(summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
     return paragraphs
 
 
-def _write_plots(runs: Sequence[Run], summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
+def _write_plots(
+    runs: Sequence[Run],
+    summary: Mapping[str, Any],
+    root: str | os.PathLike,
+    calibrated: Calibrated | None,
+) -> list[str]:
     """Writes the plots of a grid; returns the Markdown paragraphs that show them."""
-    paragraphs = []
+    paragraphs, monitor = [], runs[0].experiment.monitor
     _, by_cutoff = plots.split_metrics(summary["metrics"])
     if by_cutoff:
-        figures = plots.figures_frame(summary)
-        plots.plot_cutoffs(figures, by_cutoff, os.path.join(root, "cutoffs.png"))
+        plots.plot_cutoffs(summary, by_cutoff, os.path.join(root, "cutoffs.png"))
         paragraphs.append("![Test metrics by cut-off](cutoffs.png)")
     curves = pd.DataFrame(
         # An evaluation has a training loss too.
@@ -278,23 +281,18 @@ def _write_plots(runs: Sequence[Run], summary: Mapping[str, Any], root: str | os
         for evaluation in RunDirectory(run.path).history()
     )
     names = tables.metric_names(runs[0].results["validation"])
-    monitor = runs[0].experiment.monitor
     plots.plot_curves(curves, names, monitor, os.path.join(root, "curves.png"))
     caption = "The curves are means over the seeds, the bands reach from the lowest seed to the highest."
-    return [*paragraphs, "![Validation curves](curves.png)", caption]
-
-
-def _write_diagram(runs: Sequence[Run], root: str | os.PathLike, calibrated: Calibrated | None) -> list[str]:
-    """Writes the reliability diagram; returns the paragraphs that show it, none without calibration."""
-    if calibrated is None:
-        return []
-    reliability_plots.save_diagram(calibrated, os.path.join(root, "reliability.png"))
-    best = best_run(runs)
-    caption = (
-        f"The diagram is of {best.experiment.loss.title}-{best.experiment.interaction.name}, seed "
-        f"{best.experiment.seed}: the cell with the best validation {best.experiment.monitor}."
-    )
-    return ["![Reliability diagram](reliability.png)", caption]
+    paragraphs += ["![Validation curves](curves.png)", caption]
+    if calibrated is not None:
+        reliability_plots.save_diagram(calibrated, os.path.join(root, "reliability.png"))
+        best = best_run(runs)
+        caption = (
+            f"The diagram is of {'-'.join(best.cell.values())}, seed {best.experiment.seed}: the cell with "
+            f"the best validation {monitor}."
+        )
+        paragraphs += ["![Reliability diagram](reliability.png)", caption]
+    return paragraphs
 
 
 def _notes(runs: Sequence[Run], tuned: Collection[str], summary: Mapping[str, Any]) -> list[str]:

@@ -282,8 +282,7 @@ def test_error_bars_equal_the_intervals(tmp_path, monkeypatch):
     summary["cells"][1]["metrics"]["ndcg@5"]["interval"] = None
     figures = []
     monkeypatch.setattr(plots, "Figure", lambda **kwargs: figures.append(Figure(**kwargs)) or figures[-1])
-    frame = plots.figures_frame(summary)
-    plots.plot_cutoffs(frame, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
+    plots.plot_cutoffs(summary, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
     (axis,) = figures[0].axes
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["mse", "softmax"]
     assert axis.get_xticks().tolist() == [1, 2, 5]
