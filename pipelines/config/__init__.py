@@ -18,7 +18,6 @@ from rank4class.pipelines.config.experiment import (
     parse_value,
     to_json,
     user_parts,
-    value_of,
     value_type,
     values,
 )

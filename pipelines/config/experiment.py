@@ -3,7 +3,6 @@
 import copy
 import csv
 import dataclasses
-import functools
 import json
 import math
 import os
@@ -111,15 +110,6 @@ def values(experiment: Any) -> dict[str, Any]:
     'softmax'
     """
     return {name: field.value for name, field in _fields(experiment).items()}
-
-
-def value_of(experiment: Any, dotted: str) -> Any:
-    """Returns the value of a field.
-
-    >>> value_of(Experiment(), "loss.name")
-    'softmax'
-    """
-    return functools.reduce(getattr, dotted.split("."), experiment)
 
 
 def has_field(experiment: Any, dotted: str) -> bool:

@@ -43,10 +43,12 @@ def check(experiment: config.Experiment, *, trains: bool = True) -> None:
       trains: whether it needs the weights of its encoder; a description of its dataset does not.
     """
     config.check_types(experiment)
-    arguments.check_positive(**{name: config.value_of(experiment, name) for name in _POSITIVE})
-    arguments.check_at_least(0, **{name: config.value_of(experiment, name) for name in _NOT_NEGATIVE})
+    values = config.values(experiment)
+    arguments.check_positive(**{name: values[name] for name in _POSITIVE})
+    arguments.check_at_least(0, **{name: values[name] for name in _NOT_NEGATIVE})
     for name, choices in _CHOICES.items():
-        arguments.check_choice(choices, **{name: config.value_of(experiment, name)})
+        if name in values:
+            arguments.check_choice(choices, **{name: values[name]})
     arguments.check_at_least(2, section="data.", image_size=experiment.data.image_size)
     dropout = experiment.class_encoder.attention_dropout
     arguments.check_fraction(section="class_encoder.", attention_dropout=dropout)
