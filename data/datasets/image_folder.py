@@ -11,7 +11,6 @@ from rank4class.data.readers import class_tables, files, rows
 from rank4class.data.registry import DATASETS, LABELED
 
 ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp")
-UNSUPPORTED_ENDINGS = (".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".svg", ".pdf", ".psd", ".ico")
 SPLITS = {"train": ("train",), "validation": ("validation", "val", "valid", "dev"), "test": ("test",)}
 
 
@@ -126,13 +125,10 @@ def check_ending(path: str) -> None:
     >>> check_ending("a.tiff")
     Traceback (most recent call last):
     ...
-    ValueError: a.tiff: not an image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Convert it to PNG \
-or JPEG.
+    ValueError: a.tiff: not an image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Convert or move it.
     """
     if not path.lower().endswith(ENDINGS):
-        is_unsupported = path.lower().endswith(UNSUPPORTED_ENDINGS)
-        remedy = "Convert it to PNG or JPEG." if is_unsupported else "Move it."
-        raise ValueError(f"{path}: not an image ({', '.join(ENDINGS)}). {remedy}")
+        raise ValueError(f"{path}: not an image ({', '.join(ENDINGS)}). Convert or move it.")
 
 
 def examples(folder: str, images: dict[str, list[str]], class_names: tuple[str, ...]) -> Split:

@@ -130,7 +130,7 @@ def test_extensions_in_any_case_and_hidden_files(tmp_path):
             "train/ant/notes.txt",
             r"train/ant/notes\.txt: not an image \(\.jpg, \.jpeg, \.jpe, \.jfif, \.png, \.webp, \.gif, ",
         ),
-        ("train/ant/x.tiff", r"train/ant/x\.tiff: not an image .*\. Convert it to PNG or"),
+        ("train/ant/x.tiff", r"train/ant/x\.tiff: not an image .*\. Convert or move it"),
         ("train/ant/more/image.jpg", r"train/ant/more: not a file\. Move it"),
         ("test/image.jpg", r"test/image\.jpg: not in a class folder"),
     ],

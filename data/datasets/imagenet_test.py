@@ -393,11 +393,7 @@ def test_truncated_prepared_records(prepared):
 
 @pytest.mark.parametrize(
     ("file", "content"),
-    [
-        ("dataset_info.json", b"{"),
-        ("dataset_info.json", b"\xff"),
-        ("features.json", b"{}"),
-    ],
+    [("dataset_info.json", b"{"), ("dataset_info.json", b"\xff"), ("features.json", b"{}")],
 )
 def test_invalid_dataset_info(prepared, file, content):
     (prepared / file).write_bytes(content)

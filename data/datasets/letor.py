@@ -178,11 +178,7 @@ def _table(path):
     try:
         values, grades, *ids = load(path)
     except (ValueError, OverflowError):  # a row is invalid, or has its features in another order
-        content = io.BytesIO(b"\n".join(_normalized_rows(path, has_ids)))
-        try:
-            values, grades, *ids = load(content)
-        except (ValueError, OverflowError) as error:
-            raise ValueError(f"{path}: not an SVMlight file: {error}. Correct it.") from error
+        values, grades, *ids = load(io.BytesIO(b"\n".join(_normalized_rows(path, has_ids))))
     with np.errstate(over="ignore"):  # overflow gives infinity, which is refused as a grade
         grades = grades.astype(np.float32)
     is_valid = np.isfinite(values.data).all() and np.isfinite(grades).all() and np.min(grades) >= 0.0

@@ -11,14 +11,7 @@ from absl import logging
 from rank4class import arguments
 from rank4class.data.dataset import Dataset, Split, draw_together
 from rank4class.data.readers import class_tables, files, rows
-from rank4class.data.readers.text_rows import (
-    FORMATS,
-    LABEL_NAMES,
-    Columns,
-    Example,
-    normalize_text,
-    read,
-)
+from rank4class.data.readers.text_rows import FORMATS, Columns, Example, normalize_text, read
 from rank4class.data.registry import DATASETS, LABELED
 
 FILES = {"train": ("train",), "validation": ("validation", "dev", "val", "valid"), "test": ("test",)}
@@ -52,7 +45,7 @@ def text_file(
         Other files of a format are invalid rows, unless they are hidden or `classes`.
       text_column: name in the first line, or key of each JSON object. A number in digits is the position of a
         column, from 1, in a TSV or CSV without a header line. With positions, a row of usual names of
-        columns, such as text and label, is invalid, and a first line that may be a header is logged.
+        columns, such as text and label, is invalid.
       text_pair_column: column of a second text, which may be empty; None reads no pair.
       label_column: column of the class, a string, or an integer in JSON; spaces around it are removed.
       classes: file with the names of all classes, one per line, in the order of their ids. None sorts the
@@ -183,23 +176,7 @@ def _read(path, columns, bad_rows):
                 f" All rows are invalid, the first: {messages[0]}" if messages else " Add rows to its header."
             )
             raise ValueError(f"{path}: no example.{first}")
-    if not path.lower().endswith(".jsonl"):
-        _check_first_line(path, examples)
     return examples
-
-
-def _check_first_line(path, examples):
-    where, label = examples[0].where, examples[0].label
-    # Concatenated files may repeat a header.
-    others = (example for example in examples if example.text != examples[0].text)
-    if where != f"{path}:1" or any(example.label == label for example in others):
-        return
-    if normalize_text(label) in LABEL_NAMES:
-        raise ValueError(
-            f"{where}: the line seems to be a header, as no other example has the class {label!r}. Set "
-            "data.text_column and data.label_column to the names in it; if it is an example, move it down."
-        )
-    logging.warning("%s is the only example of the class %r: is it a header line?", where, label)
 
 
 def _class_names(path, examples, train_path):

@@ -386,17 +386,6 @@ def test_reading_stops_at_an_invalid_csv_record(tmp_path, on_invalid_row, row, m
         load(path, on_invalid_row=on_invalid_row)
 
 
-def test_warns_of_a_possible_header_with_columns_by_position(tmp_path, caplog):
-    path = tmp_path / "mine.tsv"
-    header = ("utterance_raw", "other", "kind")
-    for rows, warned in (([header, *ROWS], True), ([header, *ROWS, header], True), (ROWS, False)):
-        caplog.clear()
-        path.write_text(tsv(rows, None))
-        load(path, text_column="1", label_column="3")
-        message = f"{path}:1 is the only example of the class 'kind': is it a header line?"
-        assert (message in caplog.text) == warned
-
-
 @pytest.mark.parametrize("extension", ["tsv", "csv"])
 @pytest.mark.parametrize("line", [1, 31])
 @pytest.mark.parametrize("header", [KEYS, ("Sentence", "other", "CLASS"), ("\ufefftext", "other", "label ")])
@@ -417,19 +406,6 @@ def test_header_with_columns_by_position(tmp_path, extension, line, header):
     dataset = load(path, **columns, on_invalid_row="skip")
     assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
     assert len(dataset.skipped) == 1
-
-
-def test_first_label_is_a_common_column_name(tmp_path):
-    path, columns = tmp_path / "mine.tsv", {"text_column": "1", "label_column": "3"}
-    path.write_text(tsv(ROWS, ("utterance_raw", "other", "Label")))
-    message = (
-        f"{path}:1: the line seems to be a header, as no other example has the class 'Label'. Set data.te"
-    )
-    for policy in ("fail", "skip"):
-        with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-            load(path, **columns, on_invalid_row=policy)
-    path.write_text(tsv([*ROWS, ("another", "", "Label")], ("utterance_raw", "other", "Label")))
-    assert "Label" in load(path, **columns).class_names
 
 
 def test_rows_that_resemble_a_header(tmp_path):

@@ -220,14 +220,6 @@ def _orientation(content):
     )
 
 
-# Unsupported formats: the position of their magic bytes, these bytes, and the name.
-UNSUPPORTED = (
-    (0, b"II*\0", "TIFF"), (0, b"MM\0*", "TIFF"), (4, b"ftyp", "HEIC or AVIF"), (4, b"jP  ", "JPEG 2000"),
-    (0, b"8BPS", "Photoshop"), (0, b"%PDF", "PDF"), (0, b"<svg", "SVG"), (0, b"<?xm", "SVG or XML"),
-    (0, b"\0\0\1\0", "ICO"),
-)  # fmt: skip
-
-
 def _webp_flags(content):
     """Returns whether an image file is a WebP with an alpha channel, and whether it is an animated WebP.
 
@@ -244,21 +236,16 @@ def _webp_flags(content):
 
 
 def _check_format(content, is_animated):
-    """Returns an operation that raises for a format of `UNSUPPORTED`, or an unsupported BMP or WebP."""
+    """Returns an operation that raises for a BMP or a WebP that TensorFlow decodes wrongly or not at all."""
     head = tf.strings.join([tf.strings.substr(content, 0, 34), bytes(34)])
-    offsets, magic, names = zip(*UNSUPPORTED, strict=True)
-    count = len(UNSUPPORTED)
-    matches = tf.strings.substr(tf.fill([count], head), offsets, [4] * count) == list(magic)
-    name = tf.boolean_mask([*names, ""], tf.concat([matches, [True]], 0))[0]
     # TensorFlow decodes compressed BMP files as if they were not compressed, and ignores palettes.
     bits, compression = tf.strings.substr(head, 28, 2), tf.strings.substr(head, 30, 4)
     is_plain = tf.reduce_any(bits == [b"\x18\0", b"\x20\0"])
     is_plain &= tf.reduce_any(compression == [bytes(4), b"\3\0\0\0"])
     is_other_bmp = (tf.strings.substr(head, 0, 2) == b"BM") & ~is_plain
-    name = tf.where(is_other_bmp, "BMP other than uncompressed 24 or 32-bit", name)
-    name = tf.where(is_animated & (name == ""), "animated WebP", name)
+    name = tf.where(is_animated, "animated WebP", "BMP other than uncompressed 24 or 32-bit")
     reason = tf.strings.join([name, " files are not supported; convert it to PNG or JPEG"])
-    return tf.raw_ops.Assert(condition=name == "", data=[reason])
+    return tf.raw_ops.Assert(condition=~(is_animated | is_other_bmp), data=[reason])
 
 
 def _upright(image, orientation):

@@ -128,16 +128,6 @@ def animated(kind):
 
 UNSUPPORTED = {
     "animated webp": ("animated WebP", animated("WEBP")),
-    "tiff": ("TIFF", encode_image("TIFF")),
-    "tiff of a Mac": ("TIFF", b"MM\0*" + bytes(99)),
-    "heic": ("HEIC or AVIF", b"\0\0\0\x18ftypheic" + bytes(99)),
-    "avif": ("HEIC or AVIF", b"\0\0\0\x1cftypavif" + bytes(99)),
-    "jpeg 2000": ("JPEG 2000", b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(99)),
-    "svg": ("SVG", b"<svg xmlns='http://www.w3.org/2000/svg'/>"),
-    "xml": ("SVG or XML", b"<?xml version='1.0'?><svg/>"),
-    "pdf": ("PDF", b"%PDF-1.4"),
-    "photoshop": ("Photoshop", b"8BPS\0\1"),
-    "ico": ("ICO", b"\0\0\1\0\1\0" + bytes(99)),
     **{
         f"bmp {bits} {compression}": ("BMP other than uncompressed 24 or 32-bit", bmp(bits, compression))
         for bits, compression in ((1, 0), (4, 0), (8, 0), (16, 0), (8, 1), (24, 4), (24, 5))

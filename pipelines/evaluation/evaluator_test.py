@@ -165,10 +165,7 @@ def test_nan_scores_with_excluded_classes():
 
 
 def test_applicable_metrics_and_directions():
-    assert evaluator.applicable_metrics(("top1_error", "top5_error", "ndcg@5"), 5) == (
-        "top1_error",
-        "ndcg@5",
-    )
+    assert evaluator.applicable_metrics(("top1_error", "top5_error", "ndcg@5"), 5) == ("top1_error", "ndcg@5")
     assert evaluator.applicable_metrics(("top5_error",), 6) == ("top5_error",)
     nan = float("nan")
     assert evaluator.better("top1_error", 3.0, 4.0)

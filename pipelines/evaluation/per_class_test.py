@@ -60,11 +60,7 @@ def test_thirds_of_the_training_examples():
     scores = np.eye(6)[[0, 5, 1, 2, 3, 0]]
     labels = np.array([0, 5, 4, 2, 2, 3])  # the predictions are right, right, wrong, right, wrong, wrong
     table = per_class.by_frequency(evaluate(scores, labels), labels, counts)
-    assert table["class"].tolist() == [
-        "40 to 90 (2 classes)",
-        "9 to 20 (2 classes)",
-        "1 (2 classes)",
-    ]
+    assert table["class"].tolist() == ["40 to 90 (2 classes)", "9 to 20 (2 classes)", "1 (2 classes)"]
     assert table["examples"].tolist() == [2, 1, 3]
     np.testing.assert_allclose(table["top1_error (%)"], [0.0, 100.0, 200 / 3])
     assert table["predicted"].tolist() == [3, 1, 2]

@@ -150,8 +150,7 @@ def test_failed_writes_keep_complete_files(tmp_path, monkeypatch):
 def test_check_size():
     predictions.check_size(50_000, 20_000)
     with pytest.raises(
-        ValueError,
-        match=r"keep_scores=True: .*50,000 examples and 20,001 classes take 4.0 GB.*Leave it out",
+        ValueError, match=r"keep_scores=True: .*50,000 examples and 20,001 classes take 4.0 GB.*Leave it out"
     ):
         predictions.check_size(50_000, 20_001)
 
@@ -239,14 +238,8 @@ def examples(**changes):
         ({"class_names": np.array(["anger", "joy"])}, "A and B: different classes"),
         ({"class_names": np.array(["joy"])}, "A and B: different classes"),
         ({"labels": np.array([0]), "origins": np.array(["a:1"])}, "A and B: 3 and 1 examples"),
-        (
-            {"labels": np.array([0, 0, 1])},
-            r"number 2 is a:2 \(anger\) and a:2 \(joy\)",
-        ),
-        (
-            {"origins": np.array(["a:1", "a:2", "b:3"])},
-            r"number 3 is a:3 \(anger\) and b:3 \(anger\)",
-        ),
+        ({"labels": np.array([0, 0, 1])}, r"number 2 is a:2 \(anger\) and a:2 \(joy\)"),
+        ({"origins": np.array(["a:1", "a:2", "b:3"])}, r"number 3 is a:3 \(anger\) and b:3 \(anger\)"),
         (
             {"labels": csr_array(np.array([[1, 0], [1, 1], [0, 0]], np.float32))},
             r"number 2 is a:2 \(anger\) and a:2 \(joy, anger\)",
