@@ -134,10 +134,10 @@ class _NoEstimators(types.ModuleType):
         return type(name, (), {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"})
 
 
-_BEFORE_CONTEXT = re.compile(r"\n(?:  \(0\) [A-Z_]+:  )?(?:assertion failed: \[)?([^\n]*?)\]?\n\s*\[\[")
+_BEFORE_CONTEXT = re.compile(r"\n(?:  \(0\) [A-Z_]+:  )?(?:assertion failed: \[)?([^\n]+?)\]?\n[ \t]*\[\[")
 _AFTER_NODE = re.compile(
-    r"\}\} (?:Error in user-defined function passed to .*? with iterator: \S+: )?(?:\S+; )?([^{\n].*?)"
-    r"(?: \[Op:|\n|$)"
+    r"(?:^|\n|\w: )(?:\{\{[^\n]*?\}\} )+"
+    r"(?:Error in user-defined function passed to .*? with iterator: \S+: )?(?:\S+; )?([^{\n].*?)(?: \[Op:|\n|$)"
 )
 _OTHERS = re.compile(
     r"(?:(?:Graph execution error|Additional GRPC|:\{).*\n|\n)*(?:\S+; )?(.*?)(?: \[Op:|\n|$)"
