@@ -24,7 +24,7 @@ test: lint
 	$(PYTEST) -m "not nightly"
 
 # A process keeps every program that XLA has compiled: each part has processes of its own.
-NIGHTLY = "losses compat_test.py progress_test.py" models data "pipelines --ignore=pipelines/paper_test.py" "pipelines/paper_test.py --dist load" "scripts docs"
+NIGHTLY = "losses *_test.py" models data "pipelines --ignore=pipelines/paper_test.py" "pipelines/paper_test.py --dist load" "scripts docs"
 
 test_all: test docs
 	failed=; for part in $(NIGHTLY); do $(PYTEST) -m nightly $$part || failed="$$failed $$part"; done; test -z "$$failed"

@@ -9,7 +9,6 @@ import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
 
-from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.task import checks
@@ -21,26 +20,10 @@ RANK_LOSS_WEIGHTS = (0.03, 0.1, 0.3, 1.0)  # of a loss on ranks that is added to
 
 
 def _mlp(width, units, outputs):
-    def build(arrays):
-        del arrays
-        return tf.keras.Sequential(
-            [
-                tf.keras.layers.Input([width]),
-                tf.keras.layers.Dense(units, activation="relu"),
-                tf.keras.layers.Dense(outputs),
-            ]
-        )
-
-    return build
-
-
-def _spearman_loss(name, rank_fn, l1, weight):
-    del weight
-    if name == "mse":
-        return tf.keras.losses.MeanSquaredError()
-    if name == "l1":
-        return tf.keras.losses.MeanAbsoluteError()
-    return losses.Spearman(rank_fn=rank_fn, l1=l1)
+    layers = tf.keras.layers
+    return lambda arrays: tf.keras.Sequential(
+        [layers.Input([width]), layers.Dense(units, activation="relu"), layers.Dense(outputs)]
+    )
 
 
 def _evaluate_spearman(model, arrays):
@@ -49,28 +32,9 @@ def _evaluate_spearman(model, arrays):
     return {"spearman": 100.0 * correlation}
 
 
-def _precision_loss(name, rank_fn, l1, weight):
-    del weight
-    if name == "sigmoid_cross_entropy":
-        return losses.SigmoidCrossEntropy()
-    if name == "hinge_ap":
-        return lambda labels, scores: hinge_ap(scores[:, 0], labels[:, 0])
-    form = name.removeprefix("map_")
-    return losses.MeanAveragePrecision(rank_fn=rank_fn, form=form, l1=l1)
-
-
 def _evaluate_precision(model, arrays):
     features, labels = arrays
     return {"map": 100.0 * sklearn.metrics.average_precision_score(labels, model(features), average="macro")}
-
-
-def _combined_loss(name, rank_fn, l1, weight):
-    """Returns the cross entropy plus the weighted loss on ranks."""
-    plain = losses.SigmoidCrossEntropy()
-    if name == "sigmoid_cross_entropy":
-        return plain
-    ranked = _precision_loss(name, rank_fn, l1, weight)
-    return lambda labels, scores: plain(labels, scores) + weight * ranked(labels, scores)
 
 
 def _load_relevant(seed):
@@ -92,67 +56,11 @@ def _load_pairs(seed):
     return {name: (*views, np.zeros(len(views[0]), np.float32)) for name, views in parts.items()}
 
 
-def _recall_loss(name, rank_fn, l1, weight):
-    del l1, weight  # pairs have no target scores
-    if name == "triplet":
-        return lambda labels, scores: score_triplet(scores)
-    return losses.RecallTriplet(rank_fn=rank_fn)
-
-
 def _evaluate_recall(model, arrays):
     scores = model(arrays[:2]).numpy()
     # Negated, so that NaN ranks last.
     ranks = np.concatenate([(~(s < np.diag(s)[:, None])).sum(axis=1) for s in (scores, scores.T)])
     return {"recall@1": 100.0 * np.mean(ranks <= 1), "recall@5": 100.0 * np.mean(ranks <= 5)}
-
-
-def score_triplet(scores: tf.types.experimental.TensorLike) -> tf.Tensor:
-    """Triplet loss of the scores with the hardest negative of each row and column, with a margin of 0.2.
-
-    Args:
-      scores: float32 `[B, B]`, with the pairs on the diagonal.
-
-    Returns:
-      float32 `[B]`.
-    """
-    positives = tf.linalg.diag_part(scores)
-    negatives = tf.linalg.set_diag(scores, tf.fill(tf.shape(positives), -float("inf")))
-    return sum(tf.nn.relu(0.2 + tf.reduce_max(negatives, axis=axis) - positives) for axis in (0, 1))
-
-
-def hinge_ap(scores: tf.types.experimental.TensorLike, labels: tf.types.experimental.TensorLike) -> tf.Tensor:
-    r"""Structured hinge loss of average precision.
-
-    $$\max_{\hat y} \; 1 - AP(\hat y) + F(\hat y) - F(y), \quad
-    F(y) = \frac{1}{P N} \sum_{i, j} y_{ij} (s_i - s_j)$$
-
-    over all rankings, with `i` relevant and `j` not, and `y_ij` 1 where `i` comes before `j`, else -1.
-    The best rank of each irrelevant score is independent of the others, so the loss takes `O(B^2)`.
-
-    Args:
-      scores: float32 `[B]`.
-      labels: 0 or 1, `[B]`.
-
-    Returns:
-      A float32 scalar.
-
-    References:
-      Yue, Finley, Radlinski, Joachims (2007), "A support vector method for optimizing average precision".
-    """
-    positive = labels > 0.0
-    relevant = tf.sort(tf.where(positive, scores, -float("inf")), direction="DESCENDING")
-    irrelevant = tf.sort(tf.where(positive, -float("inf"), scores), direction="DESCENDING")
-    rank = 1.0 + tf.range(tf.shape(scores)[0], dtype=tf.float32)
-    num_relevant = tf.reduce_sum(tf.cast(positive, tf.float32))
-    num_irrelevant = tf.cast(tf.shape(scores)[0], tf.float32) - num_relevant
-    valid = (rank[:, None] <= num_irrelevant) & (rank[None, :] <= num_relevant)
-    k, j = rank[None, :], rank[:, None]
-    lost_precision = (k / (k + j - 1.0) - k / (k + j)) / num_relevant
-    difference = tf.where(valid, relevant[None, :], 0.0) - tf.where(valid, irrelevant[:, None], 0.0)
-    terms = tf.where(valid, lost_precision - 2.0 * difference / (num_relevant * num_irrelevant), 0.0)
-    before_k = tf.cumsum(terms, axis=1, reverse=True)  # of ranking j before the k-th relevant score
-    total = tf.reduce_sum(tf.nn.relu(tf.reduce_max(before_k, axis=1)))
-    return tf.where((num_relevant > 0.0) & (num_irrelevant > 0.0), total, 0.0)
 
 
 @STUDIES.register("spearman")
@@ -165,7 +73,6 @@ def spearman() -> Study:
         measures=("spearman",),
         load=sorting_tasks.diabetes,
         build=_mlp(10, 32, 1),
-        loss=_spearman_loss,
         evaluate=_evaluate_spearman,
     )
 
@@ -180,7 +87,6 @@ def mean_average_precision() -> Study:
         measures=("map",),
         load=_load_relevant,
         build=_mlp(20, 64, 1),
-        loss=_precision_loss,
         evaluate=_evaluate_precision,
     )
 
@@ -195,7 +101,6 @@ def recall() -> Study:
         measures=("recall@1", "recall@5"),
         load=_load_pairs,
         build=_pair_model,
-        loss=_recall_loss,
         evaluate=_evaluate_recall,
     )
 
@@ -232,7 +137,6 @@ def multi_label(experiment: config.Experiment, cache_dir: str | os.PathLike) -> 
         build=lambda arrays: tf.keras.Sequential(
             [tf.keras.layers.Input([width]), tf.keras.layers.Dense(classes)]
         ),
-        loss=_combined_loss,
         evaluate=_evaluate_precision,
         weights=RANK_LOSS_WEIGHTS,
     )

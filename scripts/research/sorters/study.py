@@ -23,6 +23,7 @@ from rank4class.pipelines.storage.run_directory import check_folder, read_json, 
 from rank4class.pipelines.task import rank_functions
 from rank4class.pipelines.training.session import provenance
 from rank4class.scripts.research.sorters import SEEDS
+from rank4class.scripts.research.sorters.batch_losses import LOSSES
 
 LIST = 100  # number of instances that are ranked together
 LEARNING_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
@@ -40,10 +41,8 @@ class Study:
       measures: names of the metrics; the first selects the learning rate.
       load: function of a seed to split -> arrays.
       build: function of the arrays to a Keras model.
-      loss: function of a loss's name, a rank function or None, the weight of the mean absolute error, and one
-        of `weights`, to a Keras loss.
       evaluate: function of a model and a split's arrays to metric -> value; higher is better.
-      weights: weights of a loss on ranks to choose from.
+      weights: if there are any, a loss on ranks is added to the cross entropy with one of these weights.
     """
 
     plain: tuple[str, ...]
@@ -52,9 +51,8 @@ class Study:
     measures: tuple[str, ...]
     load: Callable
     build: Callable
-    loss: Callable
     evaluate: Callable
-    weights: tuple[float, ...] = (1.0,)
+    weights: tuple[float, ...] = ()
 
 
 def run(
@@ -97,7 +95,7 @@ def run(
     @functools.cache
     def train(name: str, rank_fn: str | None, weight: float, rate: float) -> list[dict[str, Any]]:
         """Returns the results of all seeds."""
-        title = _title(name, rank_fn) + (f"-weight{weight:g}" if rank_fn and len(study.weights) > 1 else "")
+        title = _title(name, rank_fn) + (f"-weight{weight:g}" if rank_fn and study.weights else "")
         results = []
         for seed in seeds:
             run_name = f"{title}-epochs{study.epochs}-rate{rate:g}-seed{seed}-{data[str(seed)][:8]}"
@@ -119,7 +117,7 @@ def run(
     test_values, notes = {}, []
     for name, rank_fn in [*plain, *itertools.product(study.ranked, rank_fns)]:
         choices = []
-        for weight in study.weights if rank_fn else (1.0,):
+        for weight in (rank_fn and study.weights) or (1.0,):
             of_rate = functools.partial(train, name, rank_fn, weight)
             rate = search_learning_rate(lambda rate: validation(of_rate(rate)), LEARNING_RATES)  # noqa: B023
             choices.append((weight, rate))
@@ -261,13 +259,20 @@ def _train(
     model = study.build(parts["train"])
     # The mean absolute error first moves the scores into the range that the sorter was trained on.
     l1 = tf.Variable(0.0 if rank_fn is None else 1.0, trainable=False)
-    ranks = None if rank_fn is None else rank_functions.get(rank_fn, LIST)
-    model.compile(tf.keras.optimizers.Adam(rate), study.loss(name, ranks, l1, weight))
+    model.compile(tf.keras.optimizers.Adam(rate), _loss(study, name, rank_fn, weight, l1))
     best = _Best(study, parts, l1)
     steps = len(parts["train"][-1]) // LIST
     batches = _batches(parts["train"], seed)
     model.fit(batches, epochs=study.epochs, steps_per_epoch=steps, callbacks=[best], verbose=0)
     return best.values
+
+
+def _loss(study: Study, name: str, rank_fn: str | None, weight: float, l1: tf.Variable) -> Callable:
+    loss = LOSSES[name](rank_fn and rank_functions.get(rank_fn, LIST), l1)
+    if not rank_fn or not study.weights:
+        return loss
+    plain = LOSSES["sigmoid_cross_entropy"](None, l1)
+    return lambda labels, scores: plain(labels, scores) + weight * loss(labels, scores)
 
 
 def _batches(arrays: Sequence[np.ndarray], seed: int) -> tf.data.Dataset:

@@ -17,7 +17,7 @@ from rank4class.pipelines.storage.run_directory import read_json
 from rank4class.pipelines.sweep import grid_summary, grid_tables
 from rank4class.pipelines.task import rank_functions
 from rank4class.scripts.research.papers import results
-from rank4class.scripts.research.sorters import accuracy, studies, study
+from rank4class.scripts.research.sorters import accuracy, batch_losses, studies, study
 
 
 @pytest.fixture(autouse=True)
@@ -44,9 +44,9 @@ def test_hinge_ap_by_brute_force():
     for labels in ([1, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1], [1, 1, 1, 0]):
         labels = np.array(labels, np.float32)
         scores = rng.normal(size=len(labels)).astype(np.float32)
-        results = studies.hinge_ap(tf.constant(scores), tf.constant(labels))
+        results = batch_losses.hinge_ap(tf.constant(scores), tf.constant(labels))
         assert float(results) == pytest.approx(hinge_by_brute_force(scores, labels), rel=1e-5)
-    assert float(studies.hinge_ap(tf.zeros([3]), tf.zeros([3]))) == 0.0
+    assert float(batch_losses.hinge_ap(tf.zeros([3]), tf.zeros([3]))) == 0.0
 
 
 @pytest.mark.parametrize(("name", "n"), [("lstm", 10), ("cnn", 28), ("equivariant", 100)])
@@ -60,7 +60,7 @@ def test_shipped_sorters_have_the_errors_in_their_files(name, n):
 def test_the_triplet_of_scores():
     scores = tf.constant([[0.9, 0.1], [0.8, 0.5]])
     # Rows: 0.1 is far below 0.9, 0.8 is above 0.5. Columns: 0.8 is near 0.9, 0.1 is far below 0.5.
-    results = studies.score_triplet(scores)
+    results = batch_losses.score_triplet(scores)
     np.testing.assert_allclose(results, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
 
 
@@ -189,10 +189,9 @@ def test_multi_label(tmp_path):
         assert measures["map"][0] > chance + 5
     # The loss on ranks is added to the cross entropy with its weight.
     scores, some = tf.random.normal([100, 10], seed=0), tf.constant(labels[:100])
-    rank_fn = rank_functions.get("equivariant", 100)
-    plain = task.loss("sigmoid_cross_entropy", None, 0.0, 1.0)(some, scores)
-    both = task.loss("map_ranks", rank_fn, 0.0, 0.3)(some, scores)
-    ranked = losses.MeanAveragePrecision(rank_fn=rank_fn)(some, scores)
+    plain = study._loss(task, "sigmoid_cross_entropy", None, 1.0, 0.0)(some, scores)
+    both = study._loss(task, "map_ranks", "equivariant", 0.3, 0.0)(some, scores)
+    ranked = losses.MeanAveragePrecision(rank_fn=rank_functions.get("equivariant", 100))(some, scores)
     assert float(both - plain) == pytest.approx(0.3 * float(ranked), rel=1e-4)
     experiment.data.multi_label = False
     with pytest.raises(
