@@ -58,6 +58,11 @@ def test_image_files_are_decoded(image_files):
     expected = np.where(labels == 0, 220, 20)[:, None, None, None] / 255
     np.testing.assert_allclose(features["image"], np.broadcast_to(expected, [8, 224, 224, 3]), atol=0.01)
     assert loaded.build_model(experiment)(features).shape == [8, 2]
+    encoder, other = loaded.build_encoder("small_cnn"), tf.io.encode_jpeg(tf.zeros([40, 40, 3], tf.uint8))
+    before = frozen_features._fingerprint(loaded, encoder, "weights", 8)
+    assert frozen_features._fingerprint(loaded, encoder, "weights", 8) == before
+    tf.io.write_file(f"{image_files}/val/dark/image.JPEG", other)
+    assert frozen_features._fingerprint(loaded, encoder, "weights", 8) != before
 
 
 def test_bytes_become_floats_and_floats_stay(cifar10_files):
@@ -154,7 +159,9 @@ def test_class_texts_frozen(tiny_goemotions, tiny_bert, features, tmp_path, monk
     assert ("embedding" in loaded.splits["train"].features) == frozen
 
 
-def test_class_texts_need_an_encoder():
+def test_encoders_that_are_missing(tiny_goemotions, tiny_bert):
+    with pytest.raises(FileNotFoundError, match=f"{tiny_bert}x: no such file or folder, and nothing is"):
+        load_texts(tiny_goemotions, tiny_bert + "x")
     for name, remedy in (("text", "encoder.path"), ("frozen_text", "class_encoder.path")):
         experiment = config.Experiment(class_encoder=config.ClassEncoder(name))
         message = f"{remedy}=None: class encoder .{name}. needs a text encoder. Set it to its folder"
@@ -256,11 +263,6 @@ def test_warnings_of_class_texts(tiny_goemotions, tiny_bert, tmp_path, monkeypat
     assert "class_encoder='text': each step encodes all 3 class texts" in caplog.text
 
 
-def test_missing_encoder_paths(tiny_goemotions, tiny_bert):
-    with pytest.raises(FileNotFoundError, match=f"{tiny_bert}x: no such file or folder, and nothing is"):
-        load_texts(tiny_goemotions, tiny_bert + "x")
-
-
 @pytest.mark.nightly
 def test_changed_class_texts_are_refused(tiny_goemotions, tiny_bert, tmp_path):
     texts, path = tmp_path / "texts.tsv", str(tmp_path / "run")
@@ -289,18 +291,15 @@ def test_max_examples_applies_to_every_split():
     assert [len(split) for split in loaded.splits.values()] == [100, 359, 360]
 
 
-def test_balanced_class_weights_of_training_batches():
+def test_class_weights_of_training_batches(tmp_path):
     experiment, loaded = loaded_with(config.Data(class_weights="balanced"), batch_size=1078)
     [(_, labels, weights)] = loaded.training_batches(experiment.batch_size, experiment.seed).take(1)
     sums = np.bincount(labels, weights=weights, minlength=10)
     np.testing.assert_allclose(sums, np.full(10, 107.8), rtol=1e-5)
-
-
-def test_class_weights_of_a_file(tmp_path):
     (tmp_path / "weights.tsv").write_text("".join(f"{i}\t{i / 2}\n" for i in range(10)))
-    experiment, loaded = loaded_with(config.Data(class_weights=str(tmp_path / "weights.tsv")))
-    for _, labels, weights in loaded.training_batches(experiment.batch_size, experiment.seed).take(2):
-        np.testing.assert_array_equal(weights, labels.numpy() / 2)
+    _, loaded = loaded_with(config.Data(class_weights=str(tmp_path / "weights.tsv")))
+    _, labels, weights = next(iter(loaded.training_batches(8, 0)))
+    np.testing.assert_array_equal(weights, labels.numpy() / 2)
 
 
 @pytest.mark.nightly
@@ -415,44 +414,41 @@ def test_invalid_augmentations(image_files, tiny_goemotions, tiny_bert):
             loaded_with(config.Data(**section), encoder=config.Encoder(**encoder))
 
 
-@pytest.fixture
-def corrupt_image(image_files, tmp_path):
-    good = tmp_path / "train" / "dark" / "image.JPEG"
-    path = tmp_path / "train" / "dark" / "cut.JPEG"
-    path.write_bytes(good.read_bytes()[:300])
+def write_corrupt(path):
+    path.write_bytes((path.parent / "image.JPEG").read_bytes()[:300])
     return str(path)
 
 
 @pytest.mark.nightly
-def test_errors_of_corrupt_images(image_files, corrupt_image, tmp_path):
-    section = config.Data(name="imagenet", path=image_files)
-    experiment, loaded = loaded_with(section)
+def test_errors_of_corrupt_images(image_files, tmp_path, monkeypatch):
+    corrupt_image = write_corrupt(tmp_path / "train" / "dark" / "cut.JPEG")
+    experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files))
     with pytest.raises(ValueError, match=f"{corrupt_image}: cannot be read: "):
         next(iter(loaded.read("train", experiment.evaluation_batch_size)))
     single = config.override(experiment, {"batch_size": 1, "evaluation_batch_size": 1})
     with pytest.raises(ValueError, match=f"{corrupt_image}: cannot be read: "):
         rank_training.train(single, str(tmp_path / "run"), loaded=loaded, progress=False)
     assert len(list(loaded.read("validation", experiment.evaluation_batch_size))) == 1
-
-
-@pytest.mark.nightly
-def test_training_does_not_start_with_a_corrupt_image_in_an_evaluation(image_files, tmp_path, monkeypatch):
-    cut = tmp_path / "val" / "dark" / "cut.JPEG"
-    cut.write_bytes(next((tmp_path / "train" / "dark").iterdir()).read_bytes()[:300])
-    experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files))
-    monkeypatch.setattr(rank_training, "build_trainer", None)  # it is not called
+    cut = write_corrupt(tmp_path / "val" / "dark" / "cut.JPEG")
+    _, loaded = loaded_with(config.Data(name="imagenet", path=image_files))
+    monkeypatch.setattr(rank_training, "build_trainer", None)  # the training does not start
     with pytest.raises(ValueError, match=f"{cut}: cannot be read: "):
-        rank_training.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
+        rank_training.train(experiment, str(tmp_path / "other"), loaded=loaded, progress=False)
 
 
 @pytest.mark.nightly
-def test_corrupt_images_are_skipped_and_reported(image_files, corrupt_image, tmp_path, caplog):
+def test_corrupt_images_are_skipped_and_reported(image_files, tmp_path, caplog):
+    corrupt_image = write_corrupt(tmp_path / "train" / "dark" / "cut.JPEG")
     (tmp_path / "val" / "dark" / "empty.JPEG").write_bytes(b"")  # validation and test are the same split
     experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files, on_invalid_row="skip"))
     assert f"2 left out, the first: {corrupt_image}: cannot be read: " in caplog.text
     assert sorted(loaded.splits["train"].labels) == [0, 1]
     assert loaded.splits["test"] is loaded.splits["validation"]
     next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
+    for path in (tmp_path / "train").glob("*/*"):
+        path.write_bytes(b"")
+    with pytest.raises(ValueError, match="the train split has no example"):
+        loaded_with(config.Data(name="imagenet", path=image_files, on_invalid_row="skip"))
 
 
 @pytest.fixture
@@ -576,14 +572,17 @@ def test_hashes_depend_on_labels_and_exclusions():
 
 
 def test_max_examples_evaluates_the_users_of_training():
-    _, loaded = retrieval(max_examples=10)
+    _, loaded = retrieval(max_examples=10, cache=True)
     _, full = retrieval()
     trained = loaded.splits["train"].features["id"]
     assert len(trained) == 10
     for name in ("validation", "test"):
         expected = np.intersect1d(full.splits[name].features["id"], trained)
         assert 0 < len(expected) < len(full.splits[name])
-        np.testing.assert_array_equal(loaded.splits[name].features["id"], expected)
+        split, rows = loaded.splits[name], np.searchsorted(full.splits[name].features["id"], expected)
+        assert list(split.features) == ["id"]
+        np.testing.assert_array_equal(split.features["id"], expected)
+        np.testing.assert_array_equal(split.excluded.toarray(), full.splits[name].excluded.toarray()[rows])
     with pytest.raises(
         ValueError, match=r"data\.max_examples=1: the test split has no example left\. Raise it\."
     ):
