@@ -139,7 +139,8 @@ class Pool:
         print(f"{place(ended, total, left)} {run.folder}: {shown}", flush=True)
 
     def _submit(self, run: Run) -> Future:
-        with _ignored_interrupts():  # a process that the executor starts inherits that
+        # A process that the executor starts inherits that interrupts are ignored.
+        with _ignored_interrupts() if self._interruption else contextlib.nullcontext():
             return self._executor.submit(_train, *self._shared, _Packed(run.experiment), run.path, run.draw)
 
     def _ended(self, futures: Iterable[Future]) -> list[Future]:
@@ -249,28 +250,15 @@ def _start_process(
     command: list[str],
 ) -> None:
     """Prepares a process of several; `started` counts them."""
-    global _turn
+    global _index, _is_loaded
     threading.Thread(target=_stop_with_parent, args=[stop], daemon=True).start()
     sys.orig_argv = command  # the sessions of the runs record it
     tf.config.threading.set_intra_op_parallelism_threads(threads[0])
     tf.config.threading.set_inter_op_parallelism_threads(threads[1])
     with started.get_lock():
-        index, started.value = started.value, started.value + 1
-    _turn = _others(is_loaded) if index else _first(is_loaded)
-    _use_gpu(index, jobs)
-
-
-@contextlib.contextmanager
-def _first(is_loaded: Any) -> Iterator[None]:
-    yield
-    is_loaded.set()
-
-
-@contextlib.contextmanager
-def _others(is_loaded: Any) -> Iterator[None]:
-    """Waits for the first process, which computes the outputs of a frozen encoder: the others read them."""
-    is_loaded.wait()
-    yield
+        _index, started.value = started.value, started.value + 1
+    _is_loaded = is_loaded
+    _use_gpu(_index, jobs)
 
 
 def _stop_with_parent(stop: connection.Connection) -> None:
@@ -308,16 +296,19 @@ def _unpacked(text: str, modules: list[str]) -> _Packed:
 
 
 _loaded: dict[str, TaskData] = {}  # the data of the last sweep of this process
-_turn: contextlib.AbstractContextManager = contextlib.nullcontext()  # of this process, to load them
+_index: int = 0  # of this process of a sweep
+_is_loaded: Any = threading.Event()  # whether the first process has loaded the data
 
 
 def _train(
     sweep: str, base: _Packed, cache_dir: str, packed: _Packed, path: str, draw: Draw | None
 ) -> Outcome:
     if sweep not in _loaded:
-        with _turn:
-            _loaded.clear()
-            _loaded[sweep] = rank_training.load_data(base.experiment, cache_dir)
+        if _index:
+            _is_loaded.wait()  # for the outputs of a frozen encoder, which the first process computes
+        _loaded.clear()
+        _loaded[sweep] = rank_training.load_data(base.experiment, cache_dir)
+        _is_loaded.set()
     loaded = _data_of(base.experiment, _loaded[sweep], cache_dir, packed.experiment)
     try:
         return rank_training.train(packed.experiment, path, loaded=loaded, progress=False, draw=draw)

@@ -48,8 +48,10 @@ def when_training(runs, action):
 
 
 def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
-    trained, outcomes = [], {}
-    monkeypatch.setattr(rank_training, "load_data", lambda *_: None)
+    trained, outcomes, handlers = [], {}, []
+    monkeypatch.setattr(
+        rank_training, "load_data", lambda *_: handlers.append(signal.getsignal(signal.SIGINT))
+    )
     monkeypatch.setattr(rank_training, "train", lambda experiment, path, **_: trained.append(path) or path)
     monkeypatch.setattr(parallel.Pool, "check_data", lambda *_: None)
 
@@ -60,6 +62,7 @@ def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
     for run, outcome in train_all(runs(), jobs=1):
         outcomes[run.path] = outcome
     assert trained == ["a", "after a"]
+    assert handlers == [signal.getsignal(signal.SIGINT)]  # Ctrl-C stops the loading in this process
 
 
 @pytest.mark.parametrize(
