@@ -14,7 +14,7 @@ import tensorflow as tf
 import rank4class
 from rank4class import data, losses, models
 from rank4class.pipelines import config
-from rank4class.pipelines.config.user_modules import import_user_module
+from rank4class.pipelines.configs import import_user_module
 from rank4class.pipelines.task import checks
 from rank4class.registry import OPTIMIZERS
 

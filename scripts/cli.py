@@ -206,7 +206,7 @@ def _split(argv: list[str]) -> tuple[list[str], dict[str, str]]:
 def _import(name: str) -> None:
     """Imports a file or module of the user, before the parts that it registers are named."""
     try:
-        config.import_user_module(name)
+        configs.import_user_module(name)
     except Exception as error:  # the user's file may raise any exception
         raise ValueError(f"--import={name}: cannot be imported. {type(error).__name__}: {error}") from error
 

@@ -32,4 +32,3 @@ from rank4class.pipelines.config.parts import (
     Optimizer,
     Part,
 )
-from rank4class.pipelines.config.user_modules import import_file, import_user_module

@@ -1,6 +1,10 @@
-"""Packaged experiments, one per file, and the loading of experiments by name."""
+"""Packaged experiments, one per file, and the loading of experiments and of modules of users."""
 
+import importlib
 import os
+import sys
+import tokenize
+import types
 
 from rank4class.pipelines import config
 from rank4class.registry import did_you_mean
@@ -35,7 +39,7 @@ def get_config(name: str | os.PathLike) -> config.Experiment:
             )
         path = os.path.join(__path__[0], f"{name}.py")
     try:
-        experiment = vars(config.import_file(os.fspath(path)))["get_config"]()
+        experiment = vars(_import_file(os.fspath(path)))["get_config"]()
         if not isinstance(experiment, config.Experiment):
             raise TypeError(f"get_config() returns {type(experiment).__name__}, not config.Experiment")
         config.check_types(experiment)
@@ -44,3 +48,30 @@ def get_config(name: str | os.PathLike) -> config.Experiment:
             f"config={path}: the file cannot be loaded. {type(error).__name__}: {error}"
         ) from error
     return experiment
+
+
+def _import_file(path: str) -> types.ModuleType:
+    """Runs a Python file as a module of the name of its absolute path, by which `--import` takes it again."""
+    path = os.path.abspath(path)
+    module = types.ModuleType(path)
+    module.__file__ = path
+    with tokenize.open(path) as file:
+        program = compile(file.read(), path, "exec")
+    sys.modules[path] = module
+    try:
+        exec(program, vars(module))
+    except BaseException:
+        del sys.modules[path]
+        raise
+    return module
+
+
+def import_user_module(name: str) -> None:
+    """Imports a Python file or a module, by its path or name, unless that is done already.
+
+    >>> import_user_module("json")
+    """
+    if not os.path.isfile(name):
+        importlib.import_module(name)
+    elif os.path.abspath(name) not in sys.modules:
+        _import_file(name)

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from rank4class.pipelines import config
+from rank4class.pipelines import config, configs
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading
@@ -291,7 +291,7 @@ class _Packed:
 
 def _unpacked(text: str, modules: list[str]) -> _Packed:
     for module in modules:
-        config.import_user_module(module)
+        configs.import_user_module(module)
     return _Packed(config.from_json(text, "experiment"))
 
 
