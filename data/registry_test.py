@@ -13,7 +13,6 @@ PLAIN_TYPES = (str, int, float, bool, str | None, int | None, float | None)
 OUT_OF_RANGE = {
     "validation_fraction": (0.0, 1.0, -0.5, math.nan),
     "test_fraction": (0.0, 1.0, 1.5, math.nan),
-    "split_seed": (-1,),
     "num_classes": (-1, 0, 1),
     "num_examples": (-1, 0),
     "num_relevant": (-1, 0),
@@ -25,7 +24,7 @@ OUT_OF_RANGE = {
 }
 NO_RANGE = {
     "path", "tfds_dir", "classes", "multi_label", "text_column", "text_pair_column", "label_column",
-    "exclude_known",
+    "exclude_known", "split_seed",  # which `pipelines.task.checks` checks
 }  # fmt: skip
 OPTIONS = [(name, option) for name in data.DATASETS for option in data.DATASETS.options(name)]
 
