@@ -213,10 +213,7 @@ NOT_DENSE = {
     "ragged": (lambda: tf.ragged.constant(RAGGED), r"{}=RaggedTensor \(3, None\): .* Pass {}\.to_tensor\(\)"),
     "lists": (lambda: RAGGED, r"{}=list: not a dense tensor \(.*\)\. Pass one, or lists of one length"),
     "sparse": (lambda: tf.sparse.from_dense(np.eye(3)), r"{}=SparseTensor: not a dense tensor \("),
-    "strings": (
-        lambda: ["joy", "anger", "joy"],
-        r"{}=string \(3,\): numbers are needed\. Number the",
-    ),
+    "strings": (lambda: ["joy", "anger", "joy"], r"{}=string \(3,\): numbers are needed\. Number the"),
     "dict": (lambda: {"scores": np.eye(3)}, r"{}=dict: not a dense tensor \("),
     "None": (lambda: None, r"{}=NoneType: not a dense tensor \("),
 }

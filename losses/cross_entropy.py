@@ -7,14 +7,7 @@ from rank4class import arguments
 from rank4class.losses import base
 from rank4class.losses.ops import log_space, pairs, ranks
 
-__all__ = [
-    "CalibratedSoftmax",
-    "Softmax",
-    "UniqueSoftmax",
-    "calibrated_softmax",
-    "softmax",
-    "unique_softmax",
-]
+__all__ = ["CalibratedSoftmax", "Softmax", "UniqueSoftmax", "calibrated_softmax", "softmax", "unique_softmax"]
 
 
 def softmax(

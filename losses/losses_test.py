@@ -727,21 +727,12 @@ def test_columns_of_ids_are_refused_under_xla():
 def test_invalid_input():
     scores, ids = tf.zeros([2, 3]), tf.constant([0, 1])
     for call, message in (
-        (
-            lambda: losses.mse(scores, ids, where=[True, False]),
-            r"where=\(2,\): cannot be broadcast",
-        ),
+        (lambda: losses.mse(scores, ids, where=[True, False]), r"where=\(2,\): cannot be broadcast"),
         (lambda: losses.mse(scores, ids, weights=[[1.0], [2.0]]), r"weights=\(2, 1\): cannot be"),
         (lambda: losses.mse(scores[:1], [0], weights=[1.0, 2.0]), r"weights=\(2,\): cannot be"),
         (lambda: losses.list_mle(scores, ids, seed=3), r"seed=\(\): not two integers\. Pass int32 \[2\]"),
-        (
-            lambda: losses.softmax(scores, ids, temperature=np.float32(-1)),
-            "temperature=-1.0: not positive",
-        ),
-        (
-            lambda: losses.approx_ndcg(scores, ids, rank_fn="all_ranks"),
-            "rank_fn='all_ranks': not a function",
-        ),
+        (lambda: losses.softmax(scores, ids, temperature=np.float32(-1)), "temperature=-1.0: not positive"),
+        (lambda: losses.approx_ndcg(scores, ids, rank_fn="all_ranks"), "rank_fn='all_ranks': not a function"),
         (
             lambda: losses.gumbel(functools.partial(losses.list_mle, seed=[0, 0])),
             r"gumbel: functools\.partial.*draws noise already",
@@ -751,14 +742,8 @@ def test_invalid_input():
             "gumbel: mean_average_precision takes no single score per class",
         ),
         (lambda: losses.gumbel(losses.ordinal), "gumbel: ordinal takes no single score per class"),
-        (
-            lambda: losses.click_em(tf.zeros([2, 3, 4]), ids),
-            r"click_em needs two per class\. Give",
-        ),
-        (
-            lambda: losses.pairwise_logistic(scores, ids, normalize="mean"),
-            "'mean': unknown. There are: list",
-        ),
+        (lambda: losses.click_em(tf.zeros([2, 3, 4]), ids), r"click_em needs two per class\. Give"),
+        (lambda: losses.pairwise_logistic(scores, ids, normalize="mean"), "'mean': unknown. There are: list"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -31,8 +31,7 @@ def test_every_loss_is_exported_as_function_and_class():
 
 def test_unknown_names_list_the_known():
     with pytest.raises(
-        ValueError,
-        match=r"loss='aprox_ndcg': unknown\. Did you mean 'approx_ndcg'\? There are: .*softmax, ",
+        ValueError, match=r"loss='aprox_ndcg': unknown\. Did you mean 'approx_ndcg'\? There are: .*softmax, "
     ):
         losses.get("aprox_ndcg")
     with pytest.raises(ValueError, match=r"temperature: loss 'mse' has no such option\. It has: none\."):

@@ -29,11 +29,7 @@ MAKERS = {
     "text": lambda: models.get("class_encoder", "text", features=tokens(N, seed=1)),
     "frozen_text": lambda: models.get("class_encoder", "frozen_text", shape=[N, D], width=D, vectors=VECTORS),
     "attention": lambda: class_encoders.Attention(
-        base=class_encoders.Embedding(num_classes=N, width=D),
-        width=D,
-        num_layers=2,
-        num_heads=2,
-        dropout=0.3,
+        base=class_encoders.Embedding(num_classes=N, width=D), width=D, num_layers=2, num_heads=2, dropout=0.3
     ),
 }
 
@@ -136,9 +132,7 @@ def test_frozen_text_returns_its_vectors():
 
 def test_attention_is_equivariant_and_mixes_classes():
     attention = class_encoders.Attention(
-        base=class_encoders.FrozenText(shape=[N, D], width=D, vectors=VECTORS),
-        width=D,
-        num_heads=2,
+        base=class_encoders.FrozenText(shape=[N, D], width=D, vectors=VECTORS), width=D, num_heads=2
     )
     c = attention(tf.range(N))
     order = [3, 1, 4, 0, 2]

@@ -187,10 +187,7 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         batch_size, num_classes = h.shape[0] or _USUAL_BATCH, c.shape[0]
         blocks = self.blocks(batch_size, num_classes, h.shape[-1])
         stored = self.stores_first_layer(batch_size, num_classes)
-        weights = [
-            *(tf.cast(w, h.dtype) for w in hidden),
-            *(tf.cast(w, _exact(h.dtype)) for w in read_out),
-        ]
+        weights = [*(tf.cast(w, h.dtype) for w in hidden), *(tf.cast(w, _exact(h.dtype)) for w in read_out)]
         return _score_in_blocks(self.pairs, self._rest, blocks, stored, seed, h, c, weights)
 
     def _rest(self, pairs: tf.Tensor, seed: tf.Tensor | None, *weights: tf.Tensor) -> tf.Tensor:

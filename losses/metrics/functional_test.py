@@ -52,6 +52,7 @@ def test_rank_by_hand():
         ranks.hard_rank(scores, [1, 0], where=[True, False, True, True]), [np.inf, 2]
     )
     np.testing.assert_array_equal(ranks.hard_rank([[1.0, 1.0, 1.0, 0.0]], [1]), [3])  # behind its ties
+    np.testing.assert_array_equal(ranks.hard_rank(np.array([[1.0, 1.0 + 1e-9]]), [1]), [1])  # not rounded
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -108,26 +109,15 @@ NOT_FINITE = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_that_are_not_finite_are_the_worst(name):
+    """By their ranks also under XLA, which may order NaN differently."""
     scores, ids = tf.constant(NOT_FINITE), tf.zeros([5], tf.int32)
+    rank = tf.function(ranks.hard_rank, jit_compile=True)(scores, ids)
+    np.testing.assert_array_equal(losses.get_metric(name).of_rank(rank), [WORST.get(name, 0)] * 5)
     for ties in metrics.TIES:
         for labels in (ids, tf.one_hot(ids, 7)):
             values = losses.get_metric(name, ties).of_scores(scores, labels)
             np.testing.assert_array_equal(values, [WORST.get(name, 0)] * 5)
         assert result(name, ids, scores, ties=ties) == WORST.get(name, 0)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_ranks_of_scores_that_are_not_finite_are_the_worst_in_a_graph(jit_compile):
-    by_name = {name: losses.get_metric(name) for name in NAMES}
-
-    @tf.function(jit_compile=jit_compile)
-    def values_of_all(scores, labels):
-        rank = ranks.hard_rank(scores, labels)
-        return {name: metric.of_rank(rank) for name, metric in by_name.items()}
-
-    for name, values in values_of_all(tf.constant(NOT_FINITE), tf.zeros([5], tf.int32)).items():
-        np.testing.assert_array_equal(values, [WORST.get(name, 0)] * 5, err_msg=name)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -207,7 +197,7 @@ def test_equal_tf_ranking(name, kind, n):
         np.testing.assert_allclose(result(name, labels, scores, weights, ties), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("n", [6, 28, 1000])
+@pytest.mark.parametrize("n", [6, 1000])
 @pytest.mark.parametrize("ties", metrics.TIES)
 def test_equal_scikit_learn(n, ties):
     scores, ids, one_hot = problem(n, "ids")
@@ -601,10 +591,6 @@ def test_invalid_max_relevant(most):
         metrics.mrr([[1.0, 2.0]], [[0.0, 1.0]], max_relevant=most)
     with pytest.raises(ValueError, match=message):
         losses.get_metric("mrr", max_relevant=most)
-
-
-def test_float64_scores_are_not_rounded():
-    np.testing.assert_array_equal(ranks.hard_rank(np.array([[1.0, 1.0 + 1e-9]]), [1]), [1])
 
 
 @pytest.mark.parametrize("name", ["mrr", "map", "map@5"])

@@ -246,9 +246,7 @@ def test_one_class_per_level_is_plackett_luce():
     order = np.array([[3.0, 1.0, 0.0, 2.0]], np.float32)
     scores = random_scores()[:1, :4]
     np.testing.assert_allclose(
-        losses.n_choose_k(scores, order, levels=4),
-        losses.list_mle(scores, order, seed=[0, 0]),
-        rtol=1e-5,
+        losses.n_choose_k(scores, order, levels=4), losses.list_mle(scores, order, seed=[0, 0]), rtol=1e-5
     )
 
 

@@ -123,8 +123,7 @@ def every_projection(k):
         yield lambda s, y=y: projections.rankmax(s, tf.fill(tf.shape(s)[:-1], y), k=k)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("k", [1, 2, 4, 5])
+@pytest.mark.parametrize("k", [2, *(pytest.param(k, marks=pytest.mark.nightly) for k in (1, 4, 5))])
 def test_gradients_equal_finite_differences(k):
     scores = some_scores(5, seed=k)
     weights = np.random.default_rng(1).normal(size=[4, 5]).astype(np.float32)
@@ -287,25 +286,12 @@ def test_xla(k):
     ("call", "message"),
     [
         (lambda: projections.euclidean([[1.0, 2.0]], k=3), r"k=3: not an integer in 1..2"),
-        (lambda: projections.entropy([[1.0, 2.0]], k=0), r"k=0: not an integer in 1..2"),
         (lambda: projections.rankmax([[1.0, 2.0]], [0], k=1.0), r"k=1.0: not an integer in 1..2"),
         (lambda: projections.euclidean([[1.0, 2.0]], alpha=0.0), "alpha=0.0: not positive"),
         (lambda: projections.entropy([[1.0, 2.0]], alpha=float("nan")), "alpha=nan: not positive"),
         (
-            lambda: projections.euclidean([[1, 2]]),
-            r"scores=int32 \(1, 2\): not floats of shape \[\.\.\., n\]\. Convert",
-        ),
-        (
             lambda: projections.rankmax([[1.0, 2.0]], [0.0]),
             r"labels=float32 \(1,\): class ids must be integers\. Cast",
-        ),
-        (
-            lambda: projections.rankmax([[1.0, 2.0]], [0, 1]),
-            r"labels=\(2,\): do not fit scores of shape \(1, 2\)\. Give one class id",
-        ),
-        (
-            lambda: projections.entropy([[1.0, 2.0]], where=[[True], [False]]),
-            r"where=\(2, 1\): cannot",
         ),
         (lambda: projections.sparsemax([[1.0, 2.0]], where=[True] * 3), r"where=\(3,\): cannot be"),
     ],

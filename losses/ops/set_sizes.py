@@ -12,8 +12,7 @@ Common arguments:
   log_prior: `log p(k)`, float `[..., m + 1]` for the counts `0..m`, broadcastable over the instances, with
     `m` at most `n`; minus infinity for impossible counts. Counts above `m` are impossible.
 
-The computation is in float64. Results have the dtype of float64 scores, and float32 otherwise. The result of
-an instance is NaN if a score is not finite or exceeds 1e12.
+Types of results, and results of invalid scores: see `n_choose_k`.
 
 Common errors:
   ValueError: shapes or dtypes do not fit, there is no class; or (in eager mode, otherwise the result is NaN)

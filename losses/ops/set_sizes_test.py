@@ -230,11 +230,7 @@ def test_in_a_graph(jit_compile):
         (np.array([0.0, np.nan]), None, r"log_prior\[0\]: is NaN\. Correct it\."),
         (np.full(3, -np.inf), None, r"log_prior\[0\]: has no possible count"),
         (np.array([0.0, np.inf]), None, r"log_prior\[0\]: is plus infinity"),
-        (
-            np.zeros(3),
-            [True, False],
-            r"log_prior\[0\]: allows more classes than take part",
-        ),
+        (np.zeros(3), [True, False], r"log_prior\[0\]: allows more classes than take part"),
     ],
 )
 def test_bad_priors(prior, where, message):

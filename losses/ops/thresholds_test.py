@@ -275,12 +275,6 @@ def test_small_excess_of_large_scores():
     np.testing.assert_array_equal(total, [[0.25, 5.25]])
 
 
-@pytest.mark.parametrize("k", [0, 4, 1.0])
-def test_invalid_k(k):
-    with pytest.raises(ValueError, match="not an integer in 1..3"):
-        losses.rankmax([[1.0, 2.0, 3.0]], [0], k=k)
-
-
 def test_lists_of_at_most_k_classes_have_no_loss():
     where = np.arange(N) < 3
     for labels in (np.full(6, 1), RELEVANT):

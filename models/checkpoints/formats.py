@@ -368,13 +368,10 @@ def _settings_of_shapes(tensors: Tensors, name_map: NameMap, activation: str) ->
 
     def shape(name: str, *ranks: int) -> Sequence[int]:
         source = name_map.source(name)
-        if source not in tensors.shapes:
-            raise ValueError(f"{tensors.path}: does not fit a text encoder: {source} is missing. {_REMEDY}")
-        size = tensors.shapes[source]
-        if len(size) not in ranks:
-            raise ValueError(
-                f"{tensors.path}: does not fit a text encoder: {source} has shape {size}. {_REMEDY}"
-            )
+        size = tensors.shapes.get(source)
+        if size is None or len(size) not in ranks:
+            problem = "is missing" if size is None else f"has shape {size}"
+            raise ValueError(f"{tensors.path}: does not fit a text encoder: {source} {problem}. {_REMEDY}")
         return size
 
     vocab_size, embedding_size = shape("word_embeddings/embeddings", 2)

@@ -137,10 +137,7 @@ def test_every_layout_is_recognized(layouts):
     }
 
 
-@pytest.mark.parametrize(
-    "names",
-    [("google",), pytest.param(("model_garden",), marks=pytest.mark.nightly)],
-)
+@pytest.mark.parametrize("names", [("google",), pytest.param(("model_garden",), marks=pytest.mark.nightly)])
 def test_bert_layouts_agree(layouts, names):
     features = tokens()
     first = models.get("encoder", "bert", path=layouts["hugging_face"])(features)
