@@ -14,8 +14,6 @@ from rank4class.pipelines.training.train_step import StepResults
 from rank4class.scripts.research.benchmarks import datasets, suite, suites
 from rank4class.scripts.research.benchmarks.suites import data, metrics, retrieval, scale, training
 
-BAD_SIZES = ("", "abc", "5", "5x", "x5", "5x1", "0x5", "-1x5", "5x5x5", "5*5", "1e3x5", "nanx5", "5x5.0")
-
 
 def results_of(name, step, size):
     return suites.get(name).build(step, size).results()
@@ -26,13 +24,10 @@ def assert_close(results, others, **tolerances):
         np.testing.assert_allclose(ours, theirs, **tolerances)
 
 
-@pytest.mark.parametrize("size", BAD_SIZES)
+@pytest.mark.parametrize("size", ["", "5", "x5", "5x1", "0x5", "-1x5", "5x5x5", "1e3x5", "5x5.0"])
 def test_sizes_of_another_form(size):
-    for name, axes in (("losses", "BATCHxCLASSES"), ("interactions", "BATCHxCLASSESxWIDTHxUNITS")):
-        with pytest.raises(
-            ValueError, match=f"size='{size}': not of the form {axes}. Choose one such as".replace("*", r"\*")
-        ):
-            suites.get(name).parse(size)
+    with pytest.raises(ValueError, match=f"size='{size}': not of the form BATCHxCLASSES. Choose one such as"):
+        suites.get("losses").parse(size)
 
 
 @pytest.mark.parametrize("name", suites.names())
@@ -146,17 +141,15 @@ def test_sorters_of_pairs_or_of_one_length_are_omitted_for_long_lists():
 def test_exact_searches_find_the_same(monkeypatch):
     monkeypatch.setattr(retrieval, "BLOCK", 7)
     size = (3, 40, 4, 5)
-    kinds = retrieval.VECTORS
-    steps = suites.get("retrieval").steps(size, [f"blocked {vectors}" for vectors in kinds])
-    assert [step.name for step in steps] == [f"exact:{v}" for v in kinds] + [f"blocked {v}" for v in kinds]
-    results = {step.name: results_of("retrieval", step, size) for step in steps}
-    for vectors in kinds:
-        assert_close(results[f"exact:{vectors}"], results[f"blocked {vectors}"], rtol=1e-6)
-        _, ids = results[f"exact:{vectors}"]
-        queries = retrieval.queries_of(vectors, 3, 4).numpy()
-        expected = np.argsort(-queries @ retrieval.vectors_of(vectors, 40, 4).numpy().T)[:, :5]
+    for kind in retrieval.VECTORS:
+        steps = suites.get("retrieval").steps(size, [f"blocked {kind}"])
+        assert [step.name for step in steps] == [f"exact:{kind}", f"blocked {kind}"]
+        (scores, ids), others = (results_of("retrieval", step, size) for step in steps)
+        assert_close((scores, ids), others, rtol=1e-6)
+        queries = retrieval.queries_of(kind, 3, 4).numpy()
+        expected = np.argsort(-queries @ retrieval.vectors_of(kind, 40, 4).numpy().T)[:, :5]
         np.testing.assert_array_equal(ids, expected)
-        assert retrieval.SUITE.recall(suite.Step(f"blocked {vectors}"), size) == 1.0
+        assert retrieval.SUITE.recall(steps[1], size) == 1.0
 
 
 def test_recall_is_the_fraction_of_the_best_classes(monkeypatch):

@@ -15,16 +15,9 @@ from rank4class.scripts.research.papers import pages
 from rank4class.scripts.research.papers.reproductions import REPRODUCTIONS
 
 SWEEP_FLAGS = {"losses", "interactions", "seed", "tune", "tuning_seeds", "trials", "widen"}
-STUDY_FLAGS = {
-    "--table",
-    "--target",
-    "--rank_fns",
-    "--epochs",
-    "--seed",
-    "--config",
-    "--config.data.path",
-} | {"--config.data.multi_label"}
-PARTS = {"encoder", "class_encoder", "count_prior"}
+STUDY_FLAGS = {"table", "target", "rank_fns", "epochs", "seed", "config"}
+STUDY_FLAGS |= {"config.data.path", "config.data.multi_label"}
+PARTS = {"data", "encoder", "class_encoder", "count_prior"}
 
 
 def parse(line):
@@ -35,7 +28,9 @@ def parse(line):
     experiment = importlib.import_module(f"rank4class.pipelines.configs.{name}").get_config()
     sweep_flags = {}
     for flag, value in pairs:
-        if flag in PARTS:
+        if flag == "import":
+            importlib.import_module(value)
+        elif flag in PARTS:
             experiment = config.override(experiment, {f"{flag}.name": value})
         elif not flag.startswith("config"):
             sweep_flags.setdefault(flag, []).append(value)
@@ -96,7 +91,7 @@ def test_other_commands_are_studies(name):
     program, task, *flags = shlex.split(command.line)
     assert program == "sorter_experiments"
     assert task.removeprefix("--task=") in (*sorters.TASKS, "multi_label", "regression", "sorting")
-    assert {flag.split("=")[0] for flag in flags} <= STUDY_FLAGS
+    assert {flag[2:].split("=")[0] for flag in flags} <= STUDY_FLAGS
 
 
 def sweeps_of(reproduction):

@@ -1,5 +1,6 @@
 """Results of reproductions as data: small JSON files, from which the documentation is rendered."""
 
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -69,7 +70,9 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
         "commands": reproduction.command_lines(),
         "commits": code_version.commits(sessions),
         "packages": code_version.versions(sessions),
-        "environment": sorted(set().union(*map(_environment, sessions))),
+        "environment": sorted(
+            {f"{k}={v}" for session in sessions for k, v in session["environment"].items()}
+        ),
         "seconds": round(sum(session["seconds"] for session in sessions)),
         "examples": parts[0]["examples"],
         "tuned": [entry for part in parts for entry in part["tuned"]],
@@ -128,11 +131,11 @@ def _check_test_examples(parts: Sequence[Mapping[str, Any]]) -> None:
     examples: dict[tuple, list] = {}
     for part in parts:
         for cell in part["cells"] if part["test_examples"] else ():
-            examples.setdefault(tuple(cell.name.items()), []).append(part["test_examples"])
+            examples.setdefault(tuple(cell.name.values()), []).append(part["test_examples"])
     for name, of_cell in examples.items():
         if of_cell != next(iter(examples.values())):
             raise ValueError(
-                f"cell={','.join(dict(name).values())}: other test examples than those of the first cell. "
+                f"cell={','.join(name)}: other test examples than those of the first cell. "
                 "Run all commands with the same --data."
             )
 
@@ -181,18 +184,13 @@ def study_cells(study: Mapping[str, Any]) -> list[Cell]:
     ]
 
 
-def _environment(record: Mapping[str, Any]) -> set[str]:
-    """Returns the environment variables of a session or a study; version 1.0 did not record them."""
-    return {f"{name}={value}" for name, value in record.get("environment", {}).items()}
-
-
 def _named(cells: Sequence[Cell], command: Command) -> list[Cell]:
-    return [Cell({**cell.name, **command.name}, cell.seeds, cell.values, cell.intervals) for cell in cells]
+    return [dataclasses.replace(cell, name={**cell.name, **command.name}) for cell in cells]
 
 
 def _selected(cell: Cell, metrics: Sequence[str]) -> Cell:
     values = {name: figures for name, figures in cell.values.items() if not metrics or name in metrics}
-    return Cell(cell.name, cell.seeds, values, cell.intervals)
+    return dataclasses.replace(cell, values=values)
 
 
 def _joined(cells: Sequence[Cell]) -> list[Cell]:
