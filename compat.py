@@ -137,7 +137,8 @@ class _NoEstimators(types.ModuleType):
 _BEFORE_CONTEXT = re.compile(r"\n(?:  \(0\) [A-Z_]+:  )?(?:assertion failed: \[)?([^\n]+?)\]?\n[ \t]*\[\[")
 _AFTER_NODE = re.compile(
     r"(?:^|\n|\w: )(?:\{\{[^\n]*?\}\} )+"
-    r"(?:Error in user-defined function passed to .*? with iterator: \S+: )?(?:\S+; )?([^{\n].*?)(?: \[Op:|\n|$)"
+    r"(?:Error in user-defined function passed to .*? with iterator: \S+: )?(?:\S+; )?"
+    r"([^{\n].*?)(?: \[Op:|\n|$)"
 )
 _OTHERS = re.compile(
     r"(?:(?:Graph execution error|Additional GRPC|:\{).*\n|\n)*(?:\S+; )?(.*?)(?: \[Op:|\n|$)"

@@ -1,6 +1,7 @@
 """Files of a run, on disk or in object storage, with errors that name them."""
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -191,6 +192,14 @@ def remove(paths: Iterable[str | os.PathLike]) -> None:
                 tf.io.gfile.rmtree(path)
             else:
                 tf.io.gfile.remove(path)
+
+
+def sha256(*parts: bytes | str) -> str:
+    """Returns the SHA-256 of several parts, one after another."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() if isinstance(part, str) else part)
+    return digest.hexdigest()
 
 
 def is_local(path: str | os.PathLike) -> bool:

@@ -20,7 +20,6 @@ lock             held by the process that trains
 
 import dataclasses
 import fcntl
-import hashlib
 import io
 import json
 import math
@@ -337,7 +336,7 @@ def run_hash(experiment: Any, hashes: dict[str, str]) -> str:
         return float(value) if isinstance(value, int | float) else str(value)
 
     fields = {name: plain(value) for name, value in config.changed_fields(experiment).items()}
-    return hashlib.sha256(json.dumps([fields, hashes], sort_keys=True).encode()).hexdigest()
+    return files.sha256(json.dumps([fields, hashes], sort_keys=True))
 
 
 TUNING = "tuning"  # folder of the runs that select a grid's hyperparameters

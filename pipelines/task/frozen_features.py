@@ -98,8 +98,7 @@ def encode(
 def _encoder_files(raw: TaskData, encoder: tf.keras.layers.Layer, weights: str, cache: Cache) -> str:
     """Returns the path, without endings, of the encoder's files, which are written if there are none."""
     specs = dict(raw.evaluation_batches("train", 1).element_spec[0])
-    digest = hashlib.sha256(f"{_settings(encoder, weights)} {specs}".encode())
-    name = f"encoder-{digest.hexdigest()[:16]}"
+    name = f"encoder-{files.sha256(f'{_settings(encoder, weights)} {specs}')[:16]}"
     path = cache.find(f"{name}.json")  # written last
     if path is not None:
         return path.removesuffix(".json")

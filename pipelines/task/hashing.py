@@ -1,9 +1,7 @@
 """Hashes of a dataset, by which a run recognizes its data."""
 
-import hashlib
 import json
 import os
-import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +11,7 @@ import tensorflow as tf
 
 from rank4class import data
 from rank4class.pipelines import config
+from rank4class.pipelines.storage import files
 
 
 def data_hashes(class_names: tuple[str, ...], splits: Mapping[str, data.Split]) -> dict[str, str]:
@@ -21,8 +20,10 @@ def data_hashes(class_names: tuple[str, ...], splits: Mapping[str, data.Split]) 
     A split's hash depends on its labels, exclusions and features, and on the sizes of its image files.
     """
     by_identity = {id(split): _hash(split) for split in splits.values()}  # two names may share a split
-    classes = hashlib.sha256(repr(class_names).encode()).hexdigest()
-    return {"classes": classes, **{name: by_identity[id(split)] for name, split in splits.items()}}
+    return {
+        "classes": files.sha256(repr(class_names)),
+        **{name: by_identity[id(split)] for name, split in splits.items()},
+    }
 
 
 def file_hashes(experiment: config.Experiment) -> dict[str, str]:
@@ -33,7 +34,7 @@ def file_hashes(experiment: config.Experiment) -> dict[str, str]:
     """
     paths = {"data.class_weights": experiment.data.class_weights, "loss.sorter": experiment.loss.sorter}
     return {
-        field: hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+        field: files.sha256(files.read_bytes(path))
         for field, path in paths.items()
         if path not in (None, "none", "balanced") and os.path.isfile(path)
     }
@@ -41,19 +42,14 @@ def file_hashes(experiment: config.Experiment) -> dict[str, str]:
 
 def encoder_hash(settings: Mapping[str, Any], encoder: tf.keras.layers.Layer | None = None) -> str:
     """Returns the SHA-256 of the settings of an encoder's tokenizer, {} without one, and of its weights."""
-    digest = hashlib.sha256(json.dumps(settings).encode())
-    for weight in encoder.get_weights() if encoder else ():
-        digest.update(weight.tobytes())
-    return digest.hexdigest()
+    weights = encoder.get_weights() if encoder else ()
+    return files.sha256(json.dumps(settings), *(weight.tobytes() for weight in weights))
 
 
 def _hash(split: data.Split) -> str:
-    digest = hashlib.sha256()
-    for part in (*_label_bytes(split.labels), *_label_bytes(split.excluded), *feature_bytes(split)):
-        digest.update(part)
-    for path in image_files(split):
-        digest.update(str(tf.io.gfile.stat(path).length).encode())
-    return digest.hexdigest()
+    labels = (*_label_bytes(split.labels), *_label_bytes(split.excluded))
+    sizes = (str(tf.io.gfile.stat(path).length) for path in image_files(split))
+    return files.sha256(*labels, *feature_bytes(split), *sizes)
 
 
 def _label_bytes(labels: np.ndarray | scipy.sparse.csr_array | None) -> Iterator[bytes]:

@@ -4,7 +4,6 @@ The functions write to the default summary writer.
 """
 
 import contextlib
-import hashlib
 import io
 import json
 import os
@@ -107,7 +106,7 @@ def group_name(experiment: Any) -> str:
     ('softmax-dot', 'softmax-dot')
     """
     fields = hyperparameters(experiment)
-    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    digest = files.sha256(json.dumps(fields, sort_keys=True))
     parts = [str(fields[name]) for name in ("loss.name", "interaction.name", "sorter") if name in fields]
     return f"{'-'.join(parts)} {digest[:8]}"
 
@@ -181,15 +180,8 @@ def write_projector(
       class_names: `n` names.
       vectors: float `[n, d]`.
       columns: name -> figures of the classes, `[n]`, by which the projector can color them; NaN for none.
-
-    Raises:
-      ValueError: the shape of the vectors does not fit the names.
     """
     vectors = np.asarray(vectors, np.float32)
-    if vectors.ndim != 2 or len(vectors) != len(class_names):
-        raise ValueError(
-            f"vectors={vectors.shape}: not one row for each of {len(class_names)} classes. Give as many."
-        )
     points = min(len(vectors), MAX_POINTS, MAX_NUMBERS // vectors.shape[1])
     if points < len(vectors):
         logging.info("The projector gets the first %d of %d classes", points, len(vectors))
