@@ -55,12 +55,6 @@ def test_invalid_results(tmp_path):
         RunDirectory(tmp_path).results()
 
 
-def test_values_that_are_not_finite(tmp_path):
-    run = RunDirectory(tmp_path)
-    run.write_history([{"step": 1, "ndcg@5": float("inf")}])
-    assert run.history() == [{"step": 1, "ndcg@5": float("inf")}]
-
-
 def test_files_of_others_are_not_removed(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine").touch()

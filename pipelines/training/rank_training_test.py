@@ -242,24 +242,6 @@ def test_finished_runs_are_not_repeated(finished, monkeypatch):
     assert rank_training.train(small(), str(finished), progress=False) == first
 
 
-def test_folders_of_other_experiments_are_refused(finished):
-    with pytest.raises(
-        ValueError, match=r"run: holds another experiment \(loss.name is 'softmax' there and 'mse' here"
-    ):
-        rank_training.train(small(**{"loss.name": "mse"}), str(finished), progress=False)
-
-
-@pytest.mark.parametrize("name", ["results.json", "sessions.jsonl", "data.json"])
-@pytest.mark.parametrize("content", ["{\n", "3\n"])
-def test_damaged_files_are_refused(finished, name, content):
-    (finished / "results.json").unlink()
-    (finished / name).write_text(content)
-    with pytest.raises(
-        ValueError, match=rf"{name}.*\. (Remove it|Restore the file), or choose another --workdir\."
-    ):
-        rank_training.train(small(), str(finished), progress=False)
-
-
 def test_invalid_experiments_write_no_files(tmp_path):
     path = str(tmp_path / "run")
     missing = {"data.name": "goemotions", "data.path": str(tmp_path / "nowhere"), "encoder.hidden": (4,)}

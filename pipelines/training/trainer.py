@@ -117,12 +117,6 @@ class Schedule:
     monitor: str | None = None
     patience: int = 0
 
-    def __post_init__(self) -> None:
-        if self.total_steps >= 2**31:
-            raise ValueError(
-                f"total_steps={self.total_steps:g}: exceeds 2**31. Lower the epochs or the steps."
-            )
-
     def evaluates_after(self, step: int) -> bool:
         """Whether an evaluation follows a number of steps."""
         return step == self.total_steps or (step > 0 and step % self.evaluation_steps == 0)
