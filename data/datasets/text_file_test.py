@@ -179,14 +179,6 @@ def test_labels_that_are_joined(tmp_path, caplog, labels, message):
     assert "labels contain" not in caplog.text
 
 
-def test_integer_labels_in_json(tmp_path):
-    rows = [{"text": f"text {i}", "label": i % 2} for i in range(60)]
-    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    dataset = load(tmp_path / "mine.jsonl")
-    assert dataset.class_names == ("0", "1")
-    assert examples(dataset) == sorted((row["text"], str(row["label"])) for row in rows)
-
-
 @pytest.mark.parametrize("name", ["validation", "dev", "val", "valid"])
 def test_split_files(tmp_path, name):
     for file, part in (("train", ROWS[:40]), (name, ROWS[40:50]), ("test", ROWS[50:])):
@@ -493,10 +485,12 @@ def test_header_that_is_invalid(tmp_path, extension, header, on_invalid_row):
         load(path, on_invalid_row=on_invalid_row)
 
 
-def test_null_is_an_empty_second_text(tmp_path):
+def test_null_is_an_empty_second_text_and_integers_are_labels_in_json(tmp_path):
     path = tmp_path / "mine.jsonl"
-    path.write_text(jsonl([(text, None, label) for text, _, label in ROWS]))
-    assert set(load(path, text_pair_column="other").splits["train"].features["text_pair"]) == {""}
+    path.write_text(jsonl([(text, None, i % 2) for i, (text, _, _) in enumerate(ROWS)]))
+    dataset = load(path, text_pair_column="other")
+    assert set(dataset.splits["train"].features["text_pair"]) == {""}
+    assert dataset.class_names == ("0", "1")
 
 
 def test_split_file_of_only_invalid_rows(tmp_path):

@@ -73,14 +73,6 @@ def test_thirds_of_the_training_examples():
     assert equal["class"].tolist() == ["7 (6 classes)"]
 
 
-def test_weighted_class_means_equal_the_mean_over_examples():
-    scores, labels = draw_examples()
-    table, overall = table_of(scores, labels), evaluate(scores, labels).summarize()
-    for name, heading in zip(NAMES, MEANS, strict=True):
-        mean = np.average(table[heading][:6], weights=table["examples"][:6])
-        np.testing.assert_allclose(mean, overall[name], rtol=1e-5)
-
-
 def test_by_hand():
     scores = [[3, 2, 1], [3, 2, 1], [3, 2, 1], [1, 2, 3]]
     table = table_of(scores, [0, 1, 1, 1])
@@ -156,13 +148,6 @@ def test_a_million_classes():
     predicted = np.array([999_998] * 3 + [6] * 4 + [7] + [8], np.int32)
     errors = per_class.frequent_errors(labels, predicted)
     assert errors.to_numpy().tolist() == [[7, 6, 4], [999_999, 999_998, 3]]
-
-
-def test_fractions_have_wilsons_interval():
-    for right, count in ((0, 5), (3, 7), (40, 40), (199, 500)):
-        scipys = scipy.stats.binomtest(right, count).proportion_ci(method="wilson")
-        interval = statistics.wilson(np.array(right / count), np.array(count))
-        np.testing.assert_allclose(interval, [scipys.low, scipys.high], atol=1e-12)
 
 
 def test_intervals_of_graded_values_have_their_coverage():

@@ -146,8 +146,7 @@ def class_table(table: pd.DataFrame, metrics: Iterable[str]) -> str:
     columns["precision (%)"] = _means_with_intervals(table, "precision (%)", "precision")
     confused = table[["most confused with", "most confused count"]].itertuples(index=False)
     columns["most confused with"] = [f"{name} ({count:,})" if count else "-" for name, count in confused]
-    rows = [list(columns), *zip(*columns.values(), strict=True)]
-    return text_table(rows, ["left", *["right"] * (len(columns) - 2), "left"])
+    return _column_table(columns, ["left", *["right"] * (len(columns) - 2), "left"])
 
 
 def _means_with_intervals(table, heading, name):
@@ -169,8 +168,11 @@ def example_table(table: pd.DataFrame) -> str:
     for name in ("probability", "predicted probability"):
         if name in table:
             columns[name] = table[name].map("{:.4f}".format).tolist()
-    rows = [list(columns), *zip(*columns.values(), strict=True)]
-    return text_table(rows, ["left"] * 3 + ["right"] * (len(columns) - 3))
+    return _column_table(columns, ["left"] * 3 + ["right"] * (len(columns) - 3))
+
+
+def _column_table(columns, align):
+    return text_table([list(columns), *zip(*columns.values(), strict=True)], align)
 
 
 def comparison_table(comparisons: Iterable[Comparison]) -> str:
