@@ -316,6 +316,8 @@ class Run:
                 raise ValueError("format='huggingface': exports no classes. Leave out top_k and index.")
             text_encoder.save(self._trained, folder)
             return
+        if self.answers.has_items and k is not None:
+            raise ValueError(f"top_k={k}: a model of lists of items ranks all of them. Leave it out.")
         answers = self.answers if index == "exact" else ApproximateAnswers(self._trained, self._k(k))
         run_dir = self._trained.run_dir
         card = model_card(
