@@ -69,7 +69,7 @@ def test_tuned_values(tmp_path):
         {"name": {"loss": "mse", "interaction": name}, "fields": fields} for name in ("dot", "cosine")
     ]
     end = (
-        "optimizer.learning_rate=0.01 is at the high end of the values tried: --widen=0 allows no more values"
+        "optimizer.learning_rate=0.01 is at the high end of the values tried: try values beyond it"
     )
     assert collected["notes"] == [f"mse-dot: {end}", f"mse-cosine: {end}"]
     assert len(collected["cells"]) == 2  # runs of the tuning do not count
