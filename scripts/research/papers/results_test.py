@@ -68,9 +68,7 @@ def test_tuned_values(tmp_path):
     assert collected["tuned"] == [
         {"name": {"loss": "mse", "interaction": name}, "fields": fields} for name in ("dot", "cosine")
     ]
-    end = (
-        "optimizer.learning_rate=0.01 is at the high end of the values tried: try values beyond it"
-    )
+    end = "optimizer.learning_rate=0.01 is at the high end of the values tried: try values beyond it"
     assert collected["notes"] == [f"mse-dot: {end}", f"mse-cosine: {end}"]
     assert len(collected["cells"]) == 2  # runs of the tuning do not count
     assert "calibration" not in collected
