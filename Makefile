@@ -23,7 +23,7 @@ PYTEST := $(VENV)/bin/python -m pytest -n auto --maxprocesses 2 --dist loadfile 
 test: lint
 	$(PYTEST) -m "not nightly"
 
-# A process keeps every program that XLA has compiled: each part has processes of its own.
+# A process keeps every program that XLA has compiled: each part has separate processes.
 NIGHTLY = "losses *_test.py" models data "pipelines --ignore=pipelines/paper_test.py" "pipelines/paper_test.py --dist load" "scripts docs"
 
 test_all: test docs
@@ -37,7 +37,7 @@ lint: $(INSTALLED)
 figures: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.research.render_docs
 
-# The lock names every package, so pip need not resolve: --no-deps keeps out what UNRESOLVED asks for.
+# The lock names every package, so pip need not resolve: --no-deps keeps out the requirements of UNRESOLVED.
 $(INSTALLED): requirements.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no CPython 3.10 to 3.13 with venv was found. Install one; TensorFlow has no wheels for others."; exit 1; }
 	@echo "Installing into $(VENV) with $(PYTHON): a few minutes the first time"
@@ -47,7 +47,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 	@ln -sfn "$(CURDIR)" $(VENV)/rank4class  # where mypy finds the package, whatever the checkout's folder is called
 	@touch $@
 
-# The documentation has an environment of its own, without TensorFlow: docstrings are read, not imported. Its
+# The documentation has a separate environment, without TensorFlow: docstrings are read, not imported. Its
 # folder `source/rank4class` holds the packages under the name that they are imported by.
 DOCS := .venv-docs
 

@@ -25,7 +25,7 @@ def check_integer(least: int = 1, most: int | None = None, /, *, section: str = 
 
 
 def check_widths(at_least: int = 1, /, **widths: Collection[int]) -> None:
-    """Requires sequences of positive integers, with at least so many of them.
+    """Requires sequences of `at_least` or more positive integers.
 
     >>> check_widths(hidden=(8, 0))
     Traceback (most recent call last):

@@ -33,7 +33,7 @@ def require_keras_2(package: str) -> None:
     """Makes `tf.keras` Keras 2, or raises ImportError in a program that has chosen Keras 3.
 
     Args:
-      package: what needs Keras 2, for the error message.
+      package: the package that needs Keras 2, for the error message.
     """
     choose_keras_2()
     if is_keras_3():

@@ -28,7 +28,7 @@ from rank4class import compat
 
 compat.choose_keras_2()
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# TensorFlow's own pool would keep what the largest test took to the end: gigabytes in each worker.
+# TensorFlow's pool would keep the memory of the largest test to the end: gigabytes in each worker.
 os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 
 
@@ -178,7 +178,7 @@ def memory_below():
 
 @pytest.fixture
 def with_four_threads():
-    """Returns a function of a program to what it prints where an operation takes four threads, here one."""
+    """Returns a function of a program to its output where an operation takes four threads, here one."""
     threads = "import tensorflow as tf; tf.config.threading.set_intra_op_parallelism_threads(4)\n"
 
     def run(program):
@@ -246,7 +246,7 @@ class Forked:
 
 @pytest.fixture(scope="session")
 def command():
-    """Returns a function that runs a command in this process, as `python -m` does in its own.
+    """Returns a function that runs a command in this process, as `python -m` does in another.
 
     It takes the command's name and arguments, and returns a `subprocess.CompletedProcess` with its output.
     Flags, loggers, signal handlers and the environment are restored.
@@ -316,8 +316,8 @@ def imported(tmp_path_factory):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, **pipes, text=True) as server:
 
-        def ask(**what):
-            print(json.dumps(what), file=server.stdin, flush=True)
+        def ask(**question):
+            print(json.dumps(question), file=server.stdin, flush=True)
             return json.loads(server.stdout.readline())
 
         def opened(name, *arguments, environment=None):
@@ -347,7 +347,7 @@ def restored_registries():
 
 @pytest.fixture
 def names_of_a_new_process(monkeypatch):
-    """Lets Keras name layers in each run as in a process of its own: checkpoints hold the names."""
+    """Lets Keras name layers in each run as in a new process: checkpoints hold the names."""
     import tensorflow as tf
 
     from rank4class.pipelines.training import rank_training
@@ -457,7 +457,7 @@ def tiny_goemotions(tmp_path):
 def write_bert_folder():
     """Returns a function that writes a two-layer BERT or ELECTRA of random weights in Hugging Face's layout.
 
-    It is written from what that layout says, not from our import of it.
+    It follows the published layout, not our import of it.
     """
 
     def write(

@@ -82,7 +82,7 @@ class Progress:
         return f"{self._title}: {line}" if self._title else line
 
     def over(self, items: Iterable[Item], size: int = 1) -> Iterator[Item]:
-        """Yields items, each of which counts as `size`, the last one as the rest of the total."""
+        """Yields items; each counts as `size`, the last one as the rest of the total."""
         try:
             for item in items:
                 yield item

@@ -34,7 +34,7 @@ def training_batches(
     epoch, with each example once, and a batch may span two epochs. Starting at any step costs one
     permutation, as every epoch does.
 
-    If the split has `lengths`, the batches of an epoch are drawn from examples of equal lengths, but for one
+    If the split has `lengths`, the batches of an epoch are drawn from examples of equal lengths, except one
     batch at each change of the length and at each end of the epoch. The order of the batches is random.
 
     Args:

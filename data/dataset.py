@@ -166,7 +166,7 @@ class Dataset:
     def __post_init__(self):
         for name, count in collections.Counter(self.class_names).items():
             if count > 1:
-                raise ValueError(f"class_names: {name!r} is repeated. Give each class a name of its own.")
+                raise ValueError(f"class_names: {name!r} is repeated. Rename one.")
         for name, split in self.splits.items():
             if not len(split):
                 first = f" The first skipped row: {self.skipped[0]}" if self.skipped else ""
@@ -365,7 +365,7 @@ def _ends(fractions, total, free):
     for name, count in zip(fractions, np.diff(ends, prepend=0), strict=True):
         if not count:
             raise ValueError(
-                f"data.{name}_fraction={fractions[name]}: none of {total:,} pairs, of which {free:,} can "
+                f"data.{name}_fraction={fractions[name]}: 0 of {total:,} pairs; {free:,} can "
                 "be drawn. Raise it, or give more pairs."
             )
     return ends

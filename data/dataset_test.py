@@ -84,7 +84,7 @@ def test_wrong_number_of_classes():
 
 
 def test_repeated_class_names():
-    with pytest.raises(ValueError, match="class_names: 'a' is repeated. Give each class a name of its own"):
+    with pytest.raises(ValueError, match="class_names: 'a' is repeated. Rename one"):
         data.Dataset(("a", "b", "a"), {"test": data.Split({}, CSR)})
 
 
@@ -191,7 +191,7 @@ def test_pairs_are_drawn_uniformly():
         ),
         (
             {"validation": 0.5, "test": 0.1},
-            "data.test_fraction=0.1: none of 4 pairs, of which 2 can be drawn. Raise it, or give more pairs.",
+            "data.test_fraction=0.1: 0 of 4 pairs; 2 can be drawn. Raise it, or give more pairs.",
         ),
     ],
 )

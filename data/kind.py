@@ -29,7 +29,7 @@ class Kind:
       reads_files: whether examples are read when they are used, and may turn out to be unreadable.
       tokenizes: whether `preprocess` is the tokenizer of a text encoder.
       has_ids: whether instances are known by their ids alone: nothing is learned about other ones.
-      ranks_items: whether the classes of an example are the positions in a list of its own items.
+      ranks_items: whether the classes of an example are the positions in its list of items.
       has_rows: whether inputs of predictions are rows of text.
       has_pixels: whether examples are arrays of pixels.
       duplicates: a sentence that says which examples are duplicates.

@@ -58,7 +58,7 @@ def relative(path):
 
 
 def imports(path):
-    """Yields the dotted names that a file imports; of the project's own, the modules themselves."""
+    """Yields the dotted names that a file imports; of the project, the modules themselves."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -80,7 +80,7 @@ def file_of(module):
 @pytest.mark.parametrize("path", [path for path in FILES if path.parent != ROOT], ids=relative)
 def test_packages_import_only_what_they_may(path):
     package = path.relative_to(ROOT).parts[0]
-    own = {name.split(".")[1] for name in imports(path) if name.startswith("rank4class.")}
+    imported = {name.split(".")[1] for name in imports(path) if name.startswith("rank4class.")}
     if RESEARCH in path.parents:
         package = "scripts/research"
     else:
@@ -88,7 +88,7 @@ def test_packages_import_only_what_they_may(path):
     allowed = MAY_IMPORT[package] | (
         set(PACKAGES) if path.name.endswith("_test.py") and package == "scripts" else set()
     )
-    assert own <= allowed, f"{relative(path)} imports {sorted(own - allowed)}"
+    assert imported <= allowed, f"{relative(path)} imports {sorted(imported - allowed)}"
 
 
 def part_of(path):
@@ -179,7 +179,7 @@ def packages():
 def modules():
     found = []
     for path in FILES:
-        # Commands define flags when they are imported, each for its own process: commands_test.py runs them.
+        # Commands define flags when they are imported, each in another process: commands_test.py runs them.
         is_command = path.parent.name == "scripts"
         if not path.name.endswith("_test.py") and (path.parent / "__init__.py").exists() and not is_command:
             dotted = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
@@ -198,7 +198,7 @@ PARTS = {
 NIGHTLY = [("rank4class.models.sorters.layers", 0)]
 
 
-# Modules whose doctests read files, and run in a test of their own.
+# Modules whose doctests read files, and run in a separate test.
 WITH_FILES = ["rank4class.pipelines.run"]
 
 

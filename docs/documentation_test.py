@@ -79,7 +79,7 @@ PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*|.*\.\.\.|\$.*")
 
 
 def commands_of(text):
-    """Yields (name, arguments) for each command in a text, without what follows in a line of a shell.
+    """Yields (name, arguments) for each command in a text, without the rest of a line of a shell.
 
     Inline code may name some of the flags alone: it ends with "...".
     """
@@ -104,7 +104,7 @@ def flags_by_command():
 
 
 def problems(name, arguments, flags_by_command):
-    """Returns what is wrong with a command."""
+    """Returns the problems of a command."""
     if name == "COMMAND":
         return []
     if name not in flags_by_command:

@@ -1,4 +1,4 @@
-"""The tutorials run from top to bottom in an empty folder, and print what they show."""
+"""The tutorials run from top to bottom in an empty folder, and print the output that they show."""
 
 import json
 import os

@@ -213,7 +213,7 @@ def recall_triplet(
     rank_fn: Callable | None = None,
     margin: float = 1.0,
 ) -> tf.Tensor:
-    r"""Triplet loss of ranks, in both directions: the hardest other item against the instance's own.
+    r"""Triplet loss of ranks, in both directions: the hardest other item against the matching one.
 
     $$\ell_i = \frac{1}{B} \max(0, \mu + r_{ii} - \min_{j \ne i} r_{ij})$$
 

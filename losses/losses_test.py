@@ -306,7 +306,7 @@ def test_smoothed_labels_equal_keras(name, smoothing, rng):
     reference = KERAS_SMOOTHED[name](from_logits=True, label_smoothing=smoothing, reduction="none")
     several = rng.random([6, 9]) * (np.arange(9) < 7)
     several = tf.constant(several / several.sum(axis=1, keepdims=True), tf.float32)
-    # Keras knows no masks: the classes that take part are lists of their own.
+    # Keras knows no masks: the classes that take part are separate lists.
     where = tf.constant([True] * 7 + [False] * 2)
     for labels, dense in ((ids % 7, tf.one_hot(ids % 7, 9)), (several, several)):
         for mask, n in ((None, 9), (where, 7)):

@@ -123,7 +123,7 @@ def _rankmax_of_dense(
 
 
 def _minus_log_shares(scores: tf.Tensor, relevant: tf.Tensor, k: int) -> tf.Tensor:
-    """Returns `-log` of the share of each relevant class in its own projection; 0 if the share is 1.
+    """Returns `-log` of the share of each relevant class in its projection; 0 if the share is 1.
 
     Args:
       scores: `[..., n]`.

@@ -22,7 +22,7 @@ def get(name: str, **options: Any) -> RankingLoss:
     Args:
       name: one of `names()`; `gumbel_` and the name of one that draws no noise itself; or one of
         `BATCH_LOSSES`.
-      **options: the loss's own, such as `temperature`, and Keras's `reduction` and `name`.
+      **options: those of the loss, such as `temperature`, and Keras's `reduction` and `name`.
 
     Raises:
       ValueError: an unknown name, or an option that the loss does not have.

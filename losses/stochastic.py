@@ -23,8 +23,8 @@ def gumbel(loss: Callable) -> Callable:
       loss: a pure function of this package with one score per class.
 
     Returns:
-      The same function with three more keyword arguments: `seed`, int32 `[2]`, of which the noise is a pure
-      function; `samples=8`, `S`, with which time and memory grow; and `gumbel_temperature=1.0`, `tau_g > 0`.
+      The same function with three more keyword arguments: `seed`, int32 `[2]`, which determines the
+      noise; `samples=8`, `S`, with which time and memory grow; and `gumbel_temperature=1.0`, `tau_g > 0`.
 
     Raises:
       ValueError: the loss draws noise itself, or is of a batch or of several scores per class.
@@ -91,7 +91,7 @@ class Gumbel(base.RankingLoss):
     """The mean of another Keras loss over noisy copies of the scores: see `gumbel`.
 
     Args:
-      loss: a loss of this package that draws no noise itself and takes one score per class. Its own reduction
+      loss: a loss of this package that draws no noise itself and takes one score per class. Its reduction
         is ignored.
       samples, gumbel_temperature, seed: see `gumbel` and `RankingLoss`.
 

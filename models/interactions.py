@@ -112,7 +112,7 @@ class Cosine(tf.keras.layers.Layer):
 def _unit(x: tf.Tensor) -> tf.Tensor:
     """Returns vectors of length 1; a zero vector stays 0, with a gradient of 0.
 
-    Vectors of half precision become float32. What is not finite becomes NaN.
+    Vectors of half precision become float32. Values that are not finite become NaN.
     """
     exact = tf.cast(x, _exact(x.dtype))
     largest = tf.stop_gradient(tf.reduce_max(tf.abs(exact), axis=-1, keepdims=True))

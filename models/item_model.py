@@ -66,8 +66,8 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
         return tf.squeeze(scores, axis=-1)
 
     def get_config(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("name", "trainable", "hidden", "dropout")}
-        return {**super().get_config(), **own, "dtype": self.dtype_policy.name}
+        fields = {name: getattr(self, name) for name in ("name", "trainable", "hidden", "dropout")}
+        return {**super().get_config(), **fields, "dtype": self.dtype_policy.name}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "ItemModel":

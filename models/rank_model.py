@@ -91,8 +91,8 @@ class RankModel(tf.keras.Model):
     def get_config(self) -> dict[str, Any]:
         parts = {name: getattr(self, name) for name in self.PARTS}
         serialized = {name: part and tf.keras.layers.serialize(part) for name, part in parts.items()}
-        own = {name: getattr(self, name) for name in ("name", "trainable", "num_classes")}
-        return {**super().get_config(), **serialized, **own, "dtype": self.dtype_policy.name}
+        fields = {name: getattr(self, name) for name in ("name", "trainable", "num_classes")}
+        return {**super().get_config(), **serialized, **fields, "dtype": self.dtype_policy.name}
 
     def get_build_config(self) -> dict[str, Any]:
         """Returns names, shapes and dtypes of the features that a loaded model is built with."""

@@ -90,7 +90,7 @@ MODELS |= {
 FORMATS = {
     "keras": lambda model, path: model.save(path + ".keras"),
     "folder": lambda model, path: model.save(path, save_format="tf"),
-    # Without traced functions, of which large networks have many.
+    # Without traced functions: large networks have many.
     "lean folder": lambda model, path: model.save(path, save_format="tf", save_traces=False),
     "weights": lambda model, path: model.save_weights(path + ".weights.h5"),
     "old weights": lambda model, path: model.save_weights(path + ".old.h5", save_format="h5"),

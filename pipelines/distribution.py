@@ -90,7 +90,7 @@ def check(
 
 
 def reads_remotely(strategy: tf.distribute.Strategy) -> bool:
-    """Whether the TPU's own servers make the batches. They run TensorFlow's operations only."""
+    """Whether the servers of the TPU make the batches. They run TensorFlow's operations only."""
     return isinstance(strategy, tf.distribute.TPUStrategy) and strategy.cluster_resolver.master() != "local"
 
 
@@ -205,8 +205,8 @@ def _tpu(name: str) -> tf.distribute.Strategy:
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
-    except Exception as error:  # Google's clients, which look a name up, have exceptions of their own
+    except Exception as error:  # Google's clients, which look a name up, raise other exceptions
         raise ValueError(
-            f"tpu={name!r}: no TPU ({compat.reason(error)}). Run on a TPU VM with its own TensorFlow, or "
+            f"tpu={name!r}: no TPU ({compat.reason(error)}). Run on a TPU VM with its TensorFlow, or "
             "choose another --strategy."
         ) from error

@@ -50,7 +50,7 @@ class Run:
 
     Raises:
       FileNotFoundError: the folder holds no run, or the run has no such checkpoint.
-      ValueError: a file of the run is damaged, or a part of the user's own is not registered.
+      ValueError: a file of the run is damaged, or a part of the user is not registered.
 
     >>> run = rank4class.load("runs/digits")
     >>> run
@@ -216,7 +216,7 @@ class Run:
         >>> bool(np.mean(scores.argmax(axis=1) == test.labels) > 0.9)
         True
         """
-        with self._lock:  # or each thread would trace a function of its own
+        with self._lock:  # or each thread would trace another function
             scorer = self._scorer
         return scorer(self._raw(inputs), self._batch_size)
 
@@ -347,7 +347,7 @@ class Run:
         return prediction.Scorer(self.answers)
 
     def _predictor(self, k: int, exclude_known: bool = False) -> Predictor:
-        with self._lock:  # or each thread would trace a function of its own
+        with self._lock:  # or each thread would trace another function
             return self._cached_predictor(k, exclude_known)
 
     def _new_predictor(self, k: int, exclude_known: bool) -> Predictor:

@@ -193,8 +193,8 @@ def test_every_reader_of_tabs_returns_the_same_cells(tmp_path):
     write_texts(path)
     frame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
     assert (tmp_path / "p.TSV").read_bytes().count(b"\n") == 1 + len(TEXTS)
-    own = read_rows(str(path), Columns("class_2", "input"), BadRows("fail"))
-    assert [example.pair for example in own] == frame["input"].tolist() == frame["class_1"].tolist()
+    examples = read_rows(str(path), Columns("class_2", "input"), BadRows("fail"))
+    assert [example.pair for example in examples] == frame["input"].tolist() == frame["class_1"].tolist()
     # Python's escapes restore the texts.
     restored = [cell.encode("latin1", "backslashreplace").decode("unicode_escape") for cell in frame["input"]]
     assert restored == TEXTS

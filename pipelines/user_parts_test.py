@@ -1,4 +1,4 @@
-"""Parts of a user's own, registered by a config file or a program, from training to predictions."""
+"""Parts of a user, registered by a config file or a program, from training to predictions."""
 
 import json
 import pathlib
@@ -81,8 +81,8 @@ def test_an_argument_without_type_and_default():
 
 def my_loss(scores, labels, *, where=None, weights=None, margin: float = 1.0):
     """The mean distance of all scores from a margin above that of the label."""
-    own = tf.gather(scores, labels, axis=-1, batch_dims=1)[:, None]
-    return losses.base.weighted(tf.reduce_mean(tf.square(own - scores - margin), axis=-1), weights)
+    true_scores = tf.gather(scores, labels, axis=-1, batch_dims=1)[:, None]
+    return losses.base.weighted(tf.reduce_mean(tf.square(true_scores - scores - margin), axis=-1), weights)
 
 
 def _register_loss_data_and_interaction():

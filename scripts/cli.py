@@ -105,7 +105,7 @@ def define_cache() -> None:
     flags.DEFINE_string(
         "cache",
         None,
-        "Folder of the outputs of encoders, which runs share; off: each run's own folder; None: the folder "
+        "Folder of the outputs of encoders, which runs share; off: the folder of each run; None: the folder "
         "$RANK4CLASS_CACHE, or rank4class in $XDG_CACHE_HOME or ~/.cache.",
     )
 
@@ -258,7 +258,7 @@ def check_used(*parts: str) -> None:
 
 
 def _unknown_flag(name: str, experiment: config.Experiment | None) -> str:
-    """Returns the error of a flag that the command lacks, with the fields or flags that it may stand for."""
+    """Returns the error of a flag that the command lacks, with the fields or flags that may be meant."""
     fields, plain = [], name.replace("-", "_")
     if "config" in flags.FLAGS:
         fields = [f"config.{field}" for field in config.values(experiment or config.Experiment())]

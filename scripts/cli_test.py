@@ -283,8 +283,8 @@ os.abort()
 
 def test_the_log_of_c_plus_plus_code_is_hidden_except_for_fatal_errors():
     ended = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True)
-    own, fatal = ended.stderr.splitlines()
-    assert (ended.returncode, own) == (-signal.SIGABRT, "of Python")
+    message, fatal = ended.stderr.splitlines()
+    assert (ended.returncode, message) == (-signal.SIGABRT, "of Python")
     assert fatal.endswith("tensor.cc:3] Check failed")
 
 

@@ -55,9 +55,9 @@ def filter_stderr() -> None:
 
 def is_shown(record: python_logging.LogRecord) -> bool:
     """Returns whether a log record is an error, or of this package or of a file of the user."""
-    own = os.path.dirname(program.__file__)  # in a folder of packages, or a checkout that has one
-    folders = [folder for folder in (*_PACKAGES, own) if record.pathname.startswith(folder)]
-    return record.levelno >= python_logging.ERROR or max(folders, key=len, default=own) == own
+    root = os.path.dirname(program.__file__)  # in a folder of packages, or a checkout that has one
+    folders = [folder for folder in (*_PACKAGES, root) if record.pathname.startswith(folder)]
+    return record.levelno >= python_logging.ERROR or max(folders, key=len, default=root) == root
 
 
 class Plain(python_logging.Formatter):

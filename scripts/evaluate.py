@@ -29,13 +29,13 @@ _CLASSES = flags.DEFINE_bool("classes", False, "Print the metrics of each class,
 _WORST = flags.DEFINE_integer(
     "worst",
     None,
-    "Print so many examples, those with the lowest probability of their class first; without calibration, "
-    "those with the last rank of it.",
+    "Number of worst examples to print, those with the lowest probability of their class first; without "
+    "calibration, those with the last rank of it.",
     lower_bound=1,
 )
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json, classes.tsv and predictions.npz.")
 _DATA_PATH = flags.DEFINE_string(
-    "data.path", None, "Labeled file or folder to evaluate in place of a split; None: the run's own data."
+    "data.path", None, "Labeled file or folder to evaluate in place of a split; None: the data of the run."
 )
 _ON_INVALID_ROW = flags.DEFINE_enum(
     "data.on_invalid_row",
@@ -45,9 +45,9 @@ _ON_INVALID_ROW = flags.DEFINE_enum(
 )
 _COLUMNS = {
     name: flags.DEFINE_string(
-        f"data.{name}", None, f"Column of --data.path: {what}; None: that of the training."
+        f"data.{name}", None, f"Column of --data.path: {content}; None: that of the training."
     )
-    for name, what in (
+    for name, content in (
         ("text_column", "the text"),
         ("text_pair_column", "the second text"),
         ("label_column", "the class"),

@@ -31,7 +31,7 @@ _TOP_K = flags.DEFINE_integer(
     "top_k",
     None,
     "Number of classes per input, the best first; None: 5, or all if there are fewer. Of lists of items, "
-    "a TSV or CSV has so many, and the other formats have all.",
+    "a TSV or CSV has this number, and the other formats have all.",
 )
 _CHECKPOINT = flags.DEFINE_enum(
     "checkpoint", "best", config.CHECKPOINTS, "Checkpoint with the best monitored metric, or the last one."

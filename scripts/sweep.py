@@ -56,7 +56,7 @@ _MARGIN = flags.DEFINE_float(
     "margin", 0.5, "Largest difference that counts as equivalent, in percentage points.", lower_bound=0.0
 )
 _JOBS = flags.DEFINE_integer(
-    "jobs", 1, "Runs to train at once, in processes of their own; each takes one GPU where there are several."
+    "jobs", 1, "Runs to train at once, in separate processes; each takes one GPU where there are several."
 )
 
 _PICTURES = flags.DEFINE_bool("pictures", False, "Whether TensorBoard shows pictures of each run.")

@@ -120,7 +120,7 @@ def _check_different(paths, hashes):
     for path in paths.values():
         other = first.setdefault(hashes[path], path)
         if other != path:
-            raise ValueError(f"{path}: a copy of {other}, another split. Give each split a file of its own.")
+            raise ValueError(f"{path}: a copy of {other}, another split. Give each split another file.")
 
 
 def _sizes_path(path):

@@ -92,7 +92,7 @@ def synthetic_retrieval(
 
 
 def draw_factors(rng: np.random.Generator, num_classes: int, num_examples: int, width: int) -> Factors:
-    """Returns the `Factors` of so many classes and instances."""
+    """Returns the `Factors` of classes and instances."""
     scale = (AFFINITY / width**0.5) ** 0.5  # of a coordinate: the dot product sums `width` products
     instances, classes = (
         rng.normal(scale=scale, size=[count, width]).astype(np.float32)

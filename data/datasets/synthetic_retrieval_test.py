@@ -95,7 +95,7 @@ def test_split_seed_determines_the_labels():
         ({"num_relevant": 501}, "data.num_relevant=501: outside 3..500, half the classes"),
         (
             {"num_examples": 1, "num_relevant": 3},
-            "data.validation_fraction=0.1: none of 3 pairs, of which 2 can be drawn",
+            "data.validation_fraction=0.1: 0 of 3 pairs; 2 can be drawn",
         ),
     ],
 )

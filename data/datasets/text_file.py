@@ -205,7 +205,7 @@ def _warn_of_joined(labels, path):
         known = set().union(*(parts[label] for label in joined))
         if 2 * sum(counts[part] > 1 for part in known) > len(known):
             logging.warning(
-                "%s: %s of %s labels contain %r, such as %r, and each is a class of its own. For several "
+                "%s: %s of %s labels contain %r, such as %r, and each is a separate class. For several "
                 "labels per text, write the files of dataset 'goemotions' and set data.multi_label=True.",
                 path,
                 f"{len(joined):,}",

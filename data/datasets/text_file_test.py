@@ -161,7 +161,7 @@ JOINED = ["joy", "anger", "joy;anger", "joy;pride", "pride; anger", "surprise;fe
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (JOINED, "4 of 6 labels contain ';', such as 'joy;anger', and each is a class of its own. For sev"),
+        (JOINED, "4 of 6 labels contain ';', such as 'joy;anger', and each is a separate class. For sev"),
         ([label.replace(";", "|") for label in JOINED], "4 of 6 labels contain '|', such as 'joy|anger'"),
         (["a", "b", "a,b"], "1 of 3 labels contain ',', such as 'a,b'"),
         (["Bosnia, Herzegovina", "Trinidad, Tobago", "France"], None),

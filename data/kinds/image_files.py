@@ -32,7 +32,7 @@ class ImageFiles(Images):
         return super().augment(name, image_size, preprocess)
 
     def raw_specs(self, specs: Specs) -> dict[str, tf.TensorSpec]:
-        return {"image_bytes": specs["file"]}  # an image to predict is a file of its own
+        return {"image_bytes": specs["file"]}  # an image to predict is a file
 
     def _read(self, path, specs, bad_rows, columns, ids):
         if os.path.isfile(path):

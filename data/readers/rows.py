@@ -110,7 +110,7 @@ def lines_of(
     """Yields (`name:number`, line) for every line of an open file of bytes; see `lines`."""
     bad_rows = bad_rows or BadRows("fail", None)
     number, line = 0, b""
-    empty: list[tuple[str, str]] = []  # lines, of which it is not known yet whether others follow
+    empty: list[tuple[str, str]] = []  # lines that may be the last ones
     for number, line in enumerate(file, 1):
         if number == 1:
             check_not_utf16(line, name)

@@ -153,7 +153,7 @@ def _column_remedy(column: str, names: Collection[str], columns: Columns) -> str
     """Returns the remedy for a repeated or missing column, with the fields that select the missing ones."""
     if column in names:
         return " Rename all but one."
-    section = "" if columns.label is None else "data."  # predictions have flags of their own
+    section = "" if columns.label is None else "data."  # predictions have other flags
     missing = [
         f"{section}{field}"
         for field, selected in zip(FIELDS, columns, strict=True)

@@ -106,7 +106,7 @@ def in_order(
 
 
 def _first_with_lesser_first(scores: tf.Tensor, gains: tf.Tensor, most: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first scores and gains of `_lesser_first`, of which the last may have another gain."""
+    """Returns the first scores and gains of `_lesser_first`; the last may have another gain."""
     top, classes = tf.math.top_k(scores, most)
     last = tf.reduce_min(top, axis=-1, keepdims=True)  # a slice would make XLA sort all scores
     last_is_tied = tf.math.count_nonzero(top == last, axis=-1) > 1

@@ -40,8 +40,8 @@ def ids_from_floats(labels: tf.Tensor, n: int | None) -> tf.Tensor:
     exact = _EXACT.get(labels.dtype, 2**24)
     if exact < (2**24 if n is None else n):
         raise ValueError(
-            f"labels={labels.dtype.name}: inexact for {'so many' if n is None else n} classes. Give integer "
-            "labels, or call `of_scores`."
+            f"labels={labels.dtype.name}: inexact for {'many' if n is None else n} classes. "
+            "Give integer labels, or call `of_scores`."
         )
     labels = tf.cast(labels, tf.float32)
     whole = (labels == tf.math.floor(labels)) & (tf.abs(labels) <= 2.0**24)

@@ -6,7 +6,7 @@ from tensorflow.types.experimental import TensorLike
 from rank4class import compat, scan
 from rank4class.losses.ops import label_checks, tensors
 
-MASKED = -1e30  # a score that stands for minus infinity, which has no gradient
+MASKED = -1e30  # in place of minus infinity, which has no gradient
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 

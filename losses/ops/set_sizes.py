@@ -3,7 +3,7 @@ r"""n-choose-k models with a random size: a prior of the size, and the distribut
 $$p(c) = p(k) \, p(c \mid k), \quad k = |c|$$
 
 Results for all counts `0..m` share circles (see `n_choose_k`): one circle of `O(n)` serves all counts within
-two standard deviations of its own. There are about `m / (4 sqrt(v))` circles, where `v` is the variance of
+two standard deviations of its count. There are about `m / (4 sqrt(v))` circles, where `v` is the variance of
 the shifted coins. That is `O(n sqrt(n))` for all counts of similar scores. The worst case is `O(n m)`, for
 scores so far apart that one set of each size is nearly certain.
 
@@ -310,9 +310,9 @@ def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -
         "is plus infinity": tf.reduce_any(log_prior == float("inf"), axis=-1),
         "allows more classes than take part": tf.reduce_any(impossible, axis=-1),
     }
-    for what, wrong in faults.items():
+    for fault, wrong in faults.items():
         if (culprit := tensors.first_wrong(~wrong)) is not None:
-            raise ValueError(f"log_prior{culprit}: {what}. Correct it.")
+            raise ValueError(f"log_prior{culprit}: {fault}. Correct it.")
         log_prior = tf.where(wrong[..., None], tf.constant(float("nan"), tf.float64), log_prior)
     return log_prior
 

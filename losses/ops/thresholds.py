@@ -81,7 +81,7 @@ def count(falling: tf.Tensor, thresholds: tf.Tensor, or_equal: bool = False) -> 
     ends = tf.concat([falling, tf.fill(tf.shape(falling[..., :1]), lowest)], axis=-1)
     selected = bits if compat.in_xla() and bits <= _MOST_WITHOUT_LOOKUP else _SELECTED_BITS
     counted = tf.zeros(tf.shape(thresholds), tf.int32)
-    # A search bit by bit, from the highest: XLA compiles TensorFlow's own search to comparisons of all pairs.
+    # A search bit by bit, from the highest: XLA compiles TensorFlow's search to comparisons of all pairs.
     steps: list[tf.Tensor] = []
     for bit in reversed(range(bits)):
         if isinstance(n, int) and len(steps) < selected:

@@ -221,7 +221,10 @@ def test_at_or_above(shape, m, dtype):
     rng = np.random.default_rng(m)
     scores = rng.integers(0, 6, size=shape).astype(np.float32)
     levels = -np.sort(-rng.integers(-1, 7, size=[*shape[:-1], m]).astype(np.float32))
-    scores[..., 0], levels[..., -1] = -np.inf, -np.inf  # what is left out, and where no class is left
+    scores[..., 0], levels[..., -1] = (
+        -np.inf,
+        -np.inf,
+    )  # left-out classes, and levels without a class
     expected = (scores[..., None, :] >= levels[..., None]).sum(axis=-1)
     actual = thresholds.at_or_above(tf.constant(scores, dtype), tf.constant(levels, dtype))
     np.testing.assert_array_equal(actual, expected)

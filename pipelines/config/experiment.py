@@ -22,7 +22,7 @@ CHECKPOINTS = ("best", "last")
 EXPORT_FORMATS = ("saved_model", "huggingface")
 EXPORT_INDICES = ("exact", "scann")
 
-ALTERNATIVES = {"epochs": "steps", "steps": "epochs"}  # fields of which a training uses one
+ALTERNATIVES = {"epochs": "steps", "steps": "epochs"}  # a training uses one of the two
 SMALLEST, LARGEST = 1e-30, 1e30  # magnitudes of float32 numbers that can still be multiplied
 _REMEDY = "Restore the file, or choose another --workdir."
 

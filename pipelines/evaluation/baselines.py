@@ -23,7 +23,7 @@ _BLOCK = 16_384  # training examples that a batch is compared with at a time
 
 
 def rank_metrics(names: Sequence[str], num_classes: int) -> tuple[str, ...]:
-    """Returns the metrics of a ranking of so many classes; metrics of sets need a model."""
+    """Returns the metrics of a ranking of `num_classes`; metrics of sets need a model."""
     plain = [name for name in names if name not in losses.metrics.SET_METRICS]
     return evaluator.applicable_metrics(plain, num_classes)
 
@@ -31,7 +31,7 @@ def rank_metrics(names: Sequence[str], num_classes: int) -> tuple[str, ...]:
 def most_frequent(
     split: data.Split, order: np.ndarray, metrics: Sequence[str], batch_size: int
 ) -> dict[str, Any]:
-    """Returns the summary of one ranking for every example of a split, of which `MAX_EXAMPLES` are drawn.
+    """Returns the summary of one ranking for at most `MAX_EXAMPLES` drawn examples of a split.
 
     Args:
       split: the examples; their excluded classes rank behind all others.
@@ -90,7 +90,7 @@ def load(experiment: config.Experiment, workdir: str) -> TaskData:
 def evaluate(
     loaded: TaskData, split: str, metrics: Sequence[str], batch_size: int
 ) -> dict[str, dict[str, Any]]:
-    """Returns name of a baseline -> its summary on a split, of which `MAX_EXAMPLES` are drawn.
+    """Returns name of a baseline -> its summary on at most `MAX_EXAMPLES` drawn examples of a split.
 
     Args:
       loaded: from `load`.

@@ -246,9 +246,9 @@ def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> 
 
     "platt" maximizes the likelihood of Platt's targets, `(P + 1) / (P + 2)` for `P` positive examples and
     `1 / (M + 2)` for `M` negative ones, which has a finite maximum for scores that separate them. Up to
-    `MAX_PER_CLASS` classes, each class with `LEAST_PER_CLASS` positive and as many negative examples has its
-    own fit. All other classes have the fit of all pairs of example and class. The slope that more classes
-    share is at least 0: it keeps the order of the scores.
+    `MAX_PER_CLASS` classes, each class with `LEAST_PER_CLASS` positive and as many negative examples has a
+    separate fit. All other classes have the fit of all pairs of example and class. The slope that more
+    classes share is at least 0: it keeps the order of the scores.
 
     Args:
       scores: `[N, n]`, finite.

@@ -50,8 +50,8 @@ class Comparison:
 def compare(metric: str, first: np.ndarray, second: np.ndarray, *, seed: int = 0) -> Comparison:
     """Compares the values of a metric, example by example.
 
-    Examples that are hard for both runs cancel out, so the interval is narrower than the two runs' own
-    intervals suggest.
+    Examples that are hard for both runs cancel out, so the interval is narrower than the intervals of
+    the two runs suggest.
 
     Args:
       metric: its name.

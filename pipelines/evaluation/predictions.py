@@ -52,12 +52,12 @@ class Predictions:
 
 
 def scores_fit(examples: int, classes: int) -> bool:
-    """Whether the scores of so many examples and classes take at most `LARGEST_SCORES`."""
+    """Whether the scores of the examples and classes take at most `LARGEST_SCORES`."""
     return 4 * examples * classes <= LARGEST_SCORES
 
 
 def check_size(examples: int, classes: int) -> None:
-    """Raises ValueError if the scores of so many examples and classes exceed `LARGEST_SCORES`.
+    """Raises ValueError if the scores of the examples and classes exceed `LARGEST_SCORES`.
 
     >>> check_size(10_000, 1_000_000)
     Traceback (most recent call last):

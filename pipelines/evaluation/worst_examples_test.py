@@ -51,7 +51,7 @@ def test_the_lowest_probability_of_the_class_comes_first():
 
 
 def test_probabilities_are_calibrated_and_leave_out_excluded_classes():
-    # Temperature 1/2 squares the proportions: 1:4:1, of which the last class is excluded.
+    # Temperature 1/2 squares the proportions: 1:4:1. The last class is excluded.
     excluded = scipy.sparse.csr_array(np.array([[False, False, True], [False] * 3, [False] * 3, [False] * 3]))
     split = dataclasses.replace(SPLIT, excluded=excluded)
     table = worst_of(with_temperature(0.5), split, 9)

@@ -32,7 +32,7 @@ class Answers(tf.Module):
         self._model, self._inputs, self._calibration = trained.model, inputs, trained.calibration
         self._count_prior = count_priors.get(trained.experiment.count_prior)
         self._blank = self.kind.blank(self.specs)
-        # What an export has to hold; a dataclass is not tracked.
+        # Parts that an export has to hold; a dataclass is not tracked.
         self._tracked = [part for part in (inputs.preprocess, inputs.encoder) if isinstance(part, tf.Module)]
 
     @property
@@ -62,7 +62,7 @@ class Answers(tf.Module):
 
     @property
     def has_items(self) -> bool:
-        """Whether each input has a list of its own items, which are ranked in place of classes."""
+        """Whether each input has a list of items, which are ranked in place of classes."""
         return self.kind.ranks_items
 
     def check_k(self, k: int) -> None:

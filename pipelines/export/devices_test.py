@@ -20,7 +20,7 @@ def loaded_on_both(experiment, path, mirrored):
 
 
 def predicted(runs, path, folder, **options):
-    """Returns the files of predictions, and what `predict_file` returned, of each run."""
+    """Returns the files of predictions and the values of `predict_file` of each run."""
     results = []
     for i, run in enumerate(runs):
         output = folder / f"predictions-{i}.jsonl"

@@ -50,7 +50,7 @@ class Predictor:
       answers: the model.
       k: number of classes per prediction; of lists of items, all are ranked.
       known: bool `[num_ids, n]`, the classes to leave out of the predictions of each id; None ranks all.
-      strategy: of the model, on one machine. Each replica predicts batches of its own, so that the
+      strategy: of the model, on one machine. Each replica predicts separate batches, so that the
         predictions do not depend on the number of replicas. None is one device.
 
     Attributes:

@@ -36,7 +36,7 @@ def write(
     The other formats have `input` and the lists `classes`, `scores` and `probabilities`, of lists of items
     with all items.
 
-    Without calibration there are no probabilities. With a count prior there is `set_size`: the first so many
+    Without calibration there are no probabilities. With a count prior the first `set_size`
     classes are the most probable set.
 
     Args:

@@ -131,7 +131,7 @@ def test_pairs_of_texts(tiny_bert):
         "tokens train 7 7 7",
     ):
         assert row in report  # a pair has one more [SEP]
-    assert "test train 1 50.00 0" in report  # one pair, of which both texts are equal
+    assert "test train 1 50.00 0" in report  # one pair of equal texts
 
 
 def test_the_baseline_ignores_excluded_classes(monkeypatch):

@@ -1,4 +1,4 @@
-"""The model card of an exported model: what it is, what it was trained on, and how well it does."""
+"""The model card of an exported model: its description, training data and metrics."""
 
 import re
 from collections.abc import Mapping, Sequence

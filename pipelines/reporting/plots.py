@@ -23,9 +23,9 @@ TEXT = 11  # points; TensorBoard scales pictures down to cards of about 330 pixe
 CARD = (4.6, 3.4)  # inches
 MAX_COUNTED = 12  # largest number of classes whose cells show counts
 MAX_DRAWN = 40  # largest number of classes of a confusion matrix
-SINGLE_RANKS = 5  # ranks that always have a bar of their own
+SINGLE_RANKS = 5  # ranks that always have a separate bar
 LOG_BINS = 6  # bars of the ranks beyond
-SHOWN_EXAMPLES = 4  # examples with a panel of their own
+SHOWN_EXAMPLES = 4  # examples with a separate panel
 NAME_WIDTH = 28  # characters
 DPI = 100
 
@@ -156,7 +156,7 @@ def rank_sweep(scores: np.ndarray, ranks: np.ndarray, exact: np.ndarray) -> np.n
 def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -> np.ndarray:
     """Draws the ranks of the true class, or of the first of several.
 
-    See `rank_edges` for the bars. Infinite ranks, of examples whose scores are not finite, have their own.
+    See `rank_edges` for the bars. Infinite ranks, of examples with scores that are not finite, have a bar.
 
     Args:
       ranks: float `[N]`, in `1..n`, 1 if the example is right; or infinity.
@@ -221,9 +221,9 @@ def count_distributions(
 ) -> np.ndarray:
     """Draws predicted distributions of the number of classes: of the first examples, and their mean.
 
-    A bar is the probability of a number, orange if no training example has so many classes. A dark outline is
-    the true number; in the mean, the fraction of each true number. Numbers more than a third above the
-    largest known one share the last bar.
+    A bar is the probability of a number, orange if no training example has that number of classes. A dark
+    outline is the true number; in the mean, the fraction of each true number. Numbers more than a third above
+    the largest known one share the last bar.
 
     Args:
       probabilities: of `0..m` classes, float `[N, m + 1]`; NaN if an example's scores are not finite.

@@ -65,7 +65,7 @@ def _tabulate(rows, align, **options):
 
 
 def figure_alignment(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns "right" for each column with a cell that begins with a digit, but for the first, of names."""
+    """Returns "right" for each column of figures, except the first column, which holds names."""
     _, *others = zip(*rows[1:], strict=True)
     return ["left", *("right" if any(cell[:1].isdigit() for cell in column) else "left" for column in others)]
 

@@ -1,7 +1,7 @@
 """The cache of outputs of encoders, which all runs of a user share.
 
 Its folder is `$RANK4CLASS_CACHE`, which the flag `--cache` sets; the default is `rank4class` in
-`$XDG_CACHE_HOME` or `~/.cache`. With "off" each run keeps the outputs in its own folder.
+`$XDG_CACHE_HOME` or `~/.cache`. With "off" each run keeps the outputs in its folder.
 """
 
 import contextlib

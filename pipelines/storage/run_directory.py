@@ -2,13 +2,13 @@
 
 config.json      the experiment
 data.json        hashes of the classes, of each split's examples, and of files of weights
-user_parts.json  the module that registers each part of the user's own, if there are any
+user_parts.json  the module that registers each part of the user, if there are any
 class_texts.json descriptions of the classes, if there are any
 model/           the model without its weights: classes, structure, preprocessing; a frozen encoder
 metrics.jsonl    one line per evaluation: step, training loss, learning rate, validation metrics
 sessions.jsonl   one line per start of the command: time, host, versions, first and last step
 times.jsonl      one line per checkpoint: step, seconds of training until it
-events.out.*     what TensorBoard shows; projector_config.pbtxt and projector/ are its projector's
+events.out.*     for TensorBoard; projector_config.pbtxt and projector/ are for its projector
 checkpoints/     last/ to resume from, best/ by the monitored metric
 features-*.npz   outputs of a frozen encoder, if runs share no cache
 calibration.json method and parameters of the calibration of the scores, if they are calibrated
@@ -154,7 +154,7 @@ class RunDirectory:
 
         Raises:
           FileNotFoundError: the folder does not exist, or has no config.
-          ValueError: the config is damaged, or names a part of the user's own that is not registered.
+          ValueError: the config is damaged, or names a part of the user that is not registered.
         """
         if not files.exists(self._config):
             if not files.exists(self.path):

@@ -114,7 +114,7 @@ def run_grid(
     """Trains every combination; finished runs are not repeated.
 
     Each cell, a loss with an interaction, is tuned by itself; see `search.Search`. The best choice of values
-    is then trained with all seeds, none of which the search has used. Fields that a cell does not have are
+    is then trained with all seeds, all unseen by the search. Fields that a cell does not have are
     left out of its search. A cell keeps the changed fields of `base` that its loss and its interaction have;
     its runs list the others as `ignored`.
 

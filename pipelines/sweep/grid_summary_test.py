@@ -157,7 +157,7 @@ def test_holm_is_over_all_cells_and_metrics(rng):
 
 
 def test_figures_of_seeds_alone():
-    """One figure per seed, of a metric of one's own: only the seeds count, and nothing is equivalent."""
+    """One figure per seed, of an unknown metric: only the seeds count, and nothing is equivalent."""
     cells = [
         Cell({"sorter": "lstm"}, [0, 1, 2], {"error": np.array([0.03, 0.04, 0.05])}),
         Cell({"sorter": "cnn"}, [0, 1, 2], {"error": np.array([0.13, 0.15, 0.14])}),
@@ -294,7 +294,7 @@ def test_unknown_baselines_and_metrics():
 
 
 def equal_cells(rng, kind, cells=15, seeds=5, examples=360):
-    """Draws a grid of cells that are equal but for chance."""
+    """Draws a grid of cells that differ by chance alone."""
     shape = [cells, seeds, examples]
     if kind == "seeds alone":
         return rng.normal(size=[cells, seeds]), Metric(higher_is_better=True)

@@ -69,7 +69,7 @@ def comparisons_table(summary: Mapping[str, Any]) -> list[list[str]]:
 
 
 def verdict(summary: Mapping[str, Any]) -> str:
-    """Returns Markdown on what a grid decides: the cells that are better, worse or equivalent, by metric."""
+    """Returns the verdict of a grid in Markdown: better, worse and equivalent cells by metric."""
     if not summary["comparisons"]:
         lines = [
             f"- {metric}: the best is {_joined(entry['name'])}; {len(entry['not_separable'])} of "
@@ -141,7 +141,7 @@ def power_heading(summary: Mapping[str, Any]) -> str:
 
 
 COMPARE = (
-    "`rank4class compare` of two runs may decide what this report does not. It tests one difference, without "
+    "`rank4class compare` may separate two runs where this report does not. It tests one difference, without "
     "a correction for other comparisons, and over the test examples alone. Its verdict is on these two "
     "trained models: other seeds may reverse it."
 )
@@ -223,7 +223,7 @@ def render(summary: Mapping[str, Any], sections: Sequence[str] = (), opening: Se
 
     Args:
       summary: see `grid_summary.summarize`; with "title", "notes" (a list of sentences) and "calibration" (a
-        summary of its own), if there are any.
+        separate summary), if there are any.
       sections: more Markdown, between the tables and the notes.
       opening: more Markdown, below the title.
     """

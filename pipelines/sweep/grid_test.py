@@ -97,7 +97,7 @@ def tuned(tmp_path_factory):
     """Runs a grid that tunes two fields with one seed, then with two.
 
     Returns:
-      Its folder, the runs, what the second call printed, and path -> time of the results after the first.
+      Its folder, the runs, the output of the second call, and path -> time of the results after the first.
     """
     root = tmp_path_factory.mktemp("tuned")
     axes = {

@@ -39,7 +39,7 @@ def test_variances_written_out(rng, effects):
 
 
 def test_seeds_of_equal_means():
-    """Each seed errs on an example of its own: the rest is in the mean of few seeds too."""
+    """Each seed errs on another example: the rest is in the mean of few seeds too."""
     _, b, e = mean_squares(np.eye(3, 7))
     assert e == pytest.approx(2 / 12)  # 3 (1 - 1/3)^2 + 6 (1/3)^2 of 12 degrees of freedom
     [(of_seeds, freedom), *_] = inference.crossed_variances(np.eye(3, 7))
@@ -153,14 +153,14 @@ def test_holm_written_out():
 
 @pytest.mark.parametrize("cells", [2, 15])
 def test_expected_best_of_drawn_cells(rng, cells):
-    """Cells share effects of seeds and examples: only those of their own, and the rest, make one the best."""
+    """Cells share effects of seeds and examples: only separate ones, and the rest, make one the best."""
     error = math.sqrt(0.7**2 / 10 + 1 / 30)
     means = error * rng.normal(size=[20_000, cells])
     assert np.mean(means.max(axis=1)) == pytest.approx(inference.expected_best(error, cells), rel=0.03)
     shared, errors = crossed(rng, 3, 10, 5.0, 5.0), []
     for _ in range(2400 // cells):
-        own = 0.7 * rng.normal(size=[cells, 1, 10]) + rng.normal(size=[cells, 3, 10])
-        errors.append(inference.unshared_error(shared + own))
+        separate = 0.7 * rng.normal(size=[cells, 1, 10]) + rng.normal(size=[cells, 3, 10])
+        errors.append(inference.unshared_error(shared + separate))
     # A mean square of the seeds below the rest's counts as the rest's: of two cells, the error is too large.
     ratio = np.sqrt(np.mean(np.square(errors))) / error
     assert 1.0 < ratio < (1.15 if cells == 2 else 1.05)

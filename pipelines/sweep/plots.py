@@ -12,12 +12,12 @@ from rank4class.pipelines.evaluation.evaluator import metric_heading
 from rank4class.pipelines.reporting import style
 from rank4class.pipelines.reporting.plots import save_with_legend
 
-MAX_SINGLE_CUTOFFS = 2  # cut-offs of one metric that are still plotted as metrics of their own
+MAX_SINGLE_CUTOFFS = 2  # cut-offs of one metric that are still plotted in separate panels
 SHOWN_FROM = 0.5  # fraction of the epochs after which the curves fit into their panels
 
 
 def split_metrics(names: Iterable[str]) -> tuple[list[str], dict[str, list[int]]]:
-    """Splits metrics into those with a panel of their own and those plotted by cut-off, name -> cut-offs.
+    """Splits metrics into those with a separate panel and those plotted by cut-off, name -> cut-offs.
 
     >>> split_metrics(["mrr", "ndcg", "ndcg@1", "ndcg@5", "ndcg@10", "map@5"])
     (['mrr', 'ndcg', 'map@5'], {'ndcg': [1, 5, 10]})
@@ -142,7 +142,7 @@ def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, path: 
 
     A row of panels is a metric, a column an interaction. Of a metric with many cut-offs only the monitored
     one is drawn, or the last. Early stopping ends some seeds before others: a curve ends with the first. The
-    panels fit the curves after the first `SHOWN_FROM` of the epochs, and cut what is worse before.
+    panels fit the curves after the first `SHOWN_FROM` of the epochs, and cut worse values before.
 
     Args:
       curves: a row per run and evaluation, with "loss", "interaction", "seed", "step", "epochs" and metrics.

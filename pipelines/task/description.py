@@ -2,7 +2,7 @@
 
 classes.json  names of the classes, and ids of those that training ranked if some were held out
 model.json    structure of the model, and the features that it takes
-sorter.safetensors  weights of a sorter of the user's own that is trained further, as they were at the start
+sorter.safetensors  weights of a user's sorter that is trained further, as they were at the start
 instances.json, known.npz  of instances known by their ids: their names, and their classes in the data
 and the files of `inputs`
 """

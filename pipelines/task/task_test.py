@@ -593,7 +593,7 @@ def test_max_examples_evaluates_the_users_of_training():
 
 
 def test_users_that_no_split_has_are_not_known(tmp_path):
-    """Their ids must not stand for users whose names are these numbers."""
+    """Their ids must not be read as users whose names are these numbers."""
     origins = np.array(["user 1", "user 7", "user 7"], object)
     split = data.Split({"id": np.array([0, 2, 2], np.int32)}, np.array([1, 0, 1]), origins)
     task = types.SimpleNamespace(splits={"train": split}, class_names=("a", "b"))

@@ -14,7 +14,7 @@ class Interrupted(Exception):
       signal: number of the signal, received here or by another worker.
 
     Args:
-      saved: what was saved, or when.
+      saved: the saved state, or its time.
       number: of the signal.
 
     >>> print(Interrupted("after step 7", signal.SIGTERM))

@@ -172,7 +172,7 @@ def test_tensorboard_has_losses_metrics_and_config(finished):
         "config",
         "command",
         "versions",
-        "loss/train/softmax",  # losses of different scales have charts of their own
+        "loss/train/softmax",  # losses of different scales have separate charts
         "loss/validation/softmax",
         "optimization/gradient_norm",
         "optimization/learning_rate",

@@ -23,7 +23,7 @@ def method_of(
     Args:
       method: of the experiment: "none", "auto" or one of `calibration.fit`.
       validation: the split that the calibration is fitted to.
-      has_items: whether each example has a list of its own items.
+      has_items: whether each example has a list of items.
       count_prior: name of the count prior.
 
     Returns:

@@ -18,7 +18,7 @@ from rank4class.scripts import cli
 
 _LIST = flags.DEFINE_bool("list", False, "List the experiments and the data that they need.")
 _ONLY = flags.DEFINE_string("only", None, "Experiment to run.")
-_DATA = flags.DEFINE_string("data", None, "Folder of its data; --list says what it holds.")
+_DATA = flags.DEFINE_string("data", None, "Folder of its data; --list names the files.")
 _CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Weights of its encoder, if --list names some.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the runs.")
 _RESULTS = flags.DEFINE_string("results", None, "Folder for the result as JSON, such as docs/results.")
@@ -87,7 +87,7 @@ def _run(line: str) -> None:
         arguments.append(f"--jobs={_JOBS.value}")
     print(f"$ {shlex.join(['rank4class', command, *arguments])}", flush=True)
     program = [sys.executable, "-m", "rank4class", command, *arguments]
-    # In a session of its own, Ctrl-C does not reach it: it saves after the signal that it is sent below.
+    # In a new session, Ctrl-C does not reach it: it saves after the signal that it is sent below.
     process = subprocess.Popen(program, start_new_session=True)
     try:
         code = process.wait()

@@ -39,7 +39,7 @@ _CONFIG = cli.define_config(required=False)
 _TABLE = flags.DEFINE_string("table", None, "For --task=regression: a CSV file with a header.")
 _TARGET = flags.DEFINE_string("target", None, "For --task=regression: the column to predict.")
 _EPOCHS = flags.DEFINE_integer(
-    "epochs", None, "For tasks that train: epochs in place of the task's own.", lower_bound=1
+    "epochs", None, "For tasks that train: epochs in place of those of the task.", lower_bound=1
 )
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the results; --task=sorting needs none.")
 

@@ -22,7 +22,7 @@ from rank4class.scripts.research.benchmarks.suite import Size, Step, Workload
 
 MAX_REPEATS = 101
 SECONDS_A_STEP = 1.0  # of all repeats of a step together
-LARGE_MB = 1024  # a step that holds more is timed in a process of its own
+LARGE_MB = 1024  # a step that holds more is timed in a separate process
 LONG_STEP = 3.0  # seconds; a longer step is measured once
 
 
@@ -200,7 +200,7 @@ def _seconds(workload: Callable[[], None]) -> float:
     return time.perf_counter() - started
 
 
-# Makes TensorFlow allocate from the system and free at once: the peak of its own pool is not that of a step.
+# Makes TensorFlow allocate from the system and free at once: the peak of its pool is not that of a step.
 _WITHOUT_POOL = {
     "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
     "MALLOC_MMAP_THRESHOLD_": "65536",
@@ -237,7 +237,7 @@ def _peaks(suite: str, size: Size, steps: list[Step]) -> dict[Step, float]:
 
 
 def _measure_alone(suite: str, size: Size, step: Step) -> float | None:
-    """Returns the median seconds of a step in a process of its own, or None if the system ends it."""
+    """Returns the median seconds of a step in a separate process, or None if the system ends it."""
     with _new_process() as pool:
         try:
             return pool.submit(_seconds_alone, suite, size, step).result()

@@ -108,7 +108,7 @@ class Suite:
       build: function from a step and a size to its workload.
       examples: function from a step and a size to the number of examples it reads; None if steps read none.
       error: function from a step and a size to the relative error of its value, None if unknown; None if all
-        values are exact but for rounding.
+        values are exact except for rounding.
       recall: function from a step and a size to the fraction of the best classes that it finds; None if steps
         search nothing.
       computed: function from a step and a size to values that are not measured, by their titles in the table;

@@ -184,7 +184,7 @@ def test_scann_finds_most_of_the_best_classes():
 
 
 def test_ranks_and_pairwise_losses_are_sums_over_shards(rng):
-    # Each shard has the true class's score, and those of its own other classes.
+    # Each shard has the true class's score, and those of its other classes.
     scores, y = rng.normal(size=9).astype(np.float32), 4
     shards = [np.delete(scores, y)[i : i + 3] for i in (0, 3, 6)]
     with_true = [np.append(scores[y], shard)[None] for shard in shards]

@@ -49,7 +49,7 @@ def render(docs: str | os.PathLike) -> dict[str, str]:
 
 
 def read_all(folder: str | os.PathLike) -> dict[str, dict[str, Any]]:
-    """Returns the results in a folder, by name; raises ValueError if a file is not named after its own."""
+    """Returns the results in a folder, by name; raises ValueError if a file has another name."""
     all_results = {}
     for path in sorted(pathlib.Path(folder).rglob("*.json")):
         result = json.loads(path.read_text())

@@ -33,11 +33,11 @@ class Reproduction:
     """A table or a figure of a paper, or a study of a claim: an entry of `FILE`.
 
     Attributes:
-      title: what it measures.
+      title: the title of the measurement.
       commands: the commands. Cells of equal names in several of them are one cell: of more seeds, or of parts
         of a test set such as folds.
       claims: ids of the claims that it tests.
-      data: what FOLDER and CHECKPOINT have to hold; None if the data are generated or installed.
+      data: the contents of FOLDER and CHECKPOINT; None if the data are generated or installed.
       baseline: name of the cell that the others are compared with.
       paper: name of the paper's table in `values.csv`, if there is one.
       metrics: metrics that the cells are compared in; all of their config if empty.

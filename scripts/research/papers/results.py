@@ -24,7 +24,7 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     """Returns the result of a reproduction whose commands have run.
 
     Cells of equal names in several commands are joined: those of the same seeds are parts of one test set,
-    such as folds, whose figures per seed are averaged; those of other seeds have test sets of their own, and
+    such as folds, whose figures per seed are averaged; those of other seeds have other test sets, and
     one figure per seed.
 
     Args:

@@ -199,7 +199,7 @@ def _products(h: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, ...]:
 def _contenders(size: suite.Size) -> list[suite.Step]:
     names = ("adam", "lazy_adam", *(DISTRIBUTED if size[1] >= DISTRIBUTED_CLASSES else ()))
     steps = [suite.Step(name, against=("matrix_products", "update")) for name in names]
-    most = suite.memory_bytes() / 2  # TensorFlow's pool keeps up to twice what a step needs
+    most = suite.memory_bytes() / 2  # TensorFlow's pool keeps up to twice the memory of a step
     return [step for step in steps if size[0] % _replicas(step) == 0 and _memory(step, size) < most]
 
 
@@ -228,7 +228,7 @@ def _memory(step: suite.Step, size: suite.Size) -> int:
 
 
 def _computed(step: suite.Step, size: suite.Size) -> dict[str, float]:
-    """Returns the computed memory of all replicas, and what each of them sends."""
+    """Returns the computed memory of all replicas, and the bytes that each of them sends."""
     return {"computed MB": _memory(step, size) / 2**20, "sent MB": _cost(step, size).sent / 2**20}
 
 
