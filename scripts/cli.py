@@ -29,7 +29,7 @@ flags.DEFINE_bool(
 )
 flags.DEFINE_bool("help", False, "Show the flags, and the fields of the config.", short_name="h")
 flags.DEFINE_multi_string(
-    "import", [], "Python file or module to import first, which registers parts of your own; may be repeated."
+    "import", [], "Python file or module to import first, which registers your parts; may be repeated."
 )
 
 # Raised for invalid files, flags, classes and numbers, and for packages that are not installed. Any other

@@ -65,7 +65,7 @@ def test_help_shows_the_defaults():
     assert "  --workdir\n      Folder of the run. (required)" in train
     assert "\n\nrank4class train --config=digits_mlp" in train
     words = " ".join(sweep.split())
-    assert "registers parts of your own; may be repeated. (default: none)" in words
+    assert "registers your parts; may be repeated. (default: none)" in words
     assert "Repeat the flag to search several fields together. Ranges need --trials. (default: none)" in words
     assert "  --strategy\n      <default|mirrored|multi_worker|tpu>: " in train
     assert "  --config.batch_size                       64\n" in train

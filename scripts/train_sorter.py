@@ -1,4 +1,4 @@
-"""Trains a sorter on random vectors; continues an interrupted sorter_training.
+"""Trains a sorter on random vectors; continues an interrupted training.
 
 python -m rank4class.scripts.train_sorter --sorter=equivariant --workdir=runs/equivariant
 

@@ -1,4 +1,4 @@
-"""The record of one start of the command, and the time and the pace of its steps."""
+"""Session log, training time and throughput."""
 
 import contextlib
 import datetime
