@@ -97,7 +97,7 @@ final_temperature.
         derived: list[str] = []
         for option, (kind, default) in cls._options(name).items():
             derived += cls.derived.get(option, ())
-            if option in cls.provided:
+            if option in (*cls.provided, "name"):  # Keras layers have a name of their own
                 continue
             if kind is not None:
                 fields[option] = Option(kind | None, None) if default is REQUIRED else Option(kind, default)
@@ -137,7 +137,7 @@ final_temperature.
     def options(self) -> dict[str, Any]:
         """Returns the options of the entry; without those that are required and not set."""
         options = {n: option for n, option in self._options(self.name).items() if n not in self.provided}
-        values = {name: value for name, value in vars(self).items() if name in options}
+        values = {name: getattr(self, name) for name in self.fields if name in options}
         return {n: v for n, v in values.items() if v is not None or options[n].default is not REQUIRED}
 
     def changed(self) -> dict[str, Any]:
