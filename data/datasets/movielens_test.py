@@ -10,6 +10,7 @@ from tensorflow_datasets.core.download.download_manager import NonMatchingChecks
 
 from rank4class import data
 from rank4class.data.datasets import movielens
+from rank4class.data.readers import rows as data_rows
 
 TITLES = {2: "Toy Story (1995)", 3: "Léon, or so (1994)", 7: "Emma (1996)", 30: "Emma (1996)", 31: "Unseen"}
 USERS, MOVIES = (4, 9, 10, 11, 25), (2, 3, 5, 7, 30)  # movie 5 has no title, movie 31 no rating
@@ -296,7 +297,7 @@ def test_warns_of_a_possibly_truncated_file(tmp_path, caplog, layout):
     assert "cut short" not in caplog.text
     file.write_bytes(file.read_bytes().rstrip()[:-2])
     data.get("movielens", path=str(file))
-    assert re.search(rf"{file}:\d+ has no line ending: was the file cut short\?", caplog.text)
+    assert re.search(rf"{file} does not end with a line ending: was the file cut short\?", caplog.text)
 
 
 @pytest.mark.parametrize(
@@ -374,3 +375,14 @@ def test_failed_download(monkeypatch, tmp_path, error):
     message = rf"^data\.tfds_dir={tmp_path}: {message}"
     with pytest.raises(OSError, match=message):
         data.get("movielens", tfds_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize("layout", movielens.LAYOUTS)
+def test_valid_files_are_parsed_at_once(tmp_path, layout, monkeypatch):
+    file = write(tmp_path, layout.ratings)
+    users, movies = movielens._parse(str(file), layout)
+    pairs = list(zip(users.tolist(), movies.tolist(), strict=True))
+    assert sorted(pairs) == sorted(PAIRS)
+    monkeypatch.setattr(movielens, "_parse", lambda *_: None)
+    again = movielens._read_ratings(str(file), layout, data_rows.BadRows("fail"))
+    assert list(zip(*map(np.ndarray.tolist, again), strict=True)) == pairs
