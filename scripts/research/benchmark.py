@@ -3,6 +3,8 @@
 python -m rank4class.scripts.research.benchmark --suite=losses --json=losses.jsonl
 """
 
+import dataclasses
+
 from absl import flags
 
 from rank4class.scripts import cli
@@ -16,6 +18,7 @@ _JSON = flags.DEFINE_string("json", None, "File for the results, one JSON object
 
 def main() -> None:
     from rank4class.pipelines.reporting import tables
+    from rank4class.pipelines.storage import files
     from rank4class.scripts.research.benchmarks import measurement
 
     mode = "w"
@@ -31,7 +34,7 @@ def main() -> None:
         print(f"\n{title}\n\n{tables.text_table(measurement.table(rows))}", flush=True)
         if _JSON.value:
             with open(_JSON.value, mode, encoding="utf-8") as file:
-                file.writelines(f"{measurement.to_json(row)}\n" for row in rows)
+                file.writelines(f"{files.to_json(dataclasses.asdict(row))}\n" for row in rows)
             mode = "a"
 
 

@@ -6,6 +6,7 @@ Compare the ratios to the baselines: the times depend on the machine.
 
 import concurrent.futures
 import dataclasses
+import itertools
 import math
 import multiprocessing
 import os
@@ -15,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from rank4class.pipelines.storage import files
 from rank4class.progress import Progress
 from rank4class.scripts.research.benchmarks import suites
 from rank4class.scripts.research.benchmarks.suite import Size, Step, Workload
@@ -34,11 +34,7 @@ class Row:
       seconds: median time of a step.
       peak_mb: peak memory (MiB) of the step with its arguments, or None if the system does not report it.
       ratio: `seconds / baseline_seconds`.
-      examples_per_second: for suites whose steps read examples.
-      waiting_share: share of the time that a training step waited for its batch.
-      recall: fraction of the best classes that a search finds.
-      computed: values that are not measured, by their titles.
-      error, baseline_error: relative errors of the values, for suites that know them.
+      others: other values, by their titles in the table.
     """
 
     suite: str
@@ -51,12 +47,7 @@ class Row:
     baseline_seconds: float
     baseline_peak_mb: float | None
     ratio: float
-    examples_per_second: float | None = None
-    waiting_share: float | None = None
-    recall: float | None = None
-    computed: dict[str, float] | None = None
-    error: float | None = None
-    baseline_error: float | None = None
+    others: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 def run(suite: str, sizes: Sequence[str] | None = None, names: Sequence[str] = ()) -> Iterator[list[Row]]:
@@ -88,82 +79,52 @@ def _measure(suite: str, size: Size, steps: list[Step]) -> list[Row]:
     chosen = suites.get(suite)
     peaks = _measure_memory(suite, size, steps)
     large = [step for step in steps if (peaks[step] or 0.0) > LARGE_MB]
-    times = {step: _measure_alone(suite, size, step) for step in _shown("timing of large steps", large)}
+    times: dict[Step, float] = {}
+    for step in large:
+        times |= _in_other_processes("timing of a large step", _seconds_alone, suite, size, [step])
     small = [step for step in steps if step not in large]
     workloads = {step: chosen.build(step, size) for step in _shown("compilation", small)}
     times |= _measure_time(workloads, chosen.min_repeats)
-    seconds = {step: value for step, value in times.items() if value is not None}
-    # The value is the same with XLA and without.
-    errors = {step.name: chosen.error(step, size) if chosen.error else None for step in seconds}
+    seconds = {step: value for step, value in times.items() if value < math.inf}
     baselines = {step.name: step for step in seconds if not step.against}
-    return [
-        Row(
-            suite=suite,
-            name=step.name,
-            size="x".join(map(str, size)),
-            xla=step.xla,
-            seconds=seconds[step],
-            peak_mb=peaks[step],
-            baseline=baseline.kind,
-            baseline_seconds=seconds[baseline],
-            baseline_peak_mb=peaks[baseline],
-            ratio=seconds[step] / seconds[baseline],
-            examples_per_second=chosen.examples(step, size) / seconds[step] if chosen.examples else None,
-            waiting_share=workloads[step].waiting_share if step in workloads else None,
-            recall=chosen.recall(step, size) if chosen.recall else None,
-            computed=chosen.computed(step, size) if chosen.computed else None,
-            error=errors[step.name],
-            baseline_error=errors[baseline.name],
-        )
-        for step in steps
-        if step in seconds
-        for baseline in map(baselines.get, step.against)
-        if baseline
-    ]
+    rows = []
+    for step in steps:
+        if step not in seconds or not step.against:
+            continue
+        others = chosen.computed(step, size)
+        if chosen.examples:
+            others["examples/s"] = chosen.examples(step, size) / seconds[step]
+        if step in workloads and workloads[step].waiting_share is not None:
+            others["waiting (%)"] = 100.0 * workloads[step].waiting_share
+        for baseline in filter(None, map(baselines.get, step.against)):
+            values = seconds[step], peaks[step], baseline.kind, seconds[baseline], peaks[baseline]
+            ratio = seconds[step] / seconds[baseline]
+            rows.append(Row(suite, step.name, "x".join(map(str, size)), step.xla, *values, ratio, others))
+    return rows
 
 
 def table(rows: list[Row]) -> list[list[str]]:
     """Returns the cells of one size's rows: a header, and a line per contender with a ratio per baseline."""
     baselines = list(dict.fromkeys(row.baseline for row in rows))
-    errors = {row.baseline: row.baseline_error for row in rows if row.baseline_error is not None}
-    reads, has_errors = rows[0].examples_per_second is not None, rows[0].error is not None
-    header = ["name", "XLA", "ms", *(f"x {baseline}" for baseline in baselines)]
-    header += ["peak MB", f"memory x {baselines[0]}"]
-    header += ["examples/s", "waiting"] if reads else []
-    header += ["recall"] if rows[0].recall is not None else []
-    header += list(rows[0].computed or ())
-    header += ["error", *(f"error {baseline}" for baseline in errors)] if has_errors else []
-    by_step: dict[tuple[str, bool], dict[str, Row]] = {}
-    for row in rows:
-        by_step.setdefault((row.name, row.xla), {})[row.baseline] = row
-    lines = [header]
-    for by_baseline in by_step.values():
-        row = next(iter(by_baseline.values()))
-        line = [row.name, "yes" if row.xla else "no", f"{1e3 * row.seconds:.2f}"]
-        line += [f"{by_baseline[name].ratio:.3g}" if name in by_baseline else "-" for name in baselines]
-        line += _memory_cells(row.peak_mb, getattr(by_baseline.get(baselines[0]), "baseline_peak_mb", None))
-        if reads:
-            waiting = "-" if row.waiting_share is None else f"{row.waiting_share:.1%}"
-            line += [f"{row.examples_per_second:,.0f}", waiting]
-        if row.recall is not None:
-            line.append(f"{row.recall:.3f}")
-        line += [f"{value:.1f}" for value in (row.computed or {}).values()]
-        if row.error is not None:
-            line += [f"{error:.0e}" for error in (row.error, *errors.values())]
-        lines.append(line)
+    others = dict.fromkeys(title for row in rows for title in row.others)
+    memory = f"memory x {baselines[0]}"
+    lines = [["name", "XLA", "ms", *(f"x {name}" for name in baselines), "peak MB", memory, *others]]
+    for (name, xla), group in itertools.groupby(rows, lambda row: (row.name, row.xla)):
+        by_baseline = {row.baseline: row for row in group}
+        row, first = next(iter(by_baseline.values())), by_baseline.get(baselines[0])
+        ratios = [by_baseline[name].ratio if name in by_baseline else None for name in baselines]
+        # A ratio to less than 1 MiB would measure the allocator.
+        least = first.baseline_peak_mb if first else None
+        memory_ratio = row.peak_mb / least if row.peak_mb and least and least > 1.0 else None
+        values = [1e3 * row.seconds, *ratios, row.peak_mb, memory_ratio, *map(row.others.get, others)]
+        lines.append([name, "yes" if xla else "no", *map(_cell, values)])
     return lines
 
 
-def _memory_cells(peak_mb: float | None, baseline_mb: float | None) -> list[str]:
-    if peak_mb is None:
-        return ["-", "-"]
-    # A ratio to less than 1 MiB would measure the allocator.
-    return [f"{peak_mb:.1f}", f"{peak_mb / baseline_mb:.2f}" if baseline_mb and baseline_mb > 1.0 else "-"]
-
-
-def to_json(row: Row) -> str:
-    """Returns a row as one line of JSON."""
-    return files.to_json(dataclasses.asdict(row))
+def _cell(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 1000.0 else f"{value:.3g}"
 
 
 def _shown(work: str, steps: Sequence[Step]) -> Iterator[Step]:
@@ -215,39 +176,27 @@ def _measure_memory(suite: str, size: Size, steps: list[Step]) -> dict[Step, flo
     before = dict(os.environ)
     os.environ |= _WITHOUT_POOL  # of the new processes
     try:
-        return {**_peaks(suite, size, steps)}
+        return {**_in_other_processes("memory", _peak_mb, suite, size, steps)}
     finally:
         os.environ.clear()
         os.environ.update(before)
 
 
-def _peaks(suite: str, size: Size, steps: list[Step]) -> dict[Step, float]:
-    """Returns the peak MiB of every step from other processes; infinity if the system ends the process."""
-    peaks: dict[Step, float] = {}
-    unmeasured = _shown("memory", steps)
-    while len(peaks) < len(steps):
+def _in_other_processes(
+    work: str, function: Callable, suite: str, size: Size, steps: Sequence[Step]
+) -> dict[Step, float]:
+    """Returns a function's value of every step from other processes; infinity if the system ends one."""
+    values: dict[Step, float] = {}
+    remaining = _shown(work, steps)
+    while len(values) < len(steps):
         with _new_process() as pool:
-            for step in unmeasured:
+            for step in remaining:
                 try:
-                    peaks[step] = pool.submit(_peak_mb, suite, size, step).result()
+                    values[step] = pool.submit(function, suite, size, step).result()
                 except concurrent.futures.process.BrokenProcessPool:
-                    peaks[step] = math.inf
+                    values[step] = math.inf
                     break
-    return peaks
-
-
-def _measure_alone(suite: str, size: Size, step: Step) -> float | None:
-    """Returns the median seconds of a step in a separate process, or None if the system ends it."""
-    with _new_process() as pool:
-        try:
-            return pool.submit(_seconds_alone, suite, size, step).result()
-        except concurrent.futures.process.BrokenProcessPool:
-            return None
-
-
-def _seconds_alone(suite: str, size: Size, step: Step) -> float:
-    chosen = suites.get(suite)
-    return _measure_time({step: chosen.build(step, size)}, chosen.min_repeats)[step]
+    return values
 
 
 def _new_process() -> concurrent.futures.ProcessPoolExecutor:
@@ -256,3 +205,8 @@ def _new_process() -> concurrent.futures.ProcessPoolExecutor:
 
 def _peak_mb(suite: str, size: Size, step: Step) -> float:
     return suites.get(suite).build(step, size).peak_mb()
+
+
+def _seconds_alone(suite: str, size: Size, step: Step) -> float:
+    chosen = suites.get(suite)
+    return _measure_time({step: chosen.build(step, size)}, chosen.min_repeats)[step]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import tensorflow as tf
 
 Size = tuple[int, ...]  # the numbers of a size such as 64x1000
+BATCH_AND_CLASSES = ("64x28", "64x1000", "16x5000", "16x10000", "16x1000000")
 
 TENSORS = 3  # of a step's largest size that are in memory at one time: scores, dense labels, a gradient
 
@@ -107,12 +108,7 @@ class Suite:
       contenders: function from a size to the steps that have baselines.
       build: function from a step and a size to its workload.
       examples: function from a step and a size to the number of examples it reads; None if steps read none.
-      error: function from a step and a size to the relative error of its value, None if unknown; None if all
-        values are exact except for rounding.
-      recall: function from a step and a size to the fraction of the best classes that it finds; None if steps
-        search nothing.
-      computed: function from a step and a size to values that are not measured, by their titles in the table;
-        None if there are none.
+      computed: function from a step and a size to values that are not measured, by their titles in the table.
       min_repeats: the least number of repeats of a step, unless it is very long.
       values: function from a size to the number of float32 values of the largest tensor of a step.
     """
@@ -122,9 +118,7 @@ class Suite:
     contenders: Callable[[Size], list[Step]]
     build: Callable[[Step, Size], Workload]
     examples: Callable[[Step, Size], int] | None = None
-    error: Callable[[Step, Size], float | None] | None = None
-    recall: Callable[[Step, Size], float] | None = None
-    computed: Callable[[Step, Size], dict[str, float]] | None = None
+    computed: Callable[[Step, Size], dict[str, float]] = lambda step, size: {}
     min_repeats: int = 3
     values: Callable[[Size], int] = lambda size: math.prod(size[:2])
 

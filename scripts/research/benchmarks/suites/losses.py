@@ -98,7 +98,7 @@ def _read_and_write(scores: tf.Tensor) -> tf.Tensor:
 
 SUITE = suite.Suite(
     axes="BATCHxCLASSES",
-    sizes=("64x28", "64x1000", "16x5000", "16x10000", "16x1000000"),
+    sizes=suite.BATCH_AND_CLASSES,
     contenders=_contenders,
     build=_build,
 )

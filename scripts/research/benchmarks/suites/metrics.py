@@ -64,7 +64,7 @@ def _by_sort(metric: losses.RankingMetric, scores: tf.Tensor, labels: tf.Tensor)
 
 SUITE = suite.Suite(
     axes="BATCHxCLASSES",
-    sizes=("64x28", "64x1000", "16x5000", "16x10000", "16x1000000"),
+    sizes=suite.BATCH_AND_CLASSES,
     contenders=_contenders,
     build=_build,
 )

@@ -36,23 +36,31 @@ def _mean(name: str, k: int, scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(_ALGORITHMS[name](scores, k))
 
 
-def _error(step: suite.Step, size: suite.Size) -> float | None:
-    """Returns the relative error of an algorithm's value for one list, or None if it is unknown."""
+def _errors(step: suite.Step, size: suite.Size) -> dict[str, float]:
+    """Returns the relative errors of a step and of its baselines for one list; none if they are unknown."""
     _, n, k = size
-    if step.name not in _ALGORITHMS or n * (k + 1) > _MOST_STATES:
-        return None
-    scores = tf.cast(suite.scores_and_labels(1, n)[0], tf.float64)
-    exact = _exact(scores[0].numpy().tobytes(), k)
-    value = np.ravel(_ALGORITHMS[step.name](scores, k)[0])[-1]
-    return abs(float(value / exact - 1.0))
+    if n * (k + 1) > _MOST_STATES:
+        return {}
+    titles = {"error": step.name, **{f"error {name}": name for name in step.against if name in _ALGORITHMS}}
+    return {title: _error(name, n, k) for title, name in titles.items()}
+
+
+@functools.cache
+def _error(name: str, n: int, k: int) -> float:
+    scores = _one_list(n)
+    return abs(float(np.ravel(_ALGORITHMS[name](scores, k)[0])[-1] / _exact(n, k) - 1.0))
+
+
+def _one_list(n: int) -> tf.Tensor:
+    return tf.cast(suite.scores_and_labels(1, n)[0], tf.float64)
 
 
 @functools.lru_cache(maxsize=1)
-def _exact(scores: bytes, k: int) -> np.longdouble:
-    """Returns `log Z_k` of a list's float64 scores by `by_class` in the processor's longest floats."""
+def _exact(n: int, k: int) -> np.longdouble:
+    """Returns `log Z_k` of `_one_list` by `by_class` in the processor's longest floats."""
     sums = np.full(k + 1, -np.inf, np.longdouble)
     sums[0] = 0.0
-    for score in np.frombuffer(scores):
+    for score in _one_list(n)[0].numpy():
         sums[1:] = np.logaddexp(sums[1:], sums[:-1] + score)
     return sums[k]
 
@@ -122,5 +130,5 @@ SUITE = suite.Suite(
     ),
     contenders=_contenders,
     build=_build,
-    error=_error,
+    computed=_errors,
 )
