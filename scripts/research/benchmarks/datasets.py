@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from rank4class.pipelines import config
-from rank4class.pipelines.configs import cifar10_vgg16, goemotions_minilm, imagenet_resnet50
+from rank4class.pipelines import config, configs
+from rank4class.pipelines.configs import goemotions_minilm
 
 IMAGES = 200
 # Of the word pieces of GoEmotions' training comments with one label; the last is the 99.9% quantile.
@@ -25,48 +25,37 @@ def root() -> str:
     return path
 
 
-def _goemotions() -> config.Experiment:
-    experiment = goemotions_minilm.get_config()
-    experiment.data.path = _goemotions_files(experiment.encoder.path)
-    return experiment
-
-
-def _mind() -> config.Experiment:
-    experiment = goemotions_minilm.get_config()
-    path = _mind_files(experiment.encoder.path)
-    experiment.data = config.Data(name="mind", path=path, max_length=128)
-    return experiment
-
-
 @functools.cache
-def _goemotions_files(encoder_path: str) -> str:
-    """Writes comments of GoEmotions' lengths in word pieces, 17 on average."""
-    folder, rng, words = os.path.join(root(), "goemotions"), np.random.default_rng(0), _words(encoder_path)
+def _folder_of(write: Callable[[str], None]) -> str:
+    folder = os.path.join(root(), write.__name__)
     os.mkdir(folder)
+    write(folder)
+    return folder
+
+
+def _goemotions(folder: str) -> None:
+    """Writes comments of GoEmotions' lengths in word pieces, 17 on average."""
+    rng, words = np.random.default_rng(0), _words()
     _write(folder, "emotions.txt", [f"emotion{i}" for i in range(28)])
     for name, count in (("train", 5000), ("dev", 100), ("test", 100)):
         lengths = np.interp(rng.uniform(0.0, 10.0, count), range(11), GOEMOTIONS_DECILES).round().astype(int)
         rows = [f"{_text(rng, words, n)}\t{i % 28}\t{name}{i}" for i, n in enumerate(lengths)]
         _write(folder, f"{name}.tsv", rows)
-    return folder
 
 
-@functools.cache
-def _mind_files(encoder_path: str) -> str:
+def _mind(folder: str) -> None:
     """Writes articles of MIND's length, titles of 10.8 words and abstracts of 43 on average."""
-    folder, rng, words = os.path.join(root(), "mind"), np.random.default_rng(0), _words(encoder_path)
-    os.mkdir(folder)
+    rng, words = np.random.default_rng(0), _words()
     rows = []
     for i in range(5000):
         title, abstract = (_text(rng, words, 1 + rng.poisson(mean)) for mean in (9.8, 42.0))
         rows.append(f"N{i}\tclass{i % 18}\t\t{title}\t{abstract}\t\t[]\t[]")
     _write(folder, "news.tsv", rows)
-    return folder
 
 
-def _words(encoder_path: str) -> list[str]:
-    """Returns words of an encoder's vocabulary, of one piece each."""
-    with open(os.path.join(encoder_path, "vocab.txt"), encoding="utf-8") as file:
+def _words() -> list[str]:
+    """Returns words of MiniLM's vocabulary, of one piece each."""
+    with open(os.path.join(goemotions_minilm.minilm_folder(), "vocab.txt"), encoding="utf-8") as file:
         return [word for word in map(str.strip, file) if word.isalpha() and word.isascii()]
 
 
@@ -79,61 +68,34 @@ def _write(folder: str, name: str, lines: list[str]) -> None:
         file.write("".join(f"{line}\n" for line in lines))
 
 
-def _cifar10(augmentation: str) -> config.Experiment:
-    experiment = cifar10_vgg16.get_config()
-    experiment.data.path = _cifar10_files()
-    experiment.data.augmentation = augmentation
-    return experiment
-
-
-@functools.cache
-def _cifar10_files() -> str:
-    folder = os.path.join(root(), "cifar10")
-    os.mkdir(folder)
+def _cifar10(folder: str) -> None:
     rng = np.random.default_rng(0)
     _write(folder, "batches.meta.txt", [f"class{i}" for i in range(10)])
     for name, count in (("data_batch_1.bin", 5000), ("test_batch.bin", 100)):
         records = rng.integers(0, 256, [count, 3073], dtype=np.uint8)
         records[:, 0] = np.arange(count) % 10
         records.tofile(os.path.join(folder, name))
-    return folder
 
 
-def _imagenet(files: Callable[[], str], augmentation: str) -> config.Experiment:
-    experiment = imagenet_resnet50.get_config()
-    experiment.data.path = files()
-    experiment.data.augmentation = augmentation
-    return experiment
-
-
-@functools.cache
-def _imagenet_files() -> str:
-    folder = os.path.join(root(), "imagenet")
+def _imagenet(folder: str) -> None:
     for name in ("train", "val"):
         for synset in ("n0", "n1"):
             os.makedirs(os.path.join(folder, name, synset))
         for i, image in enumerate(_images(name)):
             tf.io.write_file(os.path.join(folder, name, f"n{i % 2}", f"{i}.JPEG"), image)
-    return folder
 
 
-@functools.cache
-def _imagenet_records() -> str:
-    """Writes the images of `_imagenet_files` as the Model Garden's records."""
-    folder = os.path.join(root(), "records")
-    os.mkdir(folder)
+def _imagenet_records(folder: str) -> None:
+    """Writes the images of `_imagenet` as the Model Garden's records."""
     for split, name in (("train", "train"), ("validation", "val")):
         with tf.io.TFRecordWriter(os.path.join(folder, f"{split}-00000-of-00001")) as writer:
             for i, image in enumerate(_images(name)):
-                synset = tf.train.BytesList(value=[f"n{i % 2}".encode()])
-                feature = {
-                    "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-                    "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[i % 2 + 1])),
-                    "image/class/synset": tf.train.Feature(bytes_list=synset),
-                }
-                example = tf.train.Example(features=tf.train.Features(feature=feature))
+                example = tf.train.Example()
+                features = example.features.feature
+                features["image/encoded"].bytes_list.value.append(image)
+                features["image/class/label"].int64_list.value.append(i % 2 + 1)
+                features["image/class/synset"].bytes_list.value.append(f"n{i % 2}".encode())
                 writer.write(example.SerializeToString())
-    return folder
 
 
 def _images(name: str) -> list[bytes]:
@@ -149,13 +111,23 @@ def _synthetic() -> config.Experiment:
     )
 
 
+def _on_files(name: str, write: Callable[[str], None], **data: str) -> Callable[[], config.Experiment]:
+    """Returns the function to a packaged config on generated files, with other fields of its data."""
+
+    def experiment() -> config.Experiment:
+        changes = {f"data.{field}": value for field, value in data.items()}
+        return config.override(configs.get_config(name), {"data.path": _folder_of(write), **changes})
+
+    return experiment
+
+
 EXPERIMENTS: dict[str, Callable[[], config.Experiment]] = {
     "synthetic": _synthetic,
-    "goemotions": _goemotions,
-    "mind": _mind,
-    "cifar10": lambda: _cifar10("none"),
-    "cifar10 affine_flip": lambda: _cifar10("affine_flip"),
-    "imagenet": lambda: _imagenet(_imagenet_files, "none"),
-    "imagenet random_crop": lambda: _imagenet(_imagenet_files, "random_crop"),
-    "imagenet records": lambda: _imagenet(_imagenet_records, "none"),
+    "goemotions": _on_files("goemotions_minilm", _goemotions),
+    "mind": _on_files("mind_minilm", _mind),
+    "cifar10": _on_files("cifar10_vgg16", _cifar10, augmentation="none"),
+    "cifar10 affine_flip": _on_files("cifar10_vgg16", _cifar10, augmentation="affine_flip"),
+    "imagenet": _on_files("imagenet_resnet50", _imagenet, augmentation="none"),
+    "imagenet random_crop": _on_files("imagenet_resnet50", _imagenet, augmentation="random_crop"),
+    "imagenet records": _on_files("imagenet_resnet50", _imagenet_records, augmentation="none"),
 }
