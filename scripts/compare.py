@@ -12,10 +12,7 @@ from absl import flags
 from rank4class.scripts import cli
 
 _SCORES = flags.DEFINE_multi_string(
-    "scores",
-    None,
-    "A predictions.npz of `rank4class evaluate`; repeat the flag for each run.",
-    required=True,
+    "scores", None, "A predictions.npz of `rank4class evaluate`; repeat the flag for each run.", required=True
 )
 
 

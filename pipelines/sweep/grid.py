@@ -4,7 +4,6 @@ import concurrent.futures
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from rank4class import arguments
 from rank4class.pipelines import config
@@ -12,8 +11,15 @@ from rank4class.pipelines.evaluation.reliability import Calibrated
 from rank4class.pipelines.reporting import evaluation_pictures
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import check_folder, read_json
-from rank4class.pipelines.sweep import grid_summary, grid_tables, parallel, report, space, tensorboard_grid
-from rank4class.pipelines.sweep.search_report import SEARCH
+from rank4class.pipelines.sweep import (
+    grid_summary,
+    grid_tables,
+    parallel,
+    report,
+    search_report,
+    space,
+    tensorboard_grid,
+)
 from rank4class.pipelines.task import checks
 from rank4class.pipelines.training import rank_training
 
@@ -169,7 +175,7 @@ def run_grid(
             search.run(pool)
             chosen = search.choices()
         else:
-            files.remove([os.path.join(root, SEARCH)])  # of an earlier sweep
+            files.remove([os.path.join(root, search_report.SEARCH)])  # of an earlier sweep
         draw = evaluation_pictures.draw if pictures else None
         runs = [
             parallel.Run(
@@ -208,12 +214,6 @@ def _tuning_seeds(count: int, seeds: Sequence[int]) -> range:
     return unseen
 
 
-def read_search(root: str | os.PathLike) -> dict[str, Any] | None:
-    """Returns the last search of a grid, see `search.Search.summary`; None if it has searched nothing."""
-    path = os.path.join(root, SEARCH)
-    return read_json(path) if files.exists(path) else None
-
-
 def write_report(
     runs: Sequence[report.Run],
     root: str,
@@ -228,9 +228,8 @@ def write_report(
       root: folder of the grid.
       baseline, margin: see `grid_summary.summarize`.
     """
-    search = read_search(root)
-    path = report.write_grid(runs, root, search, _calibrated(runs), baseline=baseline, margin=margin)
-    summary = read_json(os.path.join(root, report.GRID))
+    path = report.write_grid(runs, root, _calibrated(runs), baseline=baseline, margin=margin)
+    summary, search = read_json(os.path.join(root, report.GRID)), search_report.read(root)
     tensorboard_grid.write_grid(runs, summary, search["fields"] if search else ())
     print(f"\n{grid_tables.text(summary)}\n\nReport with plots: {path}")
 
@@ -246,7 +245,7 @@ def _calibrated(runs: Sequence[report.Run]) -> Calibrated | None:
 
 def cell_name(experiment: config.Experiment) -> str:
     """Returns the name of an experiment's cell, with which the names of its folders begin."""
-    return f"{experiment.loss.title}-{experiment.interaction.name}"
+    return "-".join(report.cell_of(experiment).values())
 
 
 def check_overrides(

@@ -20,15 +20,14 @@ MARGIN = 0.5  # percentage points
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """How to read a metric.
-
-    Attributes:
-      higher_is_better: whether it is.
-      percent: whether its values are fractions, shown in percent.
-    """
+    """Whether higher values of a metric are better, and whether they are fractions, shown in percent."""
 
     higher_is_better: bool
     percent: bool = False
+
+    def shown(self, value: float) -> float | None:
+        """Returns a value in the unit that is shown; None if it is not finite."""
+        return float(100.0 * value if self.percent else value) if math.isfinite(value) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,11 +38,10 @@ class Cell:
       name: axis -> value, such as `{"loss": "softmax", "interaction": "dot"}`.
       seeds: the seeds of its `S` runs. All cells have the same: the values of a model without randomness are
         repeated for each seed.
-      values: metric -> its values. Float `[S, N]` for `N` test examples, which all cells share in one order.
-        Float `[S]`, one figure per seed, for figures that are not means over examples, and for test sets that
-        change with the seed.
-      intervals: metric -> `(low, high)` over the examples, or None, in the unit of `values`. It is the
-        interval of figures `[S]` whose seeds give none: those of one seed, or of equal values.
+      values: metric -> float `[S, N]` for `N` test examples, which all cells share in one order, or `[S]`:
+        one figure per seed, if it is no mean over examples, or the test set changes with the seed.
+      intervals: metric -> `(low, high)` over the examples, or None, in the unit of `values`: the interval of
+        figures `[S]` of one seed, or of equal values.
     """
 
     name: Mapping[str, str]
@@ -98,8 +96,7 @@ def summarize(
         with a finite mean. Without entries for a single cell.
 
     Raises:
-      ValueError: seeds, metrics or numbers of examples differ, a metric is unknown, or the baseline is not a
-        cell.
+      ValueError: seeds or numbers of examples differ, a metric is unknown, or the baseline is not a cell.
 
     >>> rng = np.random.default_rng(0)
     >>> cells = [Cell({"loss": name}, range(5), {"top1_error": rng.random([5, 500]) < rate})
@@ -108,9 +105,21 @@ def summarize(
     >>> summary["comparisons"][0]["verdict"], summary["best"]["top1_error"]["not_separable"]
     ('worse', [{'loss': 'softmax'}])
     """
-    definitions = _check(cells, metrics or {})
-    level = statistics.LEVEL if baseline is None else statistics.LEVEL / 2
+    if any(list(cell.seeds) != list(cells[0].seeds) for cell in cells):
+        raise ValueError("seeds: the cells have different ones. Train all cells with the same.")
+    definitions = {}
+    for name in cells[0].values:
+        known = (metrics or {}).get(name) or losses.get_metric(name)
+        definitions[name] = Metric(known.higher_is_better, known.percent)
     values = {name: np.stack([_matrix(cell.values[name]) for cell in cells]) for name in definitions}
+    with np.errstate(invalid="ignore"):  # infinite in two cells
+        comparisons = (
+            []
+            if baseline is None
+            else _comparisons(cells, values, definitions, baseline, margin, test_to_train)
+        )
+        level = statistics.LEVEL if baseline is None else statistics.LEVEL / 2
+        best = _best_cells(cells, values, definitions, level, test_to_train) if len(cells) > 1 else {}
     return {
         "metrics": {name: dataclasses.asdict(metric) for name, metric in definitions.items()},
         "cells": [
@@ -127,10 +136,8 @@ def summarize(
         "margin": margin,
         "test_to_train": test_to_train,
         "level": statistics.LEVEL,
-        "comparisons": []
-        if baseline is None
-        else _comparisons(cells, values, definitions, baseline, margin, test_to_train),
-        "best": _best_cells(cells, values, definitions, level, test_to_train) if len(cells) > 1 else {},
+        "comparisons": comparisons,
+        "best": best,
     }
 
 
@@ -143,33 +150,10 @@ def check_baseline(baseline: Mapping[str, str], names: Sequence[Mapping[str, str
     return list(map(dict, names)).index(dict(baseline))
 
 
-def _check(cells: Sequence[Cell], metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Returns the definitions of the cells' metrics; raises ValueError if cells do not compare."""
-    layouts = [
-        (list(cell.seeds), {name: np.shape(values) for name, values in cell.values.items()}) for cell in cells
-    ]
-    for cell, layout in zip(cells, layouts, strict=True):
-        if layout != layouts[0]:
-            raise ValueError(
-                f"{','.join(cell.name.values())}: other seeds, metrics or examples than those of the first "
-                "cell. Evaluate all cells alike."
-            )
-    definitions = {}
-    for name in layouts[0][1]:
-        known = metrics.get(name) or losses.get_metric(name)
-        definitions[name] = Metric(known.higher_is_better, known.percent)
-    return definitions
-
-
 def _matrix(values: Any) -> np.ndarray:
     """Returns values as float64 `[S, N]`; one figure per seed as `[S, 1]`."""
     array = np.asarray(values, np.float64)
     return array[:, None] if array.ndim == 1 else array
-
-
-def _shown(value: float, metric: Metric) -> float | None:
-    """Returns a value in the unit that is shown; None if it is not finite."""
-    return float(100.0 * value if metric.percent else value) if math.isfinite(value) else None
 
 
 def _figures(cell: Cell, name: str, metric: Metric, test_to_train: float) -> dict[str, Any]:
@@ -178,9 +162,9 @@ def _figures(cell: Cell, name: str, metric: Metric, test_to_train: float) -> dic
     crossed = inference.crossed_interval(values, bounded=is_bounded, test_to_train=test_to_train)
     interval = crossed or cell.intervals.get(name)
     return {
-        "values": [_shown(value, metric) for value in values.mean(axis=1)],
-        "mean": _shown(values.mean(), metric),
-        "interval": interval and [_shown(end, metric) for end in interval],
+        "values": list(map(metric.shown, values.mean(axis=1))),
+        "mean": metric.shown(values.mean()),
+        "interval": interval and list(map(metric.shown, interval)),
         "examples": values.shape[1] if np.ndim(cell.values[name]) > 1 else None,
     }
 
@@ -195,38 +179,33 @@ def _comparisons(
 ) -> list[dict[str, Any]]:
     first = check_baseline(baseline, [cell.name for cell in cells])
     pairs = [(name, i) for name in definitions for i in range(len(cells)) if i != first]
-    differences = [_subtract(values[name][i], values[name][first]) for name, i in pairs]
-    estimates = [
-        inference.paired_estimate(paired, bounded=definitions[name].percent, test_to_train=test_to_train)
-        for (name, _), paired in zip(pairs, differences, strict=True)
-    ]
-    p_values = [
-        inference.paired_p_value(paired, estimate, len(pairs))
-        for paired, estimate in zip(differences, estimates, strict=True)
-    ]
-    equivalence = inference.holm(
-        [
-            estimate.equivalence_p_value(margin / 100.0) if definitions[name].percent else math.nan
-            for (name, _), estimate in zip(pairs, estimates, strict=True)
-        ]
-    )
+    estimates, p_values, equivalence_p_values = [], [], []
+    for name, i in pairs:
+        paired, percent = values[name][i] - values[name][first], definitions[name].percent
+        estimate = inference.paired_estimate(paired, bounded=percent, test_to_train=test_to_train)
+        estimates.append(estimate)
+        p_values.append(inference.paired_p_value(paired, estimate, len(pairs)))
+        equivalence_p_values.append(estimate.equivalence_p_value(margin / 100.0) if percent else math.nan)
     adjusted = np.minimum(2.0 * inference.holm(p_values), 1.0)
+    equivalence = inference.holm(equivalence_p_values)
     seeds, level = len(cells[0].seeds), statistics.LEVEL / (2 * max(1, len(pairs)))
     has_power = seeds > 1 and not test_to_train
-    return [
-        {
+    comparisons = []
+    for row, ((name, i), estimate) in enumerate(zip(pairs, estimates, strict=True)):
+        metric = definitions[name]
+        comparison = {
             "name": dict(cells[i].name),
             "metric": name,
-            "difference": _shown(estimate.mean, definitions[name]),
-            "interval": _interval(estimate.interval(), definitions[name]),
-            "p_value": _finite(p_value),
+            "difference": metric.shown(estimate.mean),
+            "interval": list(map(metric.shown, estimate.interval())) if estimate.variances else None,
+            "p_value": _finite(p_values[row]),
             "adjusted_p_value": _finite(adjusted[row]),
             "equivalence_p_value": _finite(equivalence[row]),
-            "verdict": _verdict(estimate, adjusted[row], equivalence[row], definitions[name]),
-            **({"power": _power(estimate, seeds, level, margin, definitions[name])} if has_power else {}),
+            "verdict": _verdict(estimate, adjusted[row], equivalence[row], metric),
         }
-        for row, ((name, i), estimate, p_value) in enumerate(zip(pairs, estimates, p_values, strict=True))
-    ]
+        power = {"power": _power(estimate, seeds, level, margin, metric)} if has_power else {}
+        comparisons.append(comparison | power)
+    return comparisons
 
 
 def _power(
@@ -236,12 +215,12 @@ def _power(
     by_seeds = inference.detectable(estimate, seeds, level)
 
     def needed(difference: float) -> int | None:
-        found = np.flatnonzero(by_seeds <= abs(difference))
-        return int(found[0]) if len(found) else None
+        is_enough = by_seeds <= abs(difference)
+        return int(np.argmax(is_enough)) if is_enough.any() else None
 
     return {
-        "least": _shown(by_seeds[min(seeds, inference.MOST_SEEDS)], metric),
-        "least_of_many": _shown(by_seeds[-1], metric),
+        "least": metric.shown(by_seeds[min(seeds, inference.MOST_SEEDS)]),
+        "least_of_many": metric.shown(by_seeds[-1]),
         "seeds": needed(estimate.mean),
         "margin_seeds": needed(margin / 100.0) if metric.percent else None,
     }
@@ -274,10 +253,8 @@ def _best_cells(
         best = int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
         is_finite = np.isfinite(means)
         estimates = [
-            inference.paired_estimate(
-                _subtract(other, values[name][best]), bounded=metric.percent, test_to_train=test_to_train
-            )
-            for other in values[name]
+            inference.paired_estimate(differences, bounded=metric.percent, test_to_train=test_to_train)
+            for differences in values[name] - values[name][best]
         ]
         error = inference.unshared_error(values[name], test_to_train)
         entries[name] = {
@@ -287,18 +264,9 @@ def _best_cells(
                 for i, (cell, estimate) in enumerate(zip(cells, estimates, strict=True))
                 if i == best or (is_finite[i] == is_finite[best] and not estimate.excludes_zero(level))
             ],
-            "expected_gain": _shown(inference.expected_best(error, len(cells)), metric),
+            "expected_gain": metric.shown(inference.expected_best(error, len(cells))),
         }
     return entries
-
-
-def _subtract(second: np.ndarray, first: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):  # infinite in both
-        return second - first
-
-
-def _interval(interval: Sequence[float], metric: Metric) -> list[float | None] | None:
-    return None if math.isnan(interval[0]) else [_shown(end, metric) for end in interval]
 
 
 def _finite(value: float) -> float | None:

@@ -28,19 +28,18 @@ def cells_table(summary: Mapping[str, Any], digits: int = 2) -> list[list[str]]:
 
     >>> figures = {"mean": 2.5, "interval": [1.0, 4.0]}
     >>> cell = {"name": {"loss": "mse"}, "metrics": {"top1_error": figures}}
-    >>> cells_table({"cells": [cell], "metrics": {"top1_error": {}}, "best": {}})
+    >>> cells_table({"cells": [cell], "metrics": ["top1_error"], "best": {}})
     [['loss', 'top1_error'], ['mse', '2.50 [1.00, 4.00]']]
     """
-    axes, marked = _axes(summary), _marked(summary)
+    axes, separable = _axes(summary), _separable(summary)
     rows = [[*axes, *summary["metrics"]]]
     for cell in summary["cells"]:
         rows.append(_name(cell, axes))
-        for metric in summary["metrics"]:
-            is_marked = metric in marked and cell["name"] in summary["best"][metric]["not_separable"]
-            mean, interval = (cell["metrics"][metric][key] for key in ("mean", "interval"))
-            rows[-1].append(
-                f"{_number(mean, digits)}{MARK if is_marked else ''} {_interval(interval, digits)}"
-            )
+        for metric, entry in cell["metrics"].items():
+            marks = metric in separable and cell["name"] in summary["best"][metric]["not_separable"]
+            mean, *ends = (_number(value, digits) for value in (entry["mean"], *(entry["interval"] or ())))
+            interval = f"[{', '.join(ends)}]" if ends else "no interval"
+            rows[-1].append(f"{mean}{MARK if marks else ''} {interval}")
     return rows
 
 
@@ -61,7 +60,8 @@ def comparisons_table(summary: Mapping[str, Any]) -> list[list[str]]:
                 *_name(one, axes),
                 "-" if one["difference"] is None else tables.signed(one["difference"]),
                 "[{}, {}]".format(*map(tables.signed, one["interval"])) if one["interval"] else "no interval",
-                *(_p_value(one[key]) for key in ("p_value", "adjusted_p_value")),
+                _p_value(one["p_value"]),
+                _p_value(one["adjusted_p_value"]),
                 one["verdict"] + within,
             ]
         )
@@ -71,38 +71,33 @@ def comparisons_table(summary: Mapping[str, Any]) -> list[list[str]]:
 def verdict(summary: Mapping[str, Any]) -> str:
     """Returns the verdict of a grid in Markdown: better, worse and equivalent cells by metric."""
     if not summary["comparisons"]:
-        lines = [
+        return "\n".join(
             f"- {metric}: the best is {_joined(entry['name'])}; {len(entry['not_separable'])} of "
             f"{len(summary['cells'])} cells are not separable from it."
             for metric, entry in summary["best"].items()
-        ]
-        return "\n".join(lines)
+        )
     baseline, lines = _joined(summary["baseline"]), []
     for metric in summary["metrics"]:
         names: dict[str, list[str]] = {}
-        for one in summary["comparisons"]:
-            if one["metric"] == metric:
-                names.setdefault(one["verdict"], []).append(_joined(one["name"]))
+        for one in _of_metric(summary, metric):
+            names.setdefault(one["verdict"], []).append(_joined(one["name"]))
         rest = names.pop("not separable", [])
         parts = [f"{each} {len(names[each])} ({'; '.join(names[each])})" for each in sorted(names)]
         if parts:
             lines.append(f"- {metric}: {', '.join([*parts, f'not separable {len(rest)}'])}")
     if lines:
         return "\n".join([f"**Cells compared with {baseline}:**\n", *lines])
-    return (
-        f"**No cell is separable from {baseline} by {', '.join(summary['metrics'])}: each difference may be "
-        "chance.**"
-    )
+    metrics = ", ".join(summary["metrics"])
+    return f"**No cell is separable from {baseline} by {metrics}: each difference may be chance.**"
 
 
 def power_table(summary: Mapping[str, Any]) -> list[list[str]]:
     """Returns a row per metric on the differences that a sweep finds; see `power_heading`."""
-    many = f"{inference.MOST_SEEDS:,}"
     found = f"found with {len(summary['cells'][0]['seeds'])} seeds"
-    margin = f"seeds for {summary['margin']:g}"
-    rows = [["metric", found, f"with {many} seeds", margin, "largest difference", "its seeds"]]
-    for metric in summary["metrics"]:
-        ones = [one for one in summary["comparisons"] if one["metric"] == metric and "power" in one]
+    many, margin = f"with {inference.MOST_SEEDS:,} seeds", f"seeds for {summary['margin']:g}"
+    rows = [["metric", found, many, margin, "largest difference", "its seeds"]]
+    for metric, definition in summary["metrics"].items():
+        ones = [one for one in _of_metric(summary, metric) if "power" in one]
         known = [one for one in ones if one["difference"] is not None]
         if not known:
             continue
@@ -115,12 +110,16 @@ def power_table(summary: Mapping[str, Any]) -> list[list[str]]:
             [
                 _heading(metric, summary),
                 *("unknown" if math.isinf(value) else f"{value:.2f}" for value in (least, of_many)),
-                _seeds(seeds) if summary["metrics"][metric]["percent"] else "-",
+                _seeds(seeds) if definition["percent"] else "-",
                 f"{tables.signed(largest['difference'])} ({_joined(largest['name'])})",
                 _seeds(largest["power"]["seeds"] or math.inf),
             ]
         )
     return rows
+
+
+def _of_metric(summary: Mapping[str, Any], metric: str) -> list[Mapping[str, Any]]:
+    return [one for one in summary["comparisons"] if one["metric"] == metric]
 
 
 def _seeds(count: float) -> str:
@@ -156,9 +155,10 @@ def explanation(summary: Mapping[str, Any]) -> str:
         over = "the seeds alone: there are no values per example that all runs share"
         over = over if units == "seeds" else units
         text += f"mean over {len(summary['cells'][0]['seeds'])} seeds and its 95% interval over {over}."
-    if _marked(summary):
+    separable = _separable(summary)
+    if separable:
         text += f" {MARK} marks the cells that are not separable from the best."
-    if others := [metric for metric in summary["best"] if metric not in _marked(summary)]:
+    if others := [metric for metric in summary["best"] if metric not in separable]:
         text += f" By {', '.join(others)}, no cell is separable from the best."
     return text
 
@@ -171,7 +171,7 @@ def _units(summary: Mapping[str, Any]) -> str:
     return "seeds" if all(entry["examples"] is None for entry in entries) else "seeds and examples"
 
 
-def _marked(summary: Mapping[str, Any]) -> list[str]:
+def _separable(summary: Mapping[str, Any]) -> list[str]:
     """Returns the metrics by which a cell is separable from the best."""
     best = summary["best"].items()
     return [metric for metric, entry in best if len(entry["not_separable"]) < len(summary["cells"])]
@@ -222,8 +222,7 @@ def render(summary: Mapping[str, Any], sections: Sequence[str] = (), opening: Se
     """Returns the report of a grid in Markdown.
 
     Args:
-      summary: see `grid_summary.summarize`; with "title", "notes" (a list of sentences) and "calibration" (a
-        separate summary), if there are any.
+      summary: see `report.summarize`; those of `grid_summary.summarize` have no title and notes.
       sections: more Markdown, between the tables and the notes.
       opening: more Markdown, below the title.
     """
@@ -255,13 +254,5 @@ def _number(value: float | None, digits: int) -> str:
     return "not finite" if value is None else f"{value:.{digits}f}"
 
 
-def _interval(interval: Sequence[float | None] | None, digits: int) -> str:
-    if interval is None:
-        return "no interval"
-    return "[{}, {}]".format(*(_number(end, digits) for end in interval))
-
-
 def _p_value(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
+    return "-" if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"

@@ -13,7 +13,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, write_json
-from rank4class.pipelines.sweep import grid, parallel, report, space, tensorboard_grid
+from rank4class.pipelines.sweep import grid, parallel, report, search_report, space, tensorboard_grid
 from rank4class.pipelines.training import rank_training
 
 RATE = "optimizer.learning_rate"
@@ -46,7 +46,7 @@ def test_run_grid(tmp_path, capsys):
     # A field with a single value is set without tuning.
     assert [run.experiment.optimizer.learning_rate for run in runs] == [0.02] * 4
     assert not (tmp_path / "tuning").exists()
-    assert grid.read_search(tmp_path) is None
+    assert search_report.read(tmp_path) is None
     assert report.training_table(runs, (RATE,))[1][:5] == ["softmax", "dot", "0.02", "1.01", "1.01"]
 
 
@@ -78,8 +78,7 @@ def test_learning_rates_are_selected_on_the_validation_split(tmp_path, capsys):
         table.append(["mse-dot", str(len(table) + 1), f"{rate:g}", *(f"{value:.2f}" for value in values)])
         table[-1] += [f"{sum(values) / 2:.2f}", "best" if rate == 1e-2 else "complete"]
     assert report.training_table(runs, (RATE,))[1][:5] == ["mse", "dot", "0.01", "1.01", "1.01"]
-    search = grid.read_search(tmp_path / "a")
-    report.write_grid(runs, str(tmp_path / "a"), search)
+    report.write_grid(runs, str(tmp_path / "a"))
     lines = (tmp_path / "a" / "report.md").read_text(encoding="utf-8").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert ["mse-dot", "0", "1e+30", "-", "-", "-", "diverged"] in cells
@@ -147,7 +146,7 @@ def test_several_fields_are_tuned_together(tuned):
     header, row, _ = report.training_table(runs, tuple(TUNE))
     assert header[2:4] == list(TUNE)
     assert row[2:4] == ["0", "1"]
-    report.write_grid(runs, str(root), grid.read_search(root))
+    report.write_grid(runs, str(root))
     text = (root / "report.md").read_text(encoding="utf-8")
     assert f"- encoder.dropout: 0, 0.9\n- loss.temperature: 1, 1e+07\n- {note}.\n" in text
 
@@ -158,7 +157,7 @@ def test_fields_that_a_loss_lacks_are_not_tuned(tuned):
     assert len(list((root / "tuning").glob("mse-dot-*"))) == 2  # one for each dropout
     rows = report.training_table(runs, tuple(TUNE))[1:]
     assert [row[3] for row in rows] == ["1", "-"]
-    report.write_grid(runs, str(root), grid.read_search(root))
+    report.write_grid(runs, str(root))
     text = (root / "report.md").read_text(encoding="utf-8")
     assert "\n- mse-dot has no loss.temperature: ignored.\n" in text
     assert "softmax-dot has no" not in text
@@ -181,7 +180,7 @@ def test_jobs_do_not_change_results(tmp_path, capsys, rates):
     ]
     for run, other in zip(one, two, strict=True):
         assert RunDirectory(run.path).history() == RunDirectory(other.path).history()
-    assert grid.read_search(tmp_path / "1") == grid.read_search(tmp_path / "2")
+    assert search_report.read(tmp_path / "1") == search_report.read(tmp_path / "2")
     numbers = re.findall(r"^\[ *(\d+)/(\d+)", capsys.readouterr().out, re.MULTILINE)
     totals = (8, 4) if len(rates) > 1 else (4,)
     assert numbers == [(str(n), str(total)) for total in totals for n in range(1, total + 1)] * 2
@@ -239,9 +238,9 @@ def test_any_executor_trains_the_runs(tmp_path, trained_by):
 def test_a_grid_without_a_search_has_none_of_an_earlier_one(tmp_path, trained_by):
     axes = {"interactions": ["dot"], "seeds": [0]}
     trained_by(tmp_path, lambda _: 1.0, tune={RATE: (0.1, 0.2)}, **axes)
-    assert grid.read_search(tmp_path) is not None
+    assert search_report.read(tmp_path) is not None
     trained_by(tmp_path, lambda _: 1.0, tune={RATE: (0.1,)}, **{**axes, "seeds": [1]})
-    assert grid.read_search(tmp_path) is None
+    assert search_report.read(tmp_path) is None
 
 
 @pytest.mark.parametrize("first_changed", [10_001, 0])
@@ -261,10 +260,7 @@ def test_data_that_change_during_a_grid_are_refused(tmp_path, trained_by, first_
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "optimizer.learning_rte=1",
-            "optimizer 'adam' has no such option. Did you mean 'learning_rate'?",
-        ),
+        ("optimizer.learning_rte=1", "optimizer 'adam' has no such option. Did you mean 'learning_rate'?"),
         ("optimizer.learning_rate=0.1,x", "optimizer.learning_rate='x': not a number. Write a number."),
         ("optimizer.learning_rate=0.1,", "optimizer.learning_rate='': not a number. Write a number."),
         ("batch_size=8.5", "batch_size='8.5': not an integer. Write an integer."),
@@ -312,10 +308,7 @@ def test_types_of_tuned_fields():
             {"tune": {"seed": (0, 1)}},
             r"tune=seed: the seeds show the variation by chance\. Choose another field\.",
         ),
-        (
-            {"tune": {"data.max_examples": (10, 20)}},
-            "all runs of a grid share the data",
-        ),
+        ({"tune": {"data.max_examples": (10, 20)}}, "all runs of a grid share the data"),
         (
             {"tune": {"loss.name": ("mse",)}},
             r"tune=loss\.name: --losses of the grid sets this field\. Choose",

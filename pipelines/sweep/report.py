@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import os
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,7 @@ from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, search_
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
 GRID = "grid.json"  # file of a grid's summary
 _CALIBRATION = list(itertools.product(("ece", "nll"), ("before", "after")))
-CALIBRATION_METRICS = {
-    f"{name} {when}": grid_summary.Metric(higher_is_better=False) for name, when in _CALIBRATION
-}  # of `calibration_cells`
+CALIBRATION_METRICS = {f"{name} {when}": grid_summary.Metric(False) for name, when in _CALIBRATION}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Run:
       experiment: its experiment.
       results: see `trainer.train`.
       path: its folder.
-      ignored: names of the fields of the grid's config that its loss or its interaction does not have.
+      ignored: fields of the grid's config that its loss or its interaction does not have.
     """
 
     experiment: config.Experiment
@@ -47,6 +45,11 @@ class Run:
     def cell(self) -> dict[str, str]:
         """The cell of the grid, which the runs of all seeds share."""
         return cell_of(self.experiment)
+
+    @property
+    def name(self) -> str:
+        """The name of the cell, with which the name of the folder begins."""
+        return "-".join(self.cell.values())
 
     def epochs(self, steps: int) -> float:
         """Converts a number of training steps to epochs."""
@@ -86,49 +89,52 @@ def grid_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
     If the test examples differ between runs, all cells have one figure per seed.
     """
     are_paired = len({RunDirectory(run.path).data_hashes()["test"] for run in runs}) == 1
+    tests = [run.results["test"] for run in runs]
     scales = {
-        name: 100.0 if losses.get_metric(name).percent else 1.0
-        for name in tables.metric_names(runs[0].results["test"])
+        name: 100.0 if losses.get_metric(name).percent else 1.0 for name in tables.metric_names(tests[0])
     }
     values = [
         (RunDirectory(run.path).test_values() if are_paired else None)
-        or {name: run.results["test"][name] / scale for name, scale in scales.items()}
-        for run in runs
+        or {name: test[name] / scale for name, scale in scales.items()}
+        for run, test in zip(runs, tests, strict=True)
     ]
-    return _build_cells(runs, values, [run.results["test"]["intervals"] for run in runs], scales)
+    intervals = [
+        {name: ends and np.divide(ends, scales[name]) for name, ends in test["intervals"].items()}
+        for test in tests
+    ]
+    return _build_cells(runs, list(scales), values, intervals)
 
 
 def calibration_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
-    """Returns the cells whose runs are all calibrated, with one figure per seed of each metric.
+    """Returns the cells whose runs are all calibrated, with one figure per seed of `CALIBRATION_METRICS`.
 
-    They are `CALIBRATION_METRICS`: the calibration error in percent and the negative log-likelihood, before
-    and after it. A run without finite scores has no calibration.
+    They are the calibration error in percent and the negative log-likelihood, before and after calibration. A
+    run without finite scores has no calibration.
     """
-    runs = [run for _, group in _cells(runs) if all(map(_is_calibrated, group)) for run in group]
+    runs = [run for group in _cells(runs) if all(map(_is_calibrated, group)) for run in group]
     stored = [run.results["test"]["calibration"] for run in runs]
     values = [{f"{name} {when}": one[when][name] for name, when in _CALIBRATION} for one in stored]
     intervals = [
         {f"{name} {when}": one[when]["intervals"][name] for name, when in _CALIBRATION} for one in stored
     ]
-    return _build_cells(runs, values, intervals, dict.fromkeys(CALIBRATION_METRICS, 1.0))
+    return _build_cells(runs, list(CALIBRATION_METRICS), values, intervals)
 
 
 def _build_cells(
     runs: Sequence[Run],
+    metrics: Sequence[str],
     values: Sequence[Mapping[str, Any]],
     intervals: Sequence[Mapping[str, Sequence[float] | None]],
-    scales: Mapping[str, float],
 ) -> list[grid_summary.Cell]:
-    """Returns cells from the values of the runs and their intervals, which are divided by scales."""
+    """Returns cells from the values of the runs; the interval of a cell covers those of its runs."""
     positions = {id(run): i for i, run in enumerate(runs)}
     cells = []
-    for _, group in _cells(runs):
+    for group in _cells(runs):
         members = [positions[id(run)] for run in group]
-        stacked = {name: np.stack([values[i][name] for i in members]) for name in scales}
-        covers = {name: _cover([intervals[i][name] for i in members], scales[name]) for name in scales}
-        cells.append(
-            grid_summary.Cell(group[0].cell, [run.experiment.seed for run in group], stacked, covers)
-        )
+        stacked = {name: np.stack([values[i][name] for i in members]) for name in metrics}
+        covers = {name: _cover([intervals[i][name] for i in members]) for name in metrics}
+        seeds = [run.experiment.seed for run in group]
+        cells.append(grid_summary.Cell(group[0].cell, seeds, stacked, covers))
     return cells
 
 
@@ -136,10 +142,10 @@ def _is_calibrated(run: Run) -> bool:
     return "calibration" in run.results["test"]
 
 
-def _cover(intervals: Sequence[Sequence[float] | None], scale: float) -> list[float] | None:
-    """Returns the interval that covers all of several, divided by a scale; None if one is missing."""
-    ends = np.array([interval for interval in intervals if interval is not None]) / scale
-    return [float(ends.min()), float(ends.max())] if len(ends) == len(intervals) else None
+def _cover(intervals: Sequence[Sequence[float] | None]) -> list[float] | None:
+    """Returns the interval that covers all of several; None if one is missing."""
+    ends = [interval for interval in intervals if interval is not None]
+    return [float(np.min(ends)), float(np.max(ends))] if len(ends) == len(intervals) else None
 
 
 def summarize(
@@ -157,10 +163,7 @@ def summarize(
       baseline, margin: see `grid_summary.summarize`.
 
     Returns:
-      That of `grid_summary.summarize` with "title", "command" and "python" of the last session, "commits",
-      "packages", "hosts" and "seconds" of all runs, "dataset", "encoder", "monitor", "notes" and, of
-      calibrated cells, "calibration". Each cell has the values of its tuned fields, "tuned", and the
-      "best_epochs" and "epochs" of its runs.
+      A dict that JSON can hold; see `docs/reference/files.md`.
     """
     first, experiment = runs[0], runs[0].experiment
     sessions = [session for run in runs for session in RunDirectory(run.path).sessions()]
@@ -182,7 +185,7 @@ def summarize(
         "monitor": experiment.monitor,
         **grid_summary.summarize(grid_cells(runs), baseline=baseline, margin=margin),
     }
-    for cell, (_, group) in zip(summary["cells"], _cells(runs), strict=True):
+    for cell, group in zip(summary["cells"], _cells(runs), strict=True):
         values = config.values(group[0].experiment)
         cell["tuned"] = {field: values[field] for field in tuned if field in values}
         cell["best_epochs"] = [run.epochs(run.results["best_step"]) for run in group]
@@ -196,12 +199,7 @@ def summarize(
 def summarize_calibration(
     cells: Sequence[grid_summary.Cell], *, test_to_train: float = 0.0
 ) -> dict[str, Any]:
-    """Returns the summary of `calibration_cells`, without verdicts: those of a grid are on its metrics.
-
-    Args:
-      cells: the cells.
-      test_to_train: see `grid_summary.summarize`.
-    """
+    """Returns the summary of `calibration_cells`, without verdicts; see `grid_summary.summarize`."""
     summary = grid_summary.summarize(cells, metrics=CALIBRATION_METRICS, test_to_train=test_to_train)
     return summary | {"best": {}}
 
@@ -209,7 +207,7 @@ def summarize_calibration(
 def best_run(runs: Sequence[Run]) -> Run:
     """Returns the run of the first seed of the cell with the best mean validation value of the monitor."""
     monitor = runs[0].experiment.monitor
-    groups = [group for _, group in _cells(runs)]
+    groups = _cells(runs)
     means = [np.mean([run.results["validation"][monitor] for run in group]) for group in groups]
     best = np.argmax(means) if losses.get_metric(monitor).higher_is_better else np.argmin(means)
     return groups[best][0]
@@ -218,7 +216,6 @@ def best_run(runs: Sequence[Run]) -> Run:
 def write_grid(
     runs: Sequence[Run],
     root: str | os.PathLike,
-    search: dict[str, Any] | None = None,
     calibrated: Calibrated | None = None,
     *,
     baseline: Mapping[str, str] | None = None,
@@ -228,11 +225,11 @@ def write_grid(
 
     Args:
       runs: the runs of the grid.
-      root: its folder.
-      search: the search of the tuned values, see `search_report.search_blocks`; None if nothing was tuned.
+      root: its folder, with the search of the tuned values, if there is one.
       calibrated: the reliability of `best_run` on the test split; None draws no diagram.
       baseline, margin: see `grid_summary.summarize`.
     """
+    search = search_report.read(root)
     tuned = tuple(search["fields"]) if search else ()
     summary = summarize(runs, tuned, baseline=baseline, margin=margin)
     write_json(os.path.join(root, GRID), summary)
@@ -263,10 +260,7 @@ def _opening(summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
 
 
 def _write_plots(
-    runs: Sequence[Run],
-    summary: Mapping[str, Any],
-    root: str | os.PathLike,
-    calibrated: Calibrated | None,
+    runs: Sequence[Run], summary: Mapping[str, Any], root: str | os.PathLike, calibrated: Calibrated | None
 ) -> list[str]:
     """Writes the plots of a grid; returns the Markdown paragraphs that show them."""
     paragraphs, monitor = [], runs[0].experiment.monitor
@@ -288,7 +282,7 @@ def _write_plots(
         reliability_plots.save_diagram(calibrated, os.path.join(root, "reliability.png"))
         best = best_run(runs)
         caption = (
-            f"The diagram is of {'-'.join(best.cell.values())}, seed {best.experiment.seed}: the cell with "
+            f"The diagram is of {best.name}, seed {best.experiment.seed}: the cell with "
             f"the best validation {monitor}."
         )
         paragraphs += ["![Reliability diagram](reliability.png)", caption]
@@ -315,11 +309,11 @@ def _notes(runs: Sequence[Run], tuned: Collection[str], summary: Mapping[str, An
         f"{training}{'; t' if training else 'T'}he best checkpoint"
         f"{' and values of tuned fields' if tuned else ''} by validation {experiment.monitor}.",
     ]
-    for (loss, interaction), group in _cells(runs):
+    for group in _cells(runs):
         if group[0].ignored:
-            lines.append(f"{loss}-{interaction} has no {', '.join(group[0].ignored)}: ignored.")
+            lines.append(f"{group[0].name} has no {', '.join(group[0].ignored)}: ignored.")
     if any(map(_is_calibrated, runs)):
-        names = dict.fromkeys("-".join(run.cell.values()) for run in runs if not _is_calibrated(run))
+        names = dict.fromkeys(run.name for run in runs if not _is_calibrated(run))
         lines += [f"{name} has a run without a calibration: the table of them omits it." for name in names]
     packages = ", ".join(f"{name} {version}" for name, version in summary["packages"].items())
     return [
@@ -345,22 +339,22 @@ def training_table(
     """
     fields = tuple(tuned or ("optimizer.learning_rate",))
     rows = [["loss", "interaction", *fields, "best epoch", "epochs", "runs"]]
-    for (loss, interaction), group in _cells(runs):
+    for group in _cells(runs):
         values = config.values(group[0].experiment)
         epochs = (_span([run.epochs(run.results[key]) for run in group]) for key in ("best_step", "steps"))
         cells = (space.format_value(values[field]) if field in values else "-" for field in fields)
         prefix = os.path.join(root, "")
         links = (f"[{run.experiment.seed}]({os.fspath(run.path).removeprefix(prefix)})" for run in group)
-        rows.append([loss, interaction, *cells, *epochs, ", ".join(links)])
+        rows.append([*group[0].cell.values(), *cells, *epochs, ", ".join(links)])
     return rows
 
 
-def _cells(runs: Sequence[Run]) -> Iterable[tuple[tuple[str, ...], list[Run]]]:
-    """Returns the loss and the interaction of each cell of a grid with its runs."""
-    groups: dict[tuple[str, ...], list[Run]] = {}
+def _cells(runs: Sequence[Run]) -> list[list[Run]]:
+    """Returns the runs of each cell of a grid."""
+    groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(tuple(run.cell.values()), []).append(run)
-    return groups.items()
+        groups.setdefault(run.name, []).append(run)
+    return list(groups.values())
 
 
 def _span(values: Sequence[float]) -> str:

@@ -15,9 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.run_directory import TUNING, read_json, write_json
-from rank4class.pipelines.sweep import parallel, space
-from rank4class.pipelines.sweep.search_report import SEARCH
+from rank4class.pipelines.storage.run_directory import TUNING, write_json
+from rank4class.pipelines.sweep import parallel, search_report, space
 from rank4class.pipelines.task import checks
 
 RANDOM_TRIALS = 10  # at most; then TPE proposes values
@@ -136,8 +135,8 @@ class Search:
 
     def _read(self) -> dict[str, list[Trial]]:
         """Returns the trials that an earlier start of this search recorded, by cell."""
-        path, recorded = os.path.join(self._root, SEARCH), {}
-        if files.exists(path) and (search := read_json(path)).get("digest") == self._digest:
+        search, recorded = search_report.read(self._root), {}
+        if search and search.get("digest") == self._digest:
             recorded = {entry["cell"]: entry["trials"] for entry in search["cells"]}
         return {name: list(map(self._trial, recorded.get(name, ()))) for name in self._cells}
 
@@ -326,11 +325,22 @@ class Search:
         return notes
 
     def _write(self) -> None:
-        """Records the search; see `search_report.search_blocks`."""
-        write_json(os.path.join(self._root, SEARCH), self.summary())
+        write_json(os.path.join(self._root, search_report.SEARCH), self.summary())
 
     def summary(self) -> dict[str, Any]:
-        """Returns the search as JSON can hold it; see `search_report.search_blocks`."""
+        """Returns the search as `search.json` has it.
+
+        Returns:
+          * `digest`: of all that the trials depend on;
+          * `sampler`: "grid" or "tpe"; `monitor`: the metric; `seeds`: of the runs of each trial;
+          * `fields`: tuned field -> text of its values, and `widen`: how often they could be widened;
+          * `added`: the values that were added, each with `field`, `value` and `cells`, whose best value was
+            at the boundary, its low or high `end`;
+          * `fixed`: cells with a single choice;
+          * `cells`: each with its name `cell`, its `trials`, their number of `runs`, and `notes` on
+            boundaries. A trial has a `number`, a `choice`, field -> value, the `values` of the seeds, their
+            `mean`, a `state`, "complete" or "diverged", and whether it is the `best`.
+        """
         cells = []
         for name in self._cells:
             trials = self._planned_trials(name)

@@ -58,7 +58,7 @@ def test_tuned_values(tmp_path):
     axes = {"losses": ["mse"], "interactions": ["dot", "cosine"], "seeds": [0], "tuning_seeds": 1, "widen": 0}
     root = str(tmp_path / "0")
     runs = grid.run_grid(base, root, tune=tune, **axes)
-    report.write_grid(runs, root, grid.read_search(root))
+    report.write_grid(runs, root)
     collected = results.collect("digits", reproduction({}), str(tmp_path))
     paths = [run.path for run in runs] + glob.glob(str(tmp_path / "0/tuning/*-seed*"))
     assert len(paths) == 2 + 4
