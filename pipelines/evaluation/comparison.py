@@ -47,7 +47,7 @@ class Comparison:
         return "second" if (low > 0.0) == losses.get_metric(self.metric).higher_is_better else "first"
 
 
-def compare(metric: str, first: np.ndarray, second: np.ndarray, *, seed: int = 0) -> Comparison:
+def compare(metric: str, first: np.ndarray, second: np.ndarray) -> Comparison:
     """Compares the values of a metric, example by example.
 
     Examples that are hard for both runs cancel out, so the interval is narrower than the intervals of
@@ -56,7 +56,6 @@ def compare(metric: str, first: np.ndarray, second: np.ndarray, *, seed: int = 0
     Args:
       metric: its name.
       first, second: its values for the same `N` examples in the same order, `[N]`, not NaN.
-      seed: seed of the resampling.
 
     Returns:
       A `Comparison`.
@@ -74,7 +73,7 @@ def compare(metric: str, first: np.ndarray, second: np.ndarray, *, seed: int = 0
         if definition.percent:
             differences[np.abs(differences) <= statistics.ROUNDING] = 0.0
         difference = second_mean - first_mean
-    low, high = statistics.difference_interval(differences, bounded=definition.percent, seed=seed)
+    low, high = statistics.difference_interval(differences, bounded=definition.percent)
     lower, higher = int(np.sum(differences < 0.0)), int(np.sum(differences > 0.0))
     second_better, first_better = (higher, lower) if definition.higher_is_better else (lower, higher)
     return Comparison(
@@ -83,7 +82,7 @@ def compare(metric: str, first: np.ndarray, second: np.ndarray, *, seed: int = 0
         second_mean,
         difference,
         (scale * low, scale * high),
-        statistics.sign_test(differences, seed=seed),
+        statistics.sign_test(differences),
         first_better,
         second_better,
         len(first) - first_better - second_better,

@@ -238,13 +238,12 @@ def mask_scores(scores: tf.Tensor, where: tf.types.experimental.TensorLike) -> t
     return tf.where(where, scores, lowest - tf.maximum(1.0, 1e-6 * tf.abs(lowest)))
 
 
-def summarize(values: np.ndarray, names: Sequence[str], *, seed: int = 0) -> dict[str, Any]:
+def summarize(values: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
     """Returns the mean of each metric over the examples, with its 95% interval.
 
     Args:
       values: per-example values, `[N, M]`.
       names: names of the `M` metrics.
-      seed: seed of the bootstrap.
 
     Returns:
       A dict of the metrics (fractions in percent), "examples", and "intervals": name -> [low, high], or None
@@ -253,7 +252,7 @@ def summarize(values: np.ndarray, names: Sequence[str], *, seed: int = 0) -> dic
     rows, counts = _distinct_rows(values)
     columns = [_Column(column) for column in rows.T]
     resampled: list[list[np.ndarray]] = [[] for _ in names]
-    for draws in statistics.resamples(counts, seed=seed):
+    for draws in statistics.resamples(counts):
         for column, each in zip(columns, resampled, strict=True):
             with np.errstate(invalid="ignore"):  # no infinite value in a resample
                 each.append(column.merge(draws) @ column.values / counts.sum())

@@ -79,17 +79,17 @@ def mean_interval(
     return np.percentile(means, [2.5, 97.5]).tolist()
 
 
-def resamples(counts: np.ndarray, *, seed: int = 0) -> Iterator[np.ndarray]:
+def resamples(counts: np.ndarray) -> Iterator[np.ndarray]:
     """Yields the counts of distinct values in the resamples of a bootstrap, int `[R, V]`, `RESAMPLES` in all.
 
     Examples with equal values are interchangeable, so resampling their counts resamples the examples.
     """
-    rng, size = np.random.default_rng(seed), counts.sum()
+    rng, size = np.random.default_rng(0), counts.sum()
     for rows in _blocks(RESAMPLES, len(counts)):
         yield rng.multinomial(size, counts / size, size=rows)
 
 
-def resampled_sums(values: np.ndarray, *, seed: int = 0) -> np.ndarray:
+def resampled_sums(values: np.ndarray) -> np.ndarray:
     """Returns the sums of columns over the examples of each resample of a bootstrap.
 
     It is for statistics that are functions of several sums, of values that differ from each other. Of more
@@ -97,7 +97,6 @@ def resampled_sums(values: np.ndarray, *, seed: int = 0) -> np.ndarray:
 
     Args:
       values: float `[N, K]`.
-      seed: seed of the resampling.
 
     Returns:
       float64 `[RESAMPLES, K]`.
@@ -110,7 +109,7 @@ def resampled_sums(values: np.ndarray, *, seed: int = 0) -> np.ndarray:
         missing = -len(values) % MAX_UNITS
         padded = np.pad(values, [(0, missing), (0, 0)])
         values = padded.reshape(-1, MAX_UNITS, values.shape[1]).sum(axis=0)
-    rng, size = np.random.default_rng(seed), len(values)
+    rng, size = np.random.default_rng(0), len(values)
     sums = [
         np.stack([np.bincount(rng.integers(size, size=size), minlength=size) for _ in range(rows)]) @ values
         for rows in _blocks(RESAMPLES, size)
@@ -118,7 +117,7 @@ def resampled_sums(values: np.ndarray, *, seed: int = 0) -> np.ndarray:
     return np.concatenate(sums)
 
 
-def difference_interval(differences: np.ndarray, *, bounded: bool, seed: int = 0) -> tuple[float, float]:
+def difference_interval(differences: np.ndarray, *, bounded: bool) -> tuple[float, float]:
     """Returns the interval of the mean of paired differences over the examples.
 
     Differences of metrics that are right or wrong are -1, 0 or 1. Their interval is Bonett and Price's, whose
@@ -127,7 +126,6 @@ def difference_interval(differences: np.ndarray, *, bounded: bool, seed: int = 0
     Args:
       differences: float `[N]`, finite or infinite.
       bounded: whether the metric is in [0, 1].
-      seed: seed of the resampling.
 
     Returns:
       `(low, high)`; NaN if there is none: for one example, for an infinite difference, or for equal
@@ -152,13 +150,13 @@ def difference_interval(differences: np.ndarray, *, bounded: bool, seed: int = 0
     if np.ptp(differences) == 0.0:
         return float("nan"), float("nan")
     distinct, counts = np.unique(differences, return_counts=True)
-    means = [draws @ distinct / size for draws in resamples(counts, seed=seed)]
+    means = [draws @ distinct / size for draws in resamples(counts)]
     low, high = np.percentile(np.concatenate(means), [2.5, 97.5])
     # Differences that cancel out may leave 1e-16, which would not be 0.
     return round(float(low), 9), round(float(high), 9)
 
 
-def sign_test(differences: np.ndarray, *, seed: int = 0, permutations: int = PERMUTATIONS) -> float:
+def sign_test(differences: np.ndarray, *, permutations: int = PERMUTATIONS) -> float:
     """Returns the two-sided p-value of the hypothesis that paired differences have random signs.
 
     It is the permutation test of the mean difference: in each permutation the two runs change places on a
@@ -167,7 +165,6 @@ def sign_test(differences: np.ndarray, *, seed: int = 0, permutations: int = PER
 
     Args:
       differences: float `[N]`.
-      seed: seed of the permutations.
       permutations: their number; the least p-value is near its reciprocal.
 
     Returns:
@@ -184,7 +181,7 @@ def sign_test(differences: np.ndarray, *, seed: int = 0, permutations: int = PER
     if len(sizes) == 1:
         positive = int(np.sum(differences > 0.0))
         return float(scipy.stats.binomtest(positive, int(counts[0])).pvalue)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     observed = abs(differences.sum()) * (1.0 - 1e-9)  # sums of other orders differ in the last bits
     extreme = 0
     for rows in _blocks(permutations, len(sizes)):

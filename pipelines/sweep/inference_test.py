@@ -180,11 +180,8 @@ def draw_errors(rng, kind, rate, seeds, examples):
 
 
 KINDS = [
-    "independent",
-    "same errors for all seeds",
-    "1 of 20 examples is hard",
-    "errors by a coin",
-    "seeds of different rates",
+    *("independent", "same errors for all seeds", "1 of 20 examples is hard"),
+    *("errors by a coin", "seeds of different rates"),
 ]
 
 
@@ -201,38 +198,23 @@ def test_coverage_of_errors(rng, kind, rate, seeds, examples):
     assert held / repeats >= 0.94
 
 
-def two_level_bootstrap(rng, values, resamples=400):
-    """Returns the percentile interval of the mean over resampled seeds and resampled examples."""
-    seeds, examples = (
-        rng.multinomial(size, np.full(size, 1 / size), size=resamples) for size in values.shape
-    )
-    return np.percentile(np.sum(seeds @ values * examples, axis=1) / values.size, [2.5, 97.5])
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize(("seeds", "of_bootstrap"), [(5, 0.84), (3, 0.78), (2, 0.63)])
-def test_coverage_where_the_seeds_differ_most(rng, seeds, of_bootstrap):
-    held, by_bootstrap, repeats = 0, 0, 600
+@pytest.mark.parametrize("seeds", [5, 3, 2])
+def test_coverage_where_the_seeds_differ_most(rng, seeds):
+    held, repeats = 0, 600
     for _ in range(repeats):
-        values = crossed(rng, seeds, 300, 0.4, 0.05)
-        low, high = inference.crossed_interval(values, bounded=False)
+        low, high = inference.crossed_interval(crossed(rng, seeds, 300, 0.4, 0.05), bounded=False)
         held += low <= 0.0 <= high
-        low, high = two_level_bootstrap(rng, values)
-        by_bootstrap += low <= 0.0 <= high
     assert held / repeats >= 0.945
-    assert by_bootstrap / repeats == pytest.approx(of_bootstrap, abs=0.03)
 
 
 @pytest.mark.nightly
 def test_small_levels_hold(rng):
-    level, repeats, rejected, by_satterthwaite = 0.0036, 20_000, 0, 0
+    level, repeats, rejected = 0.0036, 20_000, 0
     for _ in range(repeats):
         estimate = inference.paired_estimate(crossed(rng, 3, 100, 0.7, 0.5), bounded=False)
         rejected += estimate.excludes_zero(level)
-        freedom = estimate.error**4 / sum(v**2 / freedom for v, freedom in estimate.variances)
-        by_satterthwaite += 2 * scipy.stats.t.sf(abs(estimate.mean) / estimate.error, freedom) <= level
     assert rejected / repeats <= level
-    assert by_satterthwaite / repeats >= 3 * level
 
 
 @pytest.mark.parametrize("effects", [(0.0, 0.0), (0.0, 0.3), (0.1, 0.5), (0.3, 0.0)])

@@ -110,24 +110,16 @@ class Search:
         self._cells = {name: cell for name, cell in cells.items() if name not in self._fixed}
         # TPE proposes the choices of the other cells.
         self._choices = {name: choices[name] for name in self._cells if not self._is_sampled(choices[name])}
-        self._planned = {
-            name: len(self._choices.get(name, ())) or int(num_trials or 0) for name in self._cells
-        }
+        self._planned = {name: len(self._choices.get(name, ())) or num_trials or 0 for name in self._cells}
         self._digest = self._hash(cells)
         self._trials = self._read()
 
     def _is_sampled(self, choices: Sequence[space.Choice]) -> bool:
-        if self._num_trials is None:
-            return False
         has_range = any(isinstance(self._tune[field], space.Range) for one in choices for field in one)
-        return has_range or len(choices) > self._num_trials
+        return self._num_trials is not None and (has_range or len(choices) > self._num_trials)
 
     def _hash(self, cells: Mapping[str, config.Experiment]) -> str:
-        """Returns the hash of all that the trials depend on.
-
-        A trial depends on the other cells, since fields are widened for all of them, and on the number of
-        trials, since TPE's proposals do.
-        """
+        """Returns the hash of all that the trials depend on: widening joins the cells, TPE counts trials."""
         experiments = {name: config.to_json(cell) for name, cell in sorted(cells.items())}
         values = {field: repr(values) for field, values in self._tune.items()}
         text = json.dumps([experiments, values, self._seeds, self._num_trials])
@@ -280,7 +272,8 @@ class Search:
         """Returns the best complete trial of a cell, the first of several."""
         complete = [trial for trial in self._planned_trials(name) if trial.state == "complete"]
         if not complete:
-            fields = ", ".join(space.fields_of(self._cells[name], self._tune))
+            tried = {field for trial in self._trials[name] for field in trial.choice}
+            fields = ", ".join(field for field in self._tune if field in tried)
             raise FloatingPointError(f"{name}: diverges with all values of {fields}. Try other values.")
         higher = losses.get_metric(self._cells[name].monitor).higher_is_better
         return max(complete, key=lambda trial: trial.mean if higher else -trial.mean)

@@ -89,11 +89,10 @@ def apply(cell: config.Experiment, choice: Mapping[str, Any]) -> config.Experime
     >>> apply(config.Experiment(), {"loss.k": 3, "loss.name": "rankmax", "loss.kappa": 1.0}).loss
     Loss(name='rankmax', temperature=1.0, k=3, final_temperature=None)
     """
-    names = {field: value for field, value in choice.items() if is_name(field)}
-    named = config.override(cell, names)
-    others = {field: value for field, value in choice.items() if field not in names}
+    named = config.override(cell, {field: value for field, value in choice.items() if is_name(field)})
     return config.override(
-        named, {field: value for field, value in others.items() if config.has_field(named, field)}
+        named,
+        {f: value for f, value in choice.items() if not is_name(f) and config.has_field(named, f)},
     )
 
 
@@ -103,21 +102,9 @@ def is_name(field: str) -> bool:
     return section in config.PARTS and name == "name"
 
 
-def applicable(cell: config.Experiment, choice: Choice) -> Choice:
-    """Returns a choice without the fields that the experiment it leads to does not have."""
-    experiment = apply(cell, choice)
-    return {field: value for field, value in choice.items() if config.has_field(experiment, field)}
-
-
 def variants(cell: config.Experiment, tune: Tune) -> list[config.Experiment]:
     """Returns a cell with each combination of the tuned names of parts: all fields that it can have."""
     return [apply(cell, names) for names in _products({f: v for f, v in tune.items() if is_name(f)})]
-
-
-def fields_of(cell: config.Experiment, tune: Tune) -> list[str]:
-    """Returns the tuned fields that a cell has with some of its values of the names of parts."""
-    experiments = variants(cell, tune)
-    return [field for field in tune if any(config.has_field(one, field) for one in experiments)]
 
 
 def combinations(cell: config.Experiment, tune: Tune) -> list[Choice]:
@@ -129,7 +116,8 @@ def combinations(cell: config.Experiment, tune: Tune) -> list[Choice]:
     """
     choices: list[Choice] = []
     for product in _products(tune):
-        choice = applicable(cell, product)
+        experiment = apply(cell, product)
+        choice = {field: value for field, value in product.items() if config.has_field(experiment, field)}
         if choice not in choices:
             choices.append(choice)
     return choices
@@ -232,9 +220,5 @@ def format_value(value: Value) -> str:
 
 
 def format_choice(choice: Mapping[str, Value]) -> str:
-    """Returns the fields and values of a choice.
-
-    >>> format_choice({"optimizer.learning_rate": 0.003, "optimizer.name": "adam"})
-    'optimizer.learning_rate=0.003, optimizer.name=adam'
-    """
+    """Returns the fields and values of a choice, such as `loss.k=3, optimizer.name=adam`."""
     return ", ".join(f"{field}={format_value(value)}" for field, value in choice.items())
