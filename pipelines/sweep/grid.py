@@ -162,15 +162,20 @@ def run_grid(
     for cell, choices in zip(cells, combinations, strict=True):
         for choice in choices:
             checks.check(space.apply(cell, choice))
+    is_searched = any(len(choices) > 1 for choices in combinations)
+    unseen = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + tuning_seeds)
     for seed in seeds:
         arguments.check_seed(seed)
+        if is_searched and seed in unseen:
+            raise ValueError(
+                f"seed={seed}: the search trains with the seeds {unseen[0]} to {unseen[-1]}. Choose another."
+            )
     named = {cell_name(cell): cell for cell in cells}
     chosen = {name: choices[0] for name, choices in zip(named, combinations, strict=True)}
     with parallel.start(base, root, jobs, executor) as pool:
-        if any(len(choices) > 1 for choices in combinations):
+        if is_searched:
             from rank4class.pipelines.sweep.search import Search  # imports Optuna
 
-            unseen = _tuning_seeds(tuning_seeds, seeds)
             search = Search(named, tune, root, seeds=unseen, num_trials=trials, widen=widen)
             search.run(pool)
             chosen = search.choices()
@@ -201,17 +206,6 @@ def _train(pool: parallel.Pool, runs: Sequence[parallel.Run]) -> dict[parallel.R
         if isinstance(outcome, FloatingPointError):
             raise outcome
     return outcomes
-
-
-def _tuning_seeds(count: int, seeds: Sequence[int]) -> range:
-    """Returns the seeds of a search; raises ValueError if a seed of the final runs is among them."""
-    unseen = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + count)
-    for seed in seeds:
-        if seed in unseen:
-            raise ValueError(
-                f"seed={seed}: the search trains with the seeds {unseen[0]} to {unseen[-1]}. Choose another."
-            )
-    return unseen
 
 
 def write_report(

@@ -73,8 +73,8 @@ class Pool:
     """Trains runs through an executor.
 
     Args:
-      base: an experiment with the data of all runs. The data of a run with another frozen encoder, checkpoint
-        or texts of the classes are loaded when the run starts.
+      base: an experiment with the data of all runs, except what depends on frozen encoders, checkpoints or
+        texts of the classes: a run loads its own.
       cache_dir: folder for the outputs of a frozen encoder.
       executor: trains the runs.
       jobs: number of runs that are submitted at once.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -38,10 +39,11 @@ class Trial:
     started: int = 0
 
     @property
-    def known(self) -> list[float]:
+    def known(self) -> list[Any]:
         """The values of the first seeds, up to one that diverged or has not ended."""
-        count = next((i for i, v in enumerate(self.values) if v is None or math.isnan(v)), len(self.values))
-        return [value for value in self.values[:count] if value is not None]
+        return list(
+            itertools.takewhile(lambda value: value is not None and not math.isnan(value), self.values)
+        )
 
     @property
     def state(self) -> str:

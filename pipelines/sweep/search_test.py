@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from rank4class.pipelines import config
-from rank4class.pipelines.sweep import parallel, space
+from rank4class.pipelines.sweep import parallel, search_report, space
 from rank4class.pipelines.sweep.search import Search
 from rank4class.pipelines.sweep.search_report import SEARCH
 
@@ -152,20 +152,14 @@ def test_a_best_value_that_stays_at_the_boundary_is_reported(search, capsys, wid
 
 def test_a_boundary_that_the_config_refuses_is_reported(search):
     made, started = search(lambda one: 100 * one.encoder.dropout, {"encoder.dropout": (0.4, 0.8)}, widen=3)
-    (cell,) = made.summary()["cells"]
     assert len(started) == 6
-    assert cell["notes"] == [
-        "encoder.dropout=0.8 is at the high end of the values tried: try values beyond it"
-    ]
+    [note] = made.summary()["cells"][0]["notes"]
+    assert note == "encoder.dropout=0.8 is at the high end of the values tried: try values beyond it"
 
 
 def test_only_combinations_with_new_values_are_added(search):
-    made, started = search(
-        lambda one: 10 + rate_of(one) - 1 / one.batch_size,
-        {RATE: (0.1, 0.2), "batch_size": (8, 16)},
-        seeds=SEEDS[:1],
-        widen=1,
-    )
+    tune = {RATE: (0.1, 0.2), "batch_size": (8, 16)}
+    made, started = search(lambda one: 10 + rate_of(one) - 1 / one.batch_size, tune, seeds=SEEDS[:1], widen=1)
     (cell,) = made.summary()["cells"]
     pairs = [(trial["choice"][RATE], trial["choice"]["batch_size"]) for trial in cell["trials"]]
     assert pairs[:4] == [(0.1, 8), (0.1, 16), (0.2, 8), (0.2, 16)]
@@ -174,11 +168,8 @@ def test_only_combinations_with_new_values_are_added(search):
 
 
 def test_fields_without_an_order(search):
-    tune = {
-        "optimizer.name": ("adam", "adamw"),
-        "optimizer.weight_decay": (0.1, 0.2),
-        "jit_compile": (False, True),
-    }
+    tune = {"optimizer.name": ("adam", "adamw"), "optimizer.weight_decay": (0.1, 0.2)}
+    tune["jit_compile"] = (False, True)
     made, started = search(lambda one: len(one.optimizer.name) + one.jit_compile, tune, seeds=SEEDS[:1])
     assert len(started) == 2 + 2 * 2
     choice = {"optimizer.name": "adamw", "optimizer.weight_decay": 0.1, "jit_compile": True}
@@ -193,7 +184,55 @@ def test_cells_have_equal_budgets_of_the_fields_that_they_have(search):
         lambda _: 1.0, {"loss.temperature": (1.0, 2.0)}, losses=("mse", "softmax"), seeds=SEEDS[:1]
     )
     assert made.choices() == {"mse": {}, "softmax": {"loss.temperature": 1.0}}
-    assert made.summary()["fixed"] == {"mse": {}}
+
+
+def table_rows(block):
+    """Returns the cells of a table in Markdown without the line below its header."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()]
+    return [lines[0], *lines[2:]]
+
+
+def test_the_report_by_hand(search):
+    def value_of(experiment):
+        name, temperature = experiment.loss.name, getattr(experiment.loss, "temperature", None)
+        if (name, temperature, experiment.seed) == ("approx_ndcg", 4.0, 10_001):
+            return math.nan
+        best = 80 + temperature if name == "softmax" else 90 - (temperature - 2) ** 2
+        return best + experiment.seed - 10_000
+
+    losses, field = ("softmax", "approx_ndcg", "mse"), "loss.temperature"
+    made, _ = search(value_of, {field: (1.0, 2.0, 4.0)}, losses=losses, seeds=SEEDS[:2], widen=1)
+    title, text, values, budget, _, trials = search_report.search_blocks(made.summary())
+    assert title == "## Search"
+    assert text.startswith(
+        "All combinations of the values, each trained with the seeds 10000, 10001, which no final run has. "
+        "The value of a trial is the mean of the best validation ndcg@5 of the seeds. Diverged "
+    )
+    assert values.splitlines() == [
+        "- loss.temperature: 1, 2, 4, 8",
+        "- loss.temperature=8 was added for all cells, as the best value of softmax was at the high end.",
+        "- softmax: loss.temperature=8 is at the high end of the values tried: try values beyond it.",
+        "- mse has one choice: nothing to search.",
+    ]
+    assert table_rows(budget) == [
+        ["cell", "trials", "runs", "diverged", "best choice", "mean ndcg@5"],
+        ["softmax", "4", "8", "0", "loss.temperature=8", "88.50"],
+        ["approx_ndcg", "4", "8", "1", "loss.temperature=2", "90.50"],
+    ]
+    header, *rows = table_rows(trials)
+    assert header == ["cell", "trial", field, "seed 10000", "seed 10001", "mean", "state"]
+    assert rows[3:] == [
+        ["softmax", "3", "8", "88.00", "89.00", "88.50", "best"],
+        ["approx_ndcg", "0", "1", "89.00", "90.00", "89.50", "complete"],
+        ["approx_ndcg", "1", "2", "90.00", "91.00", "90.50", "best"],
+        ["approx_ndcg", "2", "4", "86.00", "-", "-", "diverged"],
+        ["approx_ndcg", "3", "8", "54.00", "55.00", "54.50", "complete"],
+    ]
+    made, _ = search(bumpy, {RATE: RANGES[RATE], field: (1.0,)}, num_trials=2, losses=losses)
+    text = search_report.search_blocks(made.summary())[1:]
+    assert text[0].startswith("Choices proposed by TPE, each trained with the seeds")
+    assert table_rows(text[-1])[-1][:2] == ["mse", "1"]
+    assert table_rows(text[-1])[-1][3] == "-"  # mse has no temperature
 
 
 RANGES = {RATE: space.Range(0.001, 1.0), "batch_size": (8, 16, 32), "optimizer.name": ("adam", "adagrad")}
@@ -233,10 +272,16 @@ def test_a_killed_search_goes_on_with_the_cells_in_another_order(search):
         assert sorted(trial["choice"][RATE] for trial in cell["trials"]) == [0.05, 0.1, 0.2, 0.4]
 
 
-@pytest.mark.parametrize(("num_trials", "expected"), [(5, 5), (6, 6), (9, 6)])
-def test_tpe_proposes_no_choice_twice(search, num_trials, expected):
-    tune = {RATE: (0.1, 0.2, 0.3), "epochs": (1.0, 2.0)}
-    made, started = search(lambda _: 1.0, tune, num_trials=num_trials, seeds=SEEDS[:1], widen=0)
+@pytest.mark.parametrize(
+    ("tune", "num_trials", "jobs", "expected"),
+    [
+        *(({RATE: (0.1, 0.2, 0.3), "epochs": (1.0, 2.0)}, count, 1, min(count, 6)) for count in (5, 6, 9)),
+        ({RATE: space.Range(0.1, 0.1001)}, 6, 6, 2),  # only these two have the digits that are tried
+        ({"batch_size": space.Range(8, 12)}, 10, 1, 5),
+    ],
+)
+def test_no_choice_is_trained_twice(search, tune, num_trials, jobs, expected):
+    made, started = search(lambda _: 1.0, tune, num_trials=num_trials, seeds=SEEDS[:1], jobs=jobs)
     (cell,) = made.summary()["cells"]
     assert len(set(started)) == len(started) == len(cell["trials"]) == expected
 
@@ -261,21 +306,6 @@ def test_jobs_take_trials_of_the_cell_with_the_fewest_running_ones(search):
     _, started = search(lambda _: 1.0, {RATE: (0.1, 0.2)}, losses=("mse", "softmax"), seeds=SEEDS[:1], jobs=3)
     runs = [run.removesuffix("-seed10000").replace(f"-{RATE}=", " ") for run in started]
     assert runs == ["mse 0.1", "softmax 0.1", "mse 0.2", "softmax 0.2"]
-
-
-def test_equal_choices_are_not_trained_at_once(search):
-    tune = {RATE: space.Range(0.1, 0.1001)}  # only these two have the digits that are tried
-    made, started = search(lambda _: 1.0, tune, num_trials=6, seeds=SEEDS[:1], jobs=6)
-    assert len(made.summary()["cells"][0]["trials"]) == 2
-    assert set(started) == {f"mse-{RATE}={rate}-seed10000" for rate in (0.1, 0.1001)}
-
-
-def test_a_range_of_integers_has_no_more_trials_than_integers(search):
-    tune = {"batch_size": space.Range(8, 12)}
-    made, started = search(lambda _: 1.0, tune, num_trials=10, seeds=SEEDS[:1])
-    choices = [trial["choice"]["batch_size"] for trial in made.summary()["cells"][0]["trials"]]
-    assert sorted(choices) == list(range(8, 13))
-    assert len(started) == 5
 
 
 def test_other_values_or_seeds_are_another_study(search):
