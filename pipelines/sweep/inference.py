@@ -1,7 +1,4 @@
-"""Inference on the cells of a grid: intervals over crossed seeds and examples, and multiple comparisons.
-
-All intervals are 95% intervals.
-"""
+"""Inference on the cells of a grid: 95% intervals over crossed seeds and examples, multiple comparisons."""
 
 import dataclasses
 import math
@@ -315,15 +312,15 @@ def detectable(estimate: Estimate, seeds: int, level: float) -> np.ndarray:
       Sokal & Rohlf (1995), "Biometry", 3rd edition, section 9.8.
     """
     counts = np.arange(2, MOST_SEEDS + 1)
-    widths = []
+    width = np.zeros(len(counts)) if estimate.variances else np.full(len(counts), np.nan)
     for tail in (level / 2, 1.0 - POWER):
-        squares = np.zeros(len(counts)) if estimate.variances else np.full(len(counts), np.nan)
+        squares = np.zeros(len(counts))
         for variance, freedom in estimate.variances:
             of_seeds = freedom == seeds - 1
             variances = variance * seeds / counts if of_seeds else variance
             squares += scipy.special.stdtrit(counts - 1.0 if of_seeds else freedom, tail) ** 2 * variances
-        widths.append(np.sqrt(squares))
-    return np.concatenate([[np.inf, np.inf], np.add(*widths)])
+        width += np.sqrt(squares)
+    return np.concatenate([[np.inf, np.inf], width])
 
 
 def expected_best(error: float, cells: int) -> float:

@@ -57,17 +57,17 @@ class Run:
 
 
 def parse_baseline(text: str | None, experiments: Sequence[config.Experiment]) -> dict[str, str] | None:
-    """Returns the cell that a flag `--baseline` names.
+    """Returns the cell that a flag `--baseline` names: `LOSS,INTERACTION`, or None for softmax with dot.
 
     Args:
-      text: `LOSS,INTERACTION`; None is softmax with dot, if the grid has it.
+      text: the value of the flag.
       experiments: those of the grid's cells.
+
+    Returns:
+      The name of the cell; None for a text of None and a grid without softmax and dot.
 
     Raises:
       ValueError: the grid has no such cell.
-
-    >>> parse_baseline("softmax,dot", [config.Experiment()])
-    {'loss': 'softmax', 'interaction': 'dot'}
     """
     names = list(map(cell_of, experiments))
     if text is None:
@@ -263,7 +263,8 @@ def _write_plots(
     runs: Sequence[Run], summary: Mapping[str, Any], root: str | os.PathLike, calibrated: Calibrated | None
 ) -> list[str]:
     """Writes the plots of a grid; returns the Markdown paragraphs that show them."""
-    paragraphs, monitor = [], runs[0].experiment.monitor
+    paragraphs, best = [], best_run(runs)
+    monitor = best.experiment.monitor
     _, by_cutoff = plots.split_metrics(summary["metrics"])
     if by_cutoff:
         plots.plot_cutoffs(summary, by_cutoff, os.path.join(root, "cutoffs.png"))
@@ -280,7 +281,6 @@ def _write_plots(
     paragraphs += ["![Validation curves](curves.png)", caption]
     if calibrated is not None:
         reliability_plots.save_diagram(calibrated, os.path.join(root, "reliability.png"))
-        best = best_run(runs)
         caption = (
             f"The diagram is of {best.name}, seed {best.experiment.seed}: the cell with "
             f"the best validation {monitor}."
@@ -292,10 +292,8 @@ def _write_plots(
 def _notes(runs: Sequence[Run], tuned: Collection[str], summary: Mapping[str, Any]) -> list[str]:
     """Returns sentences on the data, the training, the choice of tuned values and ignored fields."""
     experiment, seeds = runs[0].experiment, sorted({run.experiment.seed for run in runs})
-    examples = ", ".join(
-        f"{summary['dataset'][f'{split}_examples']:,} {name}"
-        for split, name in (("train", "training"), ("validation", "validation"), ("test", "test"))
-    )
+    splits = {"train": "training", "validation": "validation", "test": "test"}
+    examples = ", ".join(f"{summary['dataset'][f'{key}_examples']:,} {name}" for key, name in splits.items())
     epochs = f"{experiment.epochs:g} epoch{'' if experiment.epochs == 1.0 else 's'}"
     steps = None if experiment.steps is None else f"{experiment.steps:,} steps"
     common = {
@@ -329,8 +327,6 @@ def training_table(
     runs: Sequence[Run], tuned: Collection[str] = (), root: str | os.PathLike = ""
 ) -> list[list[str]]:
     """Returns rows on the training of each cell: tuned values, epochs, and links to the folders of its runs.
-
-    The epochs are the smallest and the largest of the seeds.
 
     Args:
       runs: the runs of the grid.

@@ -91,12 +91,8 @@ def test_a_grids_summary(tmp_path):
     assert summary["command"] == "python -m 'a b'"
     assert (summary["commits"], summary["seconds"]) == (["5eed"], 13.0)
     assert summary["packages"] == {"numpy": "1, 2"}  # of all sessions
-    assert summary["dataset"] == {
-        "name": "digits",
-        "train_examples": 64,
-        "validation_examples": 40,
-        "test_examples": 40,
-    }
+    examples = {"train_examples": 64, "validation_examples": 40, "test_examples": 40}
+    assert summary["dataset"] == {"name": "digits"} | examples
     assert (summary["encoder"], summary["monitor"]) == ("mlp", "top1_error")
     assert "calibration" not in summary
 
@@ -111,20 +107,18 @@ def test_runs_of_other_examples_have_one_figure_per_seed(tmp_path):
     differences = np.array([30 / 40, 28 / 40])
     estimate = inference.paired_estimate(differences[:, None], bounded=True)
     assert summary["comparisons"][0]["interval"] == pytest.approx([100 * end for end in estimate.interval()])
-    assert (
-        "over the seeds alone: there are no values per example that all runs share."
-        in grid_tables.explanation(summary)
-    )
+    text = grid_tables.explanation(summary)
+    assert "over the seeds alone: there are no values per example that all runs share." in text
 
 
 def test_a_grids_report(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "_write_plots", lambda *_: ["![Plots](plots.png)"])
     runs = stored_grid(tmp_path)
     path = report.write_grid(runs, str(tmp_path), baseline=report.BASELINE)
+    assert path == str(tmp_path / "report.md")
     summary = json.loads((tmp_path / "grid.json").read_text())
     assert summary == json.loads(json.dumps(report.summarize(runs, baseline=report.BASELINE)))
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
     for section in grid_tables.render(summary).split("\n\n"):
         assert section in text
     title, verdict, plot, power, table, compare, *_ = text.split("\n\n")
@@ -140,9 +134,9 @@ def test_a_grids_report(tmp_path, monkeypatch):
     assert "- Seeds 0, 1; code 5eed; numpy 1, 2." in text
     assert "- Adam, batches of 32, 1 epoch at most; the best checkpoint by validation top1_error.\n" in text
     assert "[0](softmax-0), [1](softmax-1)" in text
-    path = report.write_grid(runs[::2], str(tmp_path), baseline=report.BASELINE)
-    with open(path, encoding="utf-8") as file:
-        assert "One seed does not show how many would decide it." in file.read()
+    report.write_grid(runs[::2], str(tmp_path), baseline=report.BASELINE)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "One seed does not show how many would decide it." in text
 
 
 def test_curves_keep_the_names_of_the_losses(tmp_path, monkeypatch):

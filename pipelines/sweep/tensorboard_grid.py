@@ -23,8 +23,8 @@ EVENTS = "events.out.tfevents.9999999999"
 def write_grid(runs: Sequence[Run], summary: Mapping[str, Any], tuned: Collection[str] = ()) -> None:
     """Writes the intervals of each cell of a grid, and which hyperparameters and metrics TensorBoard shows.
 
-    The runs of a cell share a row of the HParams tab, and its interval is in the events of each of them. The
-    tab shows the `AXES` in which cells differ, the tuned fields, and the test metrics.
+    The runs of a cell share a row of the HParams tab, which shows the `AXES` in which cells differ, the tuned
+    fields, and the test metrics. The interval of a cell is in the events of each of its runs.
 
     Args:
       runs: the runs of the grid.
@@ -41,13 +41,12 @@ def write_grid(runs: Sequence[Run], summary: Mapping[str, Any], tuned: Collectio
     columns = api.hparams_config_pb(hparams, list(map(api.Metric, tags)))
     cells = {tuple(cell["name"].values()): cell["metrics"] for cell in summary["cells"]}
     for run in runs:
-        metrics = cells[tuple(run.cell.values())]
-        ends = {
-            tag: value
-            for metric in metrics
-            for tag, value in zip(_ends(metric), metrics[metric]["interval"] or (None, None), strict=True)
-        }
-        scalars = [summary_v2.scalar_pb(tag, value) for tag, value in ends.items() if value is not None]
+        scalars = [
+            summary_v2.scalar_pb(tag, value)
+            for metric, entry in cells[tuple(run.cell.values())].items()
+            for tag, value in zip(_ends(metric), entry["interval"] or (None, None), strict=True)
+            if value is not None
+        ]
         _write(os.fspath(run.path), [columns, *scalars])
 
 
