@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 import traceback
-import tracemalloc
 from unittest import mock
 
 import numpy as np
@@ -161,22 +160,6 @@ def mirrored():
 
 
 @pytest.fixture
-def memory_below():
-    """Returns a function of a number of bytes to a context in which Python's objects have to take fewer."""
-
-    @contextlib.contextmanager
-    def below(size):
-        tracemalloc.start()
-        try:
-            yield
-            assert tracemalloc.get_traced_memory()[1] < size
-        finally:
-            tracemalloc.stop()
-
-    return below
-
-
-@pytest.fixture
 def with_four_threads():
     """Returns a function of a program to its output where an operation takes four threads, here one."""
     threads = "import tensorflow as tf; tf.config.threading.set_intra_op_parallelism_threads(4)\n"
@@ -290,6 +273,18 @@ def error_of(command):
         assert "Traceback" not in finished.stderr
         (line,) = (line for line in finished.stderr.splitlines() if line.startswith("error: "))
         return line
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def output_of(command):
+    """Returns a function that runs a command, which succeeds, and returns its output."""
+
+    def run(name, *arguments):
+        finished = command(name, *arguments)
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout
 
     return run
 
