@@ -9,10 +9,7 @@ from rank4class.scripts.research.benchmarks import suite
 
 tfr = compat.import_tensorflow_ranking()
 
-_LAMBDA_WEIGHTED = {
-    "pairwise_logistic ndcg": ("pairwise_logistic", "ndcg"),
-    "pairwise_logistic mrr": ("pairwise_logistic", "mrr"),
-}
+_LAMBDA_WEIGHTED = ("pairwise_logistic ndcg", "pairwise_logistic mrr")
 _TF_RANKING = {
     "softmax": tfr.keras.losses.SoftmaxLoss,
     "calibrated_softmax": tfr.keras.losses.CalibratedSoftmaxLoss,
@@ -72,11 +69,11 @@ def _fits_tf_ranking(name: str, size: suite.Size) -> bool:
 def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
     scores, labels = suite.scores_and_labels(*size)
     if step.kind == "floor":
-        return suite.Compiled(_read_and_write, step.xla, scores)
+        return suite.Compiled(lambda scores: -scores, step.xla, scores)
     if step.kind == "softmax_ce":
         return suite.Compiled(suite.value_and_gradient(suite.softmax_ce), step.xla, scores, labels)
     loss: Callable = _loss(step.contender)
-    if losses.LOSSES[_name_and_weight(step.contender)[0]].heads:
+    if losses.LOSSES[step.contender.partition(" ")[0]].heads:
         scores = tf.stack([scores, scores / 2.0], axis=-1)
     if step.kind == "tensorflow_ranking":
         loss, labels = _TF_RANKING[step.contender](), tf.one_hot(labels, size[1])
@@ -84,16 +81,8 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
 
 
 def _loss(contender: str) -> losses.RankingLoss:
-    name, weight = _name_and_weight(contender)
-    return losses.get(name, **({} if weight is None else {"lambda_weight": weight}))
-
-
-def _name_and_weight(contender: str) -> tuple[str, str | None]:
-    return _LAMBDA_WEIGHTED.get(contender, (contender, None))
-
-
-def _read_and_write(scores: tf.Tensor) -> tf.Tensor:
-    return -scores
+    name, _, weight = contender.partition(" ")
+    return losses.get(name, **({"lambda_weight": weight} if weight else {}))
 
 
 SUITE = suite.Suite(
