@@ -5,8 +5,6 @@ python -m rank4class.scripts.evaluate --workdir=runs/b --output=runs/b/test
 python -m rank4class.scripts.compare --scores=runs/a/test/predictions.npz --scores=runs/b/test/predictions.npz
 """
 
-from typing import Any
-
 from absl import flags
 
 from rank4class.scripts import cli
@@ -17,33 +15,25 @@ _SCORES = flags.DEFINE_multi_string(
 
 
 def main() -> None:
-    from rank4class.pipelines.evaluation import predictions
+    from rank4class.pipelines.evaluation import comparison, predictions
+    from rank4class.pipelines.reporting import tables
 
     first_path, *paths = _SCORES.value
     if not paths:
         raise ValueError(f"--scores={first_path}: there is only one file. Repeat --scores for each run.")
-    first, *others = map(predictions.read, _SCORES.value)
+    first, *others = runs = list(map(predictions.read, _SCORES.value))
     for path, other in zip(paths, others, strict=True):
         predictions.check_same_examples(first, other, first_path, path)
-    for path, other in zip(paths, others, strict=True):
-        _print_comparison(first_path, path, first, other)
-
-
-def _print_comparison(first_path: str, second_path: str, first: Any, second: Any) -> None:
-    from rank4class.pipelines.evaluation import comparison
-    from rank4class.pipelines.reporting import tables
-
-    first_values, second_values = (
-        dict(zip(run.metrics.tolist(), run.values.T, strict=True)) for run in (first, second)
-    )
-    comparisons = comparison.compare_all(first_values, second_values)
-    if not comparisons:
-        raise ValueError(
-            f"--scores={second_path}: no metric in common with {first_path}. "
-            "Train both runs with the same metrics."
-        )
-    print(f"A: {first_path}\nB: {second_path}\n{len(first.origins):,} examples\n")
-    print(tables.comparison_table(comparisons) + "\n")
+    first_values, *values = (dict(zip(run.metrics.tolist(), run.values.T, strict=True)) for run in runs)
+    for path, second_values in zip(paths, values, strict=True):
+        comparisons = comparison.compare_all(first_values, second_values)
+        if not comparisons:
+            raise ValueError(
+                f"--scores={path}: no metric in common with {first_path}. "
+                "Train both runs with the same metrics."
+            )
+        print(f"A: {first_path}\nB: {path}\n{len(first.origins):,} examples\n")
+        print(tables.comparison_table(comparisons) + "\n")
 
 
 if __name__ == "__main__":

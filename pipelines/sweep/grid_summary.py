@@ -77,23 +77,22 @@ def summarize(
         of the same examples; see `inference.crossed_variances`.
 
     Returns:
-      A dict that JSON can hold, in the units that are shown. Numbers that are not finite are None.
+      A dict that JSON can hold, in the units that are shown. Numbers that are not finite are None. The fields
+      are those of `docs/reference/files.md`, in detail:
 
       * "metrics": name -> "higher_is_better", "percent".
       * "cells": a list of "name", "seeds" and "metrics": name -> "values" `[S]`, "mean", "interval"
         `[low, high]` or None, and "examples", which is None for one figure per seed.
-      * "baseline", "margin", "test_to_train", and "level", the significance level.
       * "comparisons": a list of "name", "metric", "difference" (the cell minus the baseline), "interval",
-        "p_value", "adjusted_p_value" (Holm's over the whole list, doubled), "equivalence_p_value" (Holm's
-        over the whole list), "verdict": "better", "worse", "equivalent", "not separable", or "not
-        finite", of a mean that is infinite or NaN. With several seeds, also "power": the difference that is
-        `inference.detectable` at the first level of Holm's test, "least", and with `MOST_SEEDS`,
-        "least_of_many"; and the numbers of seeds that find the observed difference, "seeds", and one of the
-        margin, "margin_seeds", None if they exceed `MOST_SEEDS`.
-      * "best": metric -> "name" of the cell with the best mean, "not_separable", the names of the cells that
-        are not separable from it, itself among them, and "expected_gain", how far the best of as many equal
-        cells is expected beyond their common mean. A cell whose mean is infinite or NaN is separable from one
-        with a finite mean. Without entries for a single cell.
+        "p_value", "adjusted_p_value" (Holm's over the list, doubled), "equivalence_p_value" (Holm's), and
+        "verdict": "better", "worse", "equivalent", "not separable", or "not finite", of a mean that is
+        infinite or NaN. With several seeds, also "power": the difference that is `inference.detectable` at
+        the first level of Holm's test, "least", and with `MOST_SEEDS`, "least_of_many"; the numbers of seeds
+        that find the observed difference, "seeds", and the margin, "margin_seeds", None above `MOST_SEEDS`.
+      * "best": of several cells, metric -> "name" of the cell with the best mean, "not_separable", the names
+        of the cells that are not separable from it, itself among them, and "expected_gain", how far the best
+        of as many equal cells is expected beyond their common mean. A cell whose mean is infinite or NaN is
+        separable from one with a finite mean.
 
     Raises:
       ValueError: seeds or numbers of examples differ, a metric is unknown, or the baseline is not a cell.

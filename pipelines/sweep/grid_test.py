@@ -284,30 +284,8 @@ def test_types_of_tuned_fields():
         ({"losses": []}, r"losses=\(\): a grid needs at least one\. Add one\."),
         ({"seeds": [0, -1]}, r"seed=-1: not an integer in 0\.\.4294967295\. Choose one\."),
         (
-            {"tune": {RATE: (0.1, -0.1)}},
-            r"optimizer\.learning_rate=-0\.1: not positive\. Choose a positive number\.",
-        ),
-        (
-            {"tune": {RATE: (0.1, 0.2, 0.1)}},
-            r"values of optimizer\.learning_rate=0\.1: repeated, so its runs would count twice\. Remove",
-        ),
-        (
-            {"tune": {"seed": (0, 1)}},
-            r"tune=seed: the seeds show the variation by chance\. Choose another field\.",
-        ),
-        ({"tune": {"data.max_examples": (10, 20)}}, "all runs of a grid share the data"),
-        (
-            {"tune": {"loss.name": ("mse",)}},
-            r"tune=loss\.name: --losses of the grid sets this field\. Choose",
-        ),
-        (
             {"tune": {"loss.rank_fn": ("cnn",)}, "losses": ["approx_ndcg"]},
             r"tune=loss\.rank_fn: --losses=LOSS@",
-        ),
-        ({"tune": {"monitor": ("ndcg@5",)}}, r"tune=monitor: different metrics cannot be compared\. Choose"),
-        (
-            {"tune": {RATE: space.Range(0.1, 1.0)}},
-            r"tune=optimizer\.learning_rate=0\.1:1: a range needs a number of trials\. Add --trials=N, or",
         ),
         (
             {"tune": {RATE: space.Range(-0.1, 1.0)}, "trials": 3},
@@ -341,6 +319,30 @@ def test_types_of_tuned_fields():
 def test_invalid_axes_are_refused_before_training(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         run_small(tmp_path / "grid", **changes)
+    assert not (tmp_path / "grid").exists()
+
+
+@pytest.mark.parametrize(
+    ("tune", "message"),
+    [
+        ({RATE: (0.1, -0.1)}, r"optimizer\.learning_rate=-0\.1: not positive\. Choose a positive number\."),
+        (
+            {RATE: (0.1, 0.2, 0.1)},
+            r"values of optimizer\.learning_rate=0\.1: repeated, so its runs would count twice\. Remove",
+        ),
+        ({"seed": (0, 1)}, r"tune=seed: the seeds show the variation by chance\. Choose another field\."),
+        ({"loss.name": ("mse",)}, r"tune=loss\.name: --losses of the grid sets this field\. Choose"),
+        (
+            {RATE: space.Range(0.1, 1.0)},
+            r"tune=optimizer\.learning_rate=0\.1:1: a range needs a number of trials\. Add --trials=N, or",
+        ),
+        ({"data.max_examples": (10, 20)}, "all runs of a grid share the data"),
+        ({"monitor": ("ndcg@5",)}, r"tune=monitor: different metrics cannot be compared\. Choose"),
+    ],
+)
+def test_values_that_cannot_be_tuned_are_refused(tmp_path, tune, message):
+    with pytest.raises(ValueError, match=message):
+        run_small(tmp_path / "grid", tune=tune)
     assert not (tmp_path / "grid").exists()
 
 

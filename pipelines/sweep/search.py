@@ -129,9 +129,9 @@ class Search:
 
     def _read(self) -> dict[str, list[Trial]]:
         """Returns the trials that an earlier start of this search recorded, by cell."""
-        search, recorded = search_report.read(self._root), {}
-        if search and search.get("digest") == self._digest:
-            recorded = {entry["cell"]: entry["trials"] for entry in search["cells"]}
+        search = search_report.read(self._root)
+        cells = search["cells"] if search and search["digest"] == self._digest else ()
+        recorded = {entry["cell"]: entry["trials"] for entry in cells}
         return {name: list(map(self._trial, recorded.get(name, ()))) for name in self._cells}
 
     def _trial(self, entry: Mapping[str, Any]) -> Trial:
@@ -225,9 +225,9 @@ class Search:
         ended = planned = 0
         for name, trials in self._trials.items():
             ended += sum(value is not None for trial in trials for value in trial.values)
-            planned += sum(trial.started for trial in trials if trial.state == "diverged")
-            others = sum(trial.state != "diverged" for trial in trials)
-            planned += (others + max(0, self._planned[name] - len(trials))) * len(self._seeds)
+            waiting = max(0, self._planned[name] - len(trials)) * len(self._seeds)
+            runs = [trial.started if trial.state == "diverged" else len(self._seeds) for trial in trials]
+            planned += sum(runs) + waiting
         return ended, planned
 
     def _propose(self, name: str) -> space.Choice | None:
@@ -312,12 +312,12 @@ class Search:
 
     def _notes(self, name: str) -> list[str]:
         """Returns a warning for each best value of a cell that is at a boundary of the values tried."""
-        notes = []
-        for field, value in self._best(name).choice.items():
-            if end := space.boundary(self._tune[field], value):
-                shown = space.format_value(value)
-                notes.append(f"{field}={shown} is at the {end} end of the values tried: try values beyond it")
-        return notes
+        return [
+            f"{field}={space.format_value(value)} is at the {end} end of the values tried: "
+            "try values beyond it"
+            for field, value in self._best(name).choice.items()
+            if (end := space.boundary(self._tune[field], value))
+        ]
 
     def _write(self) -> None:
         write_json(os.path.join(self._root, search_report.SEARCH), self.summary())

@@ -91,8 +91,7 @@ def apply(cell: config.Experiment, choice: Mapping[str, Any]) -> config.Experime
     """
     named = config.override(cell, {field: value for field, value in choice.items() if is_name(field)})
     return config.override(
-        named,
-        {f: value for f, value in choice.items() if not is_name(f) and config.has_field(named, f)},
+        named, {f: value for f, value in choice.items() if not is_name(f) and config.has_field(named, f)}
     )
 
 
