@@ -155,20 +155,18 @@ _STYLE = (
 def architecture_picture(levels: Mapping[str, int]) -> str:
     """Returns an SVG of the packages and the parts of `pipelines/`, each above those that it may import."""
     rows = [[name for name, at in levels.items() if at == level] for level in sorted(set(levels.values()))]
-    inner = len(rows) * (_ROW + _GAP) + _ROW
-    height = 3 * _MARGIN + inner + 3 * (_ROW + _GAP)
-    top = _MARGIN
-    parts = _boxes(["scripts"], _MARGIN, top, _WIDTH - 2 * _MARGIN, "package")
-    top += _ROW + _GAP
-    parts.append(_rectangle(_MARGIN, top, _WIDTH - 2 * _MARGIN, inner, "package"))
+    step, width = _ROW + _GAP, _WIDTH - 2 * _MARGIN
+    inner = len(rows) * step + _ROW
+    height = 3 * _MARGIN + inner + 3 * step
+    top = _MARGIN + step
+    parts = _boxes(["scripts"], _MARGIN, _MARGIN, width, "package")
+    parts.append(_rectangle(_MARGIN, top, width, inner, "package"))
     parts.append(f'<text class="title" x="{2 * _MARGIN}" y="{top + _ROW // 2}">pipelines</text>')
     for i, names in enumerate(reversed(rows)):
-        y = top + _ROW + i * (_ROW + _GAP)
-        parts += _boxes(names, 2 * _MARGIN, y, _WIDTH - 4 * _MARGIN, "part")
+        parts += _boxes(names, 2 * _MARGIN, top + _ROW + i * step, width - 2 * _MARGIN, "part")
     top += inner + _GAP
-    parts += _boxes(["losses", "models", "data"], _MARGIN, top, _WIDTH - 2 * _MARGIN, "package")
-    top += _ROW + _GAP
-    parts += _boxes(["registry, strict_json, compat"], _MARGIN, top, _WIDTH - 2 * _MARGIN, "package")
+    parts += _boxes(["losses", "models", "data"], _MARGIN, top, width, "package")
+    parts += _boxes(["registry, strict_json, compat"], _MARGIN, top + step, width, "package")
     label = "Packages and parts of rank4class; each imports only from those below it"
     return "\n".join(
         [

@@ -184,7 +184,7 @@ def scale(docs: str) -> Figure:
     """Draws time and memory of a training step over the number of classes."""
     lines = files.read_text(os.path.join(docs, "scale_rows.jsonl")).splitlines()
     rows = pd.DataFrame(map(json.loads, lines)).drop_duplicates(["name", "size"])
-    rows = rows[rows["error"].isna() & (rows["name"] != "lazy_adam")]
+    rows = rows[rows["name"] != "lazy_adam"]
     rows["classes"] = [int(size.split("x")[1]) for size in rows["size"]]
     figure = Figure(figsize=(WIDTH, 3.3), layout="constrained")
     axes = figure.subplots(1, 2)
@@ -197,15 +197,8 @@ def scale(docs: str) -> Figure:
         axis.set(xscale="log", yscale="log", xlabel="Classes", ylabel=label)
         style.finish(axis)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside upper center",
-        ncols=len(labels),
-        frameon=False,
-        fontsize=9,
-        columnspacing=1.0,
-    )
+    options: Any = {"ncols": len(labels), "frameon": False, "fontsize": 9, "columnspacing": 1.0}
+    figure.legend(handles, labels, loc="outside upper center", **options)
     return figure
 
 

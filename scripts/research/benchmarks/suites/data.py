@@ -43,12 +43,6 @@ class Training(suite.Workload):
         self.waiting_share = waited / (time.perf_counter() - started)
 
 
-def _contenders(size: suite.Size) -> list[suite.Step]:
-    del size  # everything is measured at every size
-    reading = [suite.Step(name, against=(f"one_thread:{name}",)) for name in datasets.EXPERIMENTS]
-    return [*reading, suite.Step("minilm_step", against=("step:minilm_step",))]
-
-
 def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
     trains = step.contender == "minilm_step"
     experiment = datasets.EXPERIMENTS["goemotions" if trains else step.contender]()
@@ -82,7 +76,10 @@ def _one_thread() -> tf.data.Options:
 SUITE = suite.Suite(
     axes="BATCH",
     sizes=("32",),
-    contenders=_contenders,
+    contenders=lambda size: [
+        *(suite.Step(name, against=(f"one_thread:{name}",)) for name in datasets.EXPERIMENTS),
+        suite.Step("minilm_step", against=("step:minilm_step",)),
+    ],
     build=_build,
     examples=lambda step, size: _count(step) * size[0],
     values=lambda size: size[0] * 224 * 224 * 3,

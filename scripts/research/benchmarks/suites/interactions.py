@@ -10,12 +10,8 @@ from rank4class import models
 from rank4class.scripts.research.benchmarks import suite
 
 
-def _contenders(size: suite.Size) -> list[suite.Step]:
-    del size  # every interaction is measured at every size
-    steps = []
-    for name in _NAIVE:
-        steps += suite.with_and_without_xla(name, f"naive:{name}", *(("dot",) if name != "dot" else ()))
-    return steps
+def _steps(name: str) -> list[suite.Step]:
+    return suite.with_and_without_xla(name, f"naive:{name}", *(("dot",) if name != "dot" else ()))
 
 
 def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
@@ -86,7 +82,7 @@ SUITE = suite.Suite(
     axes="BATCHxCLASSESxWIDTHxUNITS",
     # The last one is above the budget for LC+MLP's stored first layer.
     sizes=("32x28x384x128", "32x28x768x256", "64x1000x512x64", "64x1000x2048x256", "64x1000x512x512"),
-    contenders=_contenders,
+    contenders=lambda size: [step for name in _NAIVE for step in _steps(name)],
     build=_build,
     values=lambda size: math.prod(size[:3]),  # the pairs of the naive forms
 )

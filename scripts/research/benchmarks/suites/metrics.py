@@ -26,14 +26,9 @@ _TF_RANKING = {
 _DENSE = " dense"
 
 
-def _contenders(size: suite.Size) -> list[suite.Step]:
-    del size  # every metric is measured at every size
-    steps = []
-    for name in _TF_RANKING:
-        for contender in (name, name + _DENSE):
-            baselines = (f"tensorflow_ranking:{name}", f"naive:{contender}", "floor")
-            steps += suite.with_and_without_xla(contender, *baselines)
-    return steps
+def _steps(name: str) -> list[suite.Step]:
+    theirs = f"tensorflow_ranking:{name.removesuffix(_DENSE)}"
+    return suite.with_and_without_xla(name, theirs, f"naive:{name}", "floor")
 
 
 def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
@@ -65,6 +60,8 @@ def _by_sort(metric: losses.RankingMetric, scores: tf.Tensor, labels: tf.Tensor)
 SUITE = suite.Suite(
     axes="BATCHxCLASSES",
     sizes=suite.BATCH_AND_CLASSES,
-    contenders=_contenders,
+    contenders=lambda size: [
+        step for name in _TF_RANKING for kind in ("", _DENSE) for step in _steps(name + kind)
+    ],
     build=_build,
 )

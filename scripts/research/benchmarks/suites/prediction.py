@@ -65,20 +65,11 @@ class Bare(suite.Workload):
             self._classify(batch)["scores"].numpy()
 
 
-def _contenders(size: suite.Size) -> list[suite.Step]:
-    del size  # both are measured at every size
-    return [suite.Step("predict", against=("bare",))]
-
-
-def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
-    return (Predict if step.name == "predict" else Bare)(size[0])
-
-
 SUITE = suite.Suite(
     axes="LINES",
     sizes=("2048",),
-    contenders=_contenders,
-    build=_build,
+    contenders=lambda size: [suite.Step("predict", against=("bare",))],
+    build=lambda step, size: (Predict if step.name == "predict" else Bare)(size[0]),
     examples=lambda step, size: size[0],
     values=lambda size: size[0] * 3 * 32,
 )

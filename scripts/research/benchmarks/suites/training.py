@@ -111,14 +111,6 @@ class Training(suite.Workload):
         self.trainer.take_steps(next(self._ends))
 
 
-def _contenders(size: suite.Size) -> list[suite.Step]:
-    del size  # everything is measured at every size
-    return [
-        suite.Step("bare", against=("matrix_products",)),
-        *(suite.Step(name, against=("training" if name == GROUPED else "bare",)) for name in OVERRIDES),
-    ]
-
-
 def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
     experiment = datasets.EXPERIMENTS["goemotions"]()
     [experiment.batch_size] = size
@@ -134,7 +126,10 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
 SUITE = suite.Suite(
     axes="BATCH",
     sizes=("32",),
-    contenders=_contenders,
+    contenders=lambda size: [
+        suite.Step("bare", against=("matrix_products",)),
+        *(suite.Step(name, against=("training" if name == GROUPED else "bare",)) for name in OVERRIDES),
+    ],
     build=_build,
     examples=lambda step, size: STEPS * size[0],
     values=lambda size: size[0] * 3 * 32,
