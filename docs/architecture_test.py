@@ -210,6 +210,7 @@ def doctest_cases():
             yield pytest.param(name, part, marks=marks, id=f"{name}-{part}" if name in PARTS else name)
 
 
+@pytest.mark.usefixtures("restored_registries")
 @pytest.mark.parametrize(("name", "part"), doctest_cases())
 def test_doctests(name, part):
     module = importlib.import_module(name)

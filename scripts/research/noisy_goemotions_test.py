@@ -1,11 +1,14 @@
+import importlib
+
 import numpy as np
 import pytest
 
 from rank4class import data
-from rank4class.scripts.research import noisy_goemotions
 
 
+@pytest.mark.usefixtures("restored_registries")
 def test_label_noise_changes_training_labels(tmp_path):
+    noisy_goemotions = importlib.import_module("rank4class.scripts.research.noisy_goemotions")
     (tmp_path / "emotions.txt").write_text("".join(f"class{i}\n" for i in range(10)))
     for name, size in (("train", 1000), ("dev", 10), ("test", 10)):
         lines = [f"text {i}\t{i % 10}\t{name}{i}\n" for i in range(size)]
