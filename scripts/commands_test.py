@@ -260,14 +260,24 @@ def test_predict_and_evaluate_on_two_devices(output_of, two_runs, tmp_path):
 ERRORS = {
     "train DIGITS": "--workdir",
     "train --workdir=new": "--config",
-    "train DIGITS --workdir=new somewhere": "somewhere: no positional arguments are accepted. Set",
-    "train DIGITS --workdir=new --config.loss.nme=mse": "loss.nme: loss 'softmax' has no such op",
-    "train DIGITS --workdir=new --loss=rankmax --config.loss.k=2000000000": "selects all 10",
+    "train DIGITS --workdir=new somewhere": (
+        "somewhere: no positional arguments are accepted. Set --FLAG=VALUE."
+    ),
+    "train DIGITS --workdir=new --config.loss.nme=mse": (
+        "loss.nme: loss 'softmax' has no such option. It has: temperature,"
+    ),
+    "train DIGITS --workdir=new --loss=rankmax --config.loss.k=2000000000": (
+        "loss.k=2000000000: selects all 10 training classes"
+    ),
     "describe_data DIGITS --output=file": "file",
     "describe_data DIGITS --output=file/within": "file/within",
-    "describe_data DIGITS --output=new --config.data.pth=x": "dataset 'digits' has no such option.",
-    "describe_data DIGITS --output=new --data=goemotions --config.data.path=no": "no/emotions.txt",
-    "describe_data DIGITS --output=new --data=movielens --config.data.release=9m": "unknown. There",
+    "describe_data DIGITS --output=new --config.data.pth=x": (
+        "data.pth: dataset 'digits' has no such option. It has: max_length, image_size,"
+    ),
+    "describe_data DIGITS --output=new --data=goemotions --config.data.path=no": "no/emotions.txt: no such",
+    "describe_data DIGITS --output=new --data=movielens --config.data.release=9m": (
+        "data.release='9m': unknown. There are: latest-"
+    ),
     "demo --seeds=0": "--seeds=0: not a positive integer. Write",
     "train_sorter --move=0 --workdir=new": "move=0: sorter 'equivariant' needs a positive one",
     "train_sorter --sizes=five --workdir=new": "--sizes=five: not integers. Write --sizes=10,100",
@@ -275,9 +285,13 @@ ERRORS = {
     "compare --scores=RUN/test/predictions.npz": "Repeat --scores for each run.",
     "compare --scores=RUN/test/predictions.npz --scores=no.npz": "no.npz: no such file",
     "predict --workdir=RUN": "--input: missing. Set --input=VALUE; --help shows all flags.",
-    "predict --workdir=RUN --input=images.npy --output=p.pdf": "output=p.pdf: unknown format. Choose a file",
+    "predict --workdir=RUN --input=images.npy --output=p.pdf": (
+        "output=p.pdf: unknown format. Choose a file that ends"
+    ),
     "predict --workdir=RUN --input=images.npy --top_k=11": "top_k=11: not an integer in 1..10. Choose one.",
-    "predict --workdir=RUN --input=images.npy --exclude_known": "exclude_known=True: the inputs are no users",
+    "predict --workdir=RUN --input=images.npy --exclude_known": (
+        "exclude_known=True: the inputs are no users of the"
+    ),
     "predict --workdir=RUN --input=no.npy": "no.npy: no such file or folder.",
     "predict --workdir=. --input=images.npy": "not the folder of a run, as it has no config.json",
     "export --workdir=RUN --output=file": "output=file: exists already. Choose another",
@@ -285,7 +299,9 @@ ERRORS = {
     "export --workdir=RUN --output=new --format=huggingface": (
         "format='huggingface': the encoder 'mlp' is not a BERT or an ELECTRA. Set it to 'saved_model'."
     ),
-    "export --workdir=RUN --output=new --format=huggingface --top_k=2": "exports no classes. Leave out top_k",
+    "export --workdir=RUN --output=new --format=huggingface --top_k=2": (
+        "format='huggingface': exports no classes. Leave out top_k and index."
+    ),
     "evaluate --workdir=. --output=new": "not the folder of a run, as it has no config.json",
     "evaluate --workdir=RUN --data.path=other.tsv": "data.path=other.tsv: dataset 'digits' is evaluated on",
     "evaluate --workdir=RUN --data.text_column=x": "--data.text_column: has no effect without --data.path.",
@@ -295,8 +311,12 @@ ERRORS = {
     "evaluate --workdir=RUN --split=test --data.path=x": "--split: has no effect with --data.path, which",
 }
 SWEEP_ERRORS = {
-    "--tune=encoder.dropout=0.1,lots": "error: tune='encoder.dropout=0.1,lots': encoder.dropout='lots': not",
-    "--baseline=mse,dot": "error: baseline=mse,dot: not a cell of the grid. Choose one of these: softmax,d",
+    "--tune=encoder.dropout=0.1,lots": (
+        "error: tune='encoder.dropout=0.1,lots': encoder.dropout='lots': not a number."
+    ),
+    "--baseline=mse,dot": (
+        "error: baseline=mse,dot: not a cell of the grid. Choose one of these: softmax,dot."
+    ),
     "--widen=2": "error: --widen: nothing is tuned. Add --tune, or leave it out.",
     "--margin=nan": "error: margin=nan: not finite. Choose a number of percentage points.",
 }
