@@ -105,9 +105,9 @@ class Run:
         1    68    ...
         2   102    ...
         """
-        times = self._trained.run_dir.times()
-        lines = self._trained.run_dir.history()
-        return pd.DataFrame([{**line, "seconds": times[int(line["step"])]} for line in lines])
+        run_dir = self._trained.run_dir
+        times = run_dir.times()
+        return pd.DataFrame([{**line, "seconds": times[int(line["step"])]} for line in run_dir.history()])
 
     def predict(self, inputs: Iterable[Any], k: int | None = None) -> pd.DataFrame:
         """Predicts the best classes of some inputs.
@@ -200,8 +200,7 @@ class Run:
             skipped = f" The first: {bad_rows.messages[0]}" if bad_rows.messages else " Add some."
             raise ValueError(f"{path}: no input that can be used.{skipped}")
         predictions = itertools.chain([first], predictions)
-        count = prediction_files.write(output, predictions, self._k(k), class_columns)
-        return count, bad_rows.messages
+        return prediction_files.write(output, predictions, self._k(k), class_columns), bad_rows.messages
 
     def scores(self, inputs: Iterable[Any]) -> np.ndarray:
         """Returns the scores of all classes for some inputs, float32 `[N, n]`; see `predict`.

@@ -83,7 +83,7 @@ class Search:
     value of a cell is, for all cells that have the field: all get the same budget. That is repeated up to
     `widen` times.
 
-    The trials are recorded in `search.json`, from which a killed search goes on.
+    The trials are recorded in `search.json`, from which a killed search resumes.
 
     Args:
       cells: name -> experiment.
