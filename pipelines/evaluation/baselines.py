@@ -1,7 +1,6 @@
 """Baselines that need no training: frequent classes, random orders, and the nearest text.
 
-The nearest text is a class name or a training example. Vectors
-are those of the pretrained encoder before training, and near is a high cosine.
+The nearest text is a class name or a training example: that of the highest cosine by the pretrained encoder.
 """
 
 import dataclasses
@@ -31,14 +30,7 @@ def rank_metrics(names: Sequence[str], num_classes: int) -> tuple[str, ...]:
 def most_frequent(
     split: data.Split, order: np.ndarray, metrics: Sequence[str], batch_size: int
 ) -> dict[str, Any]:
-    """Returns the summary of one ranking for at most `MAX_EXAMPLES` drawn examples of a split.
-
-    Args:
-      split: the examples; their excluded classes rank behind all others.
-      order: ids of all classes, int `[n]`, the first one ranks first.
-      metrics: names; those of sets are left out.
-      batch_size: number of examples that are evaluated at a time.
-    """
+    """Returns the summary of one ranking, of class ids, for at most `MAX_EXAMPLES` examples of a split."""
     n = len(order)
     class_scores = np.empty(n, np.float32)
     class_scores[order] = -np.arange(n)
@@ -76,12 +68,7 @@ def has_vectors(experiment: config.Experiment, loaded: TaskData) -> bool:
 
 
 def load(experiment: config.Experiment, workdir: str) -> TaskData:
-    """Loads the task of an experiment with texts, whose features are the outputs of its initial encoder.
-
-    Args:
-      experiment: a checked experiment with `encoder.path`.
-      workdir: see `loading.load`.
-    """
+    """Loads the task of an experiment with `encoder.path`; its features are the initial encoder's outputs."""
     encoder = config.override(experiment, {"encoder.frozen": True}).encoder
     class_encoder = config.ClassEncoder("frozen_text", texts=experiment.class_encoder.texts)
     return loading.load(experiment.data, encoder, class_encoder, experiment.evaluation_batch_size, workdir)
@@ -90,14 +77,7 @@ def load(experiment: config.Experiment, workdir: str) -> TaskData:
 def evaluate(
     loaded: TaskData, split: str, metrics: Sequence[str], batch_size: int
 ) -> dict[str, dict[str, Any]]:
-    """Returns name of a baseline -> its summary on at most `MAX_EXAMPLES` drawn examples of a split.
-
-    Args:
-      loaded: from `load`.
-      split: name, not "train".
-      metrics: names; those of sets are left out.
-      batch_size: number of examples that are compared at a time.
-    """
+    """Returns the summaries, by name, of baselines on at most `MAX_EXAMPLES` examples of a split."""
     examples = loading.subsample(loaded.splits[split], MAX_EXAMPLES, seed=0)
     loaded = dataclasses.replace(loaded, splits={**loaded.splits, split: examples})
     names = rank_metrics(metrics, loaded.num_scored(split))
@@ -127,10 +107,7 @@ def _nearest_name(loaded: TaskData) -> Callable[..., tf.Tensor]:
 
 
 def _nearest_example(loaded: TaskData) -> Callable[..., tf.Tensor]:
-    """Returns a function of features to the highest cosine with an example of each class, `[B, n]`.
-
-    Classes without a training example have -2.
-    """
+    """Returns a function of features to the highest cosine with each class's examples, `[B, n]`, or -2."""
     train, n = loaded.splits["train"], len(loaded.class_names)
     rows, classes = train.class_matrix(loaded.num_scored("train")).nonzero()
     if loaded.seen is not None:

@@ -1,11 +1,8 @@
-r"""Calibration: probabilities from the scores of ranking losses, fitted on the validation split.
+"""Calibration: probabilities from the scores of ranking losses, fitted on the validation split.
 
-Examples with one class have temperature scaling. Examples with several classes have Platt scaling, for each
-class or for all pairs of example and class together. Each maps float scores `[N, n]` to probabilities
-`[N, n]`, in NumPy with float64 and as a function of TensorFlow operations.
-
-Models with a count prior need no calibration: `losses.ops.set_sizes.marginals` of their scores and
-log-probabilities of the counts are the probabilities.
+Examples with one class have temperature scaling; those with several classes Platt scaling, for each class or
+for all pairs together. Models with a count prior need none: `losses.ops.set_sizes.marginals` are
+probabilities.
 
 References:
   Guo, Pleiss, Sun, Weinberger (2017), "On calibration of modern neural networks".
@@ -33,37 +30,17 @@ Labels: TypeAlias = np.ndarray | scipy.sparse.csr_array
 
 @dataclasses.dataclass(frozen=True)
 class Calibration(abc.ABC):
-    """A map from scores to probabilities.
-
-    Attributes:
-      method: its name.
-    """
+    """A map from scores `[N, n]` to probabilities; `where`, bool `[N, n]`, is False for excluded classes."""
 
     method: ClassVar[str]
 
     @abc.abstractmethod
     def probabilities(self, scores: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
-        """Returns probabilities.
-
-        Args:
-          scores: `[N, n]`.
-          where: bool `[N, n]`, False for excluded classes; None for none.
-
-        Returns:
-          float64 `[N, n]`; 0 for excluded classes, NaN if a score that they depend on is not finite.
-        """
+        """Returns float64 `[N, n]`: 0 for excluded classes, NaN for scores that are not finite."""
 
     @abc.abstractmethod
     def apply(self, scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns `probabilities` by TensorFlow operations, for an exported model.
-
-        Args:
-          scores: float `[B, n]`.
-          where: bool `[B, n]` or None.
-
-        Returns:
-          float32 `[B, n]`.
-        """
+        """Returns `probabilities` by TensorFlow operations, float32 `[B, n]`, for an exported model."""
 
     @property
     def keeps_order(self) -> bool:
@@ -71,13 +48,9 @@ class Calibration(abc.ABC):
         return True
 
     def ranking(self, scores: tf.Tensor) -> tf.Tensor:
-        """Returns values that rank the classes by probability, and equally probable ones by score.
+        """Returns float32 `[B, n]` that rank the classes by probability, and equally probable ones by score.
 
-        Args:
-          scores: float `[B, n]`.
-
-        Returns:
-          float32 `[B, n]`: the scores, if that is their order; NaN for examples with scores not finite.
+        They are the scores, if that is their order, or NaN for an example with scores that are not finite.
 
         >>> platt = Platt((1.0, 1.0, 0.0), (0.0, 1.0, 2.0))  # logits s, s + 1 and 2
         >>> platt.ranking(tf.constant([[2.0, 0.0, 1.0], [2.0, 1.0, 2.0]])).numpy()
@@ -105,16 +78,7 @@ class Calibration(abc.ABC):
     def negative_log_likelihood(
         self, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None = None
     ) -> np.ndarray:
-        """Returns the negative log-likelihood of each example's labels.
-
-        Args:
-          scores, where: see `probabilities`.
-          labels: of temperature scaling class ids, int `[N]`; otherwise bool `[N, n]`, whose log-likelihoods
-            are summed over the ranked classes.
-
-        Returns:
-          float64 `[N]`.
-        """
+        """Returns that of each example, float64 `[N]`, from labels as in `fit`; several are bool `[N, n]`."""
 
     @abc.abstractmethod
     def describe(self) -> str:
@@ -130,11 +94,7 @@ class Calibration(abc.ABC):
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> "Calibration":
-        """Returns the calibration that `to_json` described.
-
-        >>> Calibration.from_json({"method": "temperature", "temperature": 2.0})
-        Temperature(temperature=2.0)
-        """
+        """Returns the calibration that `to_json` described."""
         parameters = {name: _from_list(value) for name, value in content.items() if name != "method"}
         return _METHODS[content["method"]](**parameters)
 
@@ -145,10 +105,7 @@ def _from_list(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Temperature(Calibration):
-    r"""Temperature scaling: $p = \mathrm{softmax}(s / T)$.
-
-    Attributes:
-      temperature: `T`, positive.
+    r"""Temperature scaling: $p = \mathrm{softmax}(s / T)$ with positive $T$.
 
     >>> Temperature(2.0).probabilities(np.array([[0.0, 2 * np.log(3.0)]])).round(4)
     array([[0.25, 0.75]])
@@ -183,10 +140,7 @@ class Temperature(Calibration):
 
 @dataclasses.dataclass(frozen=True)
 class Platt(Calibration):
-    r"""Platt scaling: $p_j = \sigma(a_j s_j + b_j)$.
-
-    Attributes:
-      slopes, intercepts: `a` and `b` of each class, `n` numbers; or one for all classes.
+    r"""Platt scaling: $p_j = \sigma(a_j s_j + b_j)$, a slope and an intercept for each class or for all.
 
     >>> Platt((1.0,), (0.0,)).probabilities(np.array([[0.0, np.log(3.0)]]))
     array([[0.5 , 0.75]])
@@ -237,24 +191,19 @@ def uncalibrated(method: str) -> Calibration:
 
 
 def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> Calibration:
-    r"""Fits a calibration.
+    r"""Fits a calibration to finite scores `[N, n]`.
 
-    "temperature" minimizes the negative log-likelihood over $\log T$. Of scores that rank all examples right,
-    `T` would be 0. So `T` is at least the temperature at which the mean probability outside the highest score
-    is `1 / (N + 2)`, the error rate by Laplace's rule of succession after `N` examples without an error. If
-    each example has equal scores, which say nothing about `T`, it is 1.
+    Class ids, int `[N]`, have temperature scaling, by the negative log-likelihood over $\log T$. Of scores
+    that rank all examples right, `T` would be 0. So `T` is at least the temperature at which the mean
+    probability outside the highest score is `1 / (N + 2)`, the error rate by Laplace's rule of succession
+    after `N` examples without an error. If each example has equal scores, which say nothing about `T`, it is
+    1.
 
-    "platt" maximizes the likelihood of Platt's targets, `(P + 1) / (P + 2)` for `P` positive examples and
-    `1 / (M + 2)` for `M` negative ones, which has a finite maximum for scores that separate them. Up to
-    `MAX_PER_CLASS` classes, each class with `LEAST_PER_CLASS` positive and as many negative examples has a
-    separate fit. All other classes have the fit of all pairs of example and class. The slope that more
-    classes share is at least 0: it keeps the order of the scores.
-
-    Args:
-      scores: `[N, n]`, finite.
-      labels: class ids, int `[N]`, for "temperature"; otherwise a `scipy.sparse.csr_array` `[N, n]`, where
-        values above 0 are positive.
-      where: bool `[N, n]`, False for excluded classes, or None.
+    A `scipy.sparse.csr_array` `[N, n]`, positive above 0, has Platt scaling. Its targets, `(P + 1) / (P + 2)`
+    for `P` positive examples and `1 / (M + 2)` for `M` negative ones, have a finite maximum of the likelihood
+    for separable scores. Up to `MAX_PER_CLASS` classes, each class with `LEAST_PER_CLASS` examples of either
+    kind has a separate fit. All others share the fit of all pairs of example and class. If all classes share
+    it, its slope is at least 0: it keeps the order of the scores.
 
     >>> scores = np.array([[1.0, 0.0]] * 4)  # right in three of four
     >>> round(1 / fit(scores, np.array([0, 0, 0, 1])).temperature, 4)  # log 3
@@ -280,13 +229,7 @@ def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> 
 
 
 def check_method(method: str, multi_label: bool) -> None:
-    """Raises ValueError if a method does not fit examples of one class, or of several.
-
-    >>> check_method("platt", multi_label=False)
-    Traceback (most recent call last):
-    ...
-    ValueError: calibration='platt': each example has one class. Choose 'auto' or 'temperature'.
-    """
+    """Raises ValueError if a method does not fit examples of one class, or of several."""
     if (method == "temperature") == multi_label:
         has = "an example may have several classes" if multi_label else "each example has one class"
         other = "platt" if multi_label else "temperature"
@@ -294,12 +237,7 @@ def check_method(method: str, multi_label: bool) -> None:
 
 
 def _fit_temperature(gaps: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the temperature; see `fit`.
-
-    Args:
-      gaps: from `_below_highest`, `[N, n]`.
-      labels: int `[N]`.
-    """
+    """Returns the temperature from gaps of `_below_highest` `[N, n]` and class ids `[N]`; see `fit`."""
     spreads = -np.where(np.isfinite(gaps), gaps, 0.0).min(axis=1)
     gaps, labels = gaps[spreads > 0.0], labels[spreads > 0.0]
     if not len(labels):

@@ -11,14 +11,11 @@ from rank4class.pipelines.evaluation import statistics
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A metric of a first and of a second run.
+    """A metric of a first and of a second run on the same examples, in percent if it is a fraction.
 
     Attributes:
-      metric: its name.
-      first, second: means over the examples, fractions in percent.
       difference: second minus first; NaN if both are infinite.
-      interval: 95% interval of the difference, `(low, high)`; see `statistics.difference_interval`.
-      p_value: p-value of `statistics.sign_test`.
+      interval, p_value: see `statistics.difference_interval` and `statistics.sign_test`.
       first_better, second_better, equal: numbers of examples.
     """
 
@@ -33,12 +30,7 @@ class Comparison:
     equal: int
 
     def better_run(self) -> str | None:
-        """Returns the better run, if the difference passes the test and its interval excludes 0.
-
-        Returns:
-          "first", "second", "equal" if all examples have equal values, or None if the difference may be
-          chance.
-        """
+        """Returns "first" or "second", "equal" if all values are, or None if the difference may be chance."""
         if not self.first_better and not self.second_better:
             return "equal"
         low, high = self.interval
@@ -48,17 +40,7 @@ class Comparison:
 
 
 def compare(metric: str, first: np.ndarray, second: np.ndarray) -> Comparison:
-    """Compares the values of a metric, example by example.
-
-    Examples that are hard for both runs cancel out, so the interval is narrower than the intervals of
-    the two runs suggest.
-
-    Args:
-      metric: its name.
-      first, second: its values for the same `N` examples in the same order, `[N]`, not NaN.
-
-    Returns:
-      A `Comparison`.
+    """Compares values `[N]`, not NaN, of a metric for the same examples in the same order.
 
     >>> comparison = compare("top1_error", [1, 1, 0, 0], [0, 1, 0, 0])
     >>> comparison.difference, comparison.p_value, comparison.better_run()
@@ -90,9 +72,5 @@ def compare(metric: str, first: np.ndarray, second: np.ndarray) -> Comparison:
 
 
 def compare_all(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> list[Comparison]:
-    """Compares the metrics that two runs have in common; see `compare`.
-
-    Args:
-      first, second: metric -> its values, `[N]`.
-    """
+    """Compares the metrics, name -> values `[N]`, that two runs have in common; see `compare`."""
     return [compare(metric, first[metric], second[metric]) for metric in first if metric in second]

@@ -16,22 +16,20 @@ from rank4class.pipelines.evaluation import reliability, statistics
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationResult:
-    """Per-example evaluation results of the `N` examples of a split.
+    """Evaluation results of the `N` examples of a split; those that were not requested are None.
 
     Attributes:
       names: names of the `M` metrics.
-      values: values of the metrics, float32 `[N, M]`.
+      values: of the metrics, float32 `[N, M]`.
       top_classes: class of the highest score, int32 `[N]`; -1 if a score is not finite.
-      right: 1 if a class of the example has the highest score and no other class shares it, else 0; int32
-        `[N]`.
-      ranks: rank of the first of the example's classes, float32 `[N]`; infinity if a score is not finite.
-      scores: float32 `[N, n]`, or None if they were not requested.
-      log_counts: log-probabilities of `0..m` classes, float32 `[N, m + 1]`, or None if neither scores nor
-        best classes were requested or the model has no count prior.
-      best_classes, best_scores: the `k` best classes, the best first, and their scores, int32 and float32
-        `[N, k]`; None if they were not requested.
-      calibrated: reliability of the scores and of their calibration, or None if they are not calibrated.
-      losses: of the training loss, float32 `[N]`, or None if it was not evaluated.
+      right: 1 if a class of the example has the highest score and no other class shares it, int32 `[N]`.
+      ranks: of the first of the example's classes, float32 `[N]`; infinity if a score is not finite.
+      scores: float32 `[N, n]`.
+      log_counts: log-probabilities of `0..m` classes by a count prior, float32 `[N, m + 1]`, if scores or
+        best classes were requested.
+      best_classes, best_scores: the `k` best classes, the best first, int32 and float32 `[N, k]`.
+      calibrated: reliability of the scores and of their calibration.
+      losses: of the training, float32 `[N]`.
     """
 
     names: tuple[str, ...]
@@ -85,15 +83,12 @@ class Evaluator:
 
     Args:
       scorer: function of features and `training` to `task.ModelOutputs`.
-      names: names of the `M` metrics.
+      names: of the metrics.
       max_relevant: largest number of classes of an example; a lower bound makes evaluation faster. None if
         labels are class ids or the number is unknown.
-      strategy: the `tf.distribute.Strategy` of the model; None is one device.
+      strategy: of the model; None is one device.
       jit_compile: whether to compile with XLA; ignored with several replicas.
       loss: function of labels and `task.ModelOutputs` to the losses, `[B]`; None evaluates none.
-
-    Attributes:
-      evaluate_batch: function of features, labels, indices, `keep_scores` and `best` to a dict of tensors.
     """
 
     def __init__(
@@ -175,17 +170,14 @@ class Evaluator:
         best: int = 0,
         stopping: Callable[[], bool] = lambda: False,
     ) -> EvaluationResult | None:
-        """Evaluates every example once.
+        """Evaluates every example once; returns None if `stopping`, called before each batch, returns True.
 
         Args:
           batches: `(features, labels, indices)` of the strategy, from `data.evaluation_batches`.
           keep_scores: whether the result holds the scores; or the increasing indices of the examples whose
             scores it holds.
           best: number of best classes of each example in the result.
-          stopping: called before each batch; evaluation stops when it returns True.
-
-        Returns:
-          An `EvaluationResult`, or None if evaluation stopped.
+          stopping: see above.
         """
         kept = keep_scores if isinstance(keep_scores, np.ndarray) else None
         parts, orders = [], []
@@ -209,10 +201,7 @@ class Evaluator:
 
 
 def _ordered(parts: list[dict[str, np.ndarray]], orders: list[np.ndarray], name: str) -> np.ndarray:
-    """Removes an array from the results of all batches, and returns it by the indices of the examples.
-
-    The batches are freed one by one: the scores of many classes take gigabytes.
-    """
+    """Removes an array from the results of all batches, one by one to free memory; returns it by example."""
     first = parts[0][name]
     values = np.empty([sum(int(np.sum(order >= 0)) for order in orders), *first.shape[1:]], first.dtype)
     for part, order in zip(parts, orders, strict=True):
@@ -221,14 +210,7 @@ def _ordered(parts: list[dict[str, np.ndarray]], orders: list[np.ndarray], name:
 
 
 def mask_scores(scores: tf.Tensor, where: tf.types.experimental.TensorLike) -> tf.Tensor:
-    """Moves the scores of excluded classes below all other scores of their example.
-
-    Args:
-      scores: float32 `[B, n]`.
-      where: bool `[B, n]`, False for excluded classes.
-
-    Returns:
-      float32 `[B, n]`. Scores that are not finite stay so, unless their class is excluded.
+    """Moves the scores `[B, n]` of excluded classes (`where` is False) below the others of their example.
 
     >>> mask_scores(tf.constant([[3.0, 1.0, 2.0]]), [[False, True, True]]).numpy()
     array([[0., 1., 2.]], dtype=float32)
@@ -239,15 +221,9 @@ def mask_scores(scores: tf.Tensor, where: tf.types.experimental.TensorLike) -> t
 
 
 def summarize(values: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
-    """Returns the mean of each metric over the examples, with its 95% interval.
+    """Returns the mean of each metric of values `[N, M]` (fractions in percent), "examples", and "intervals".
 
-    Args:
-      values: per-example values, `[N, M]`.
-      names: names of the `M` metrics.
-
-    Returns:
-      A dict of the metrics (fractions in percent), "examples", and "intervals": name -> [low, high], or None
-      if there is no interval (see `statistics.mean_interval`).
+    "intervals" has name -> [low, high], or None; see `statistics.mean_interval`.
     """
     rows, counts = _distinct_rows(values)
     columns = [_Column(column) for column in rows.T]

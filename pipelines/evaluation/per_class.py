@@ -20,27 +20,17 @@ LEAST_EXAMPLES = 5  # of a class among the worst of many
 def per_class(
     result: EvaluationResult, labels: np.ndarray | scipy.sparse.csr_array, class_names: Sequence[str]
 ) -> pd.DataFrame:
-    """Returns a table of results, one row per class.
+    """Returns a table of results, a row per class; undefined figures are NaN.
 
     An example with several classes counts for each of them. Its metrics, and whether its top class is right,
-    concern all of its classes together.
+    concern all of its classes together. The columns:
 
-    Args:
-      result: results of `N` examples.
-      labels: as in `data.Split`.
-      class_names: names of the `n` ranked classes.
-
-    Returns:
-      A table indexed by class id. Figures that are undefined are NaN. Its columns:
-
-      - "class": printable name;
-      - "examples": number of examples of the class;
-      - of each metric its heading, "<metric> low" and "<metric> high": mean over these examples and the
-        interval of a fraction, both in percent (see `statistics.wilson`);
-      - "predicted": number of examples of any class with this top class;
-      - "precision (%)", "precision low", "precision high": how many of those are right, and the interval;
-      - "most confused with", "most confused count": the most frequent wrong top class of its examples, the
-        first among equals, and how often it occurs.
+    - "class" (printable), "examples";
+    - of each metric its heading, "<metric> low" and "<metric> high": mean over these examples, and for a
+      fraction the interval of `statistics.wilson`, both in percent;
+    - "predicted": number of examples of any class with this top class;
+    - "precision (%)", "precision low", "precision high": how many of those are right;
+    - "most confused with", "most confused count": the most frequent wrong top class of its examples.
     """
     n = len(class_names)
     top, right = result.top_classes, result.right > 0
@@ -76,10 +66,6 @@ def by_frequency(
     """Returns a `per_class` table of thirds of the classes by training examples, the most frequent first.
 
     Classes with equally many are in one third, so there may be fewer than three.
-
-    Args:
-      result, labels: see `per_class`.
-      training_counts: number of training examples of each class, int `[n]`.
     """
     ends = np.unique(np.quantile(training_counts, [1 / 3, 2 / 3, 1.0], method="inverted_cdf"))[::-1]
     third = len(ends) - 1 - np.searchsorted(ends[::-1], training_counts)
@@ -103,14 +89,7 @@ def worst_first(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def frequent_errors(labels: np.ndarray, predicted: np.ndarray) -> pd.DataFrame:
-    """Returns the numbers of wrong predictions by true and predicted class, the most frequent first.
-
-    Args:
-      labels: ids of the true classes, int `[N]`.
-      predicted: ids of the predicted classes, int `[N]`.
-
-    Returns:
-      A table with the columns "true", "predicted" and "count"; equal counts are in the order of the ids.
+    """Returns "true" class, "predicted" class and "count" of wrong predictions, the most frequent first.
 
     >>> frequent_errors(np.array([4, 4, 1, 0]), np.array([2, 2, 0, 0])).to_numpy().tolist()
     [[4, 2, 2], [1, 0, 1]]

@@ -36,10 +36,8 @@ class Predictions:
 
     Attributes:
       labels: as in `data.Split`.
-      class_names: names of the `n` ranked classes, str `[n]`.
-      origins: where each example was read, str `[N]`.
-      metrics: names of the `M` metrics, str `[M]`.
-      values: values of the metrics, float32 `[N, M]`.
+      class_names, origins, metrics: names of the `n` ranked classes, of the `N` examples, of the `M` metrics.
+      values: of the metrics, float32 `[N, M]`.
       scores: of all classes, float32 `[N, n]`, or None.
     """
 
@@ -57,14 +55,7 @@ def scores_fit(examples: int, classes: int) -> bool:
 
 
 def check_size(examples: int, classes: int) -> None:
-    """Raises ValueError if the scores of the examples and classes exceed `LARGEST_SCORES`.
-
-    >>> check_size(10_000, 1_000_000)
-    Traceback (most recent call last):
-    ...
-    ValueError: keep_scores=True: the scores of 10,000 examples and 1,000,000 classes take 40.0 GB, which \
-exceeds the limit of 4.0 GB. Leave it out to write the best 100, or set --nokeep_scores.
-    """
+    """Raises ValueError if the scores of the examples and classes exceed `LARGEST_SCORES`."""
     if not scores_fit(examples, classes):
         size = 4 * examples * classes
         raise ValueError(
@@ -82,19 +73,7 @@ def write(
     split: data.Split,
     class_names: Sequence[str],
 ) -> None:
-    """Writes an evaluation to an existing folder.
-
-    Args:
-      folder: on disk or in object storage.
-      summary: content of `evaluation.json`.
-      table: see `per_class.per_class`.
-      result: results of the examples.
-      split: the evaluated examples.
-      class_names: names of the ranked classes.
-
-    Raises:
-      OSError: a file is not writable.
-    """
+    """Writes an evaluation to an existing folder; the summary is the content of `evaluation.json`."""
     arrays = {
         **_labels_to_arrays(split),
         "class_names": np.array(class_names, str),
@@ -135,12 +114,7 @@ def _labels_from_arrays(npz: np.lib.npyio.NpzFile, num_classes: int) -> np.ndarr
 
 
 def read(path: str | os.PathLike, *, with_scores: bool = False) -> Predictions:
-    """Reads a `predictions.npz`.
-
-    Args:
-      path: of the file.
-      with_scores: whether to read the scores, if the file holds any; without them only a small part of the
-        file is read.
+    """Reads a `predictions.npz`; without scores only a small part of the file.
 
     Raises:
       FileNotFoundError: the file does not exist.

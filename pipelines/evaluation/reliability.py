@@ -24,11 +24,9 @@ class Reliability:
 
     Attributes:
       gaps: sums of (right - confidence) of each example's predictions by bin, float64 `[N, BINS]`.
-      nlls: negative log-likelihood of each example's labels, float64 `[N]`; see
-        `Calibration.negative_log_likelihood`.
-      predictions: number of each example's predictions, int64 `[N]`.
-      counts: number of predictions by bin, int64 `[BINS]`.
-      confidences: sums of their confidences, float64 `[BINS]`.
+      nlls: `Calibration.negative_log_likelihood`, `[N]`.
+      predictions: number of each example's predictions, `[N]`.
+      counts, confidences: number of predictions by bin, and sums of their confidences, `[BINS]`.
     """
 
     gaps: np.ndarray
@@ -38,11 +36,11 @@ class Reliability:
     confidences: np.ndarray
 
     def table(self) -> pd.DataFrame:
-        """Returns a row per bin, for the reliability diagram.
+        """Returns a row per bin of the reliability diagram.
 
-        Its columns are "from" and "to" (confidences above "from", and up to "to"), "count", "confidence" and
-        "accuracy" (means over the predictions, NaN in an empty bin), and "low" and "high": Wilson's interval
-        of the accuracy, for independent predictions.
+        Its columns are "from" and "to" (confidences above "from", and up to "to"), "count", the means
+        "confidence" and "accuracy" (NaN in an empty bin), and Wilson's interval of the accuracy, "low" and
+        "high".
         """
         edges = np.arange(BINS + 1) / BINS
         used = np.where(self.counts > 0, self.counts, np.nan)
@@ -55,11 +53,11 @@ class Reliability:
     def summarize(self) -> dict[str, Any]:
         r"""Returns "ece" in percent, "nll", and "intervals": name -> [low, high].
 
-        "ece" is the expected calibration error $\sum_b (n_b / n) |right_b - confidence_b|$, "nll" the mean
-        over the examples. Their 95% intervals are from a bootstrap of the examples. Noise makes the error of
-        a resample larger than that of the sample, as it makes the sample's larger than the true one. So the
-        interval of "ece" is the basic one, which reflects the quantiles at the estimate. It includes the
-        estimate, and ends at 0 or above.
+        "ece" is the expected calibration error $\sum_b (n_b / n) |right_b - confidence_b|$, "nll" the mean.
+
+        The 95% intervals are from a bootstrap of the examples. Noise raises the "ece" of a resample as it
+        raises that of the sample. So its interval is the basic one, which reflects the quantiles at the
+        estimate, and includes it.
         """
         columns = np.column_stack([self.gaps, self.nlls, self.predictions, np.ones(len(self.nlls))])
         sums = np.vstack([columns.sum(axis=0), statistics.resampled_sums(columns)])
@@ -80,13 +78,7 @@ class Reliability:
 
 @dataclasses.dataclass(frozen=True)
 class Calibrated:
-    """The reliability of raw and of calibrated scores.
-
-    Attributes:
-      calibration: the calibration.
-      before: of the softmax or sigmoid of the scores.
-      after: of the calibrated probabilities.
-    """
+    """The reliability of the softmax or sigmoid of raw scores, and of calibrated probabilities."""
 
     calibration: Calibration
     before: Reliability
@@ -114,14 +106,7 @@ def evaluate(
 def measure(
     calibration: Calibration, scores: np.ndarray, labels: Labels, where: np.ndarray | None = None
 ) -> Reliability:
-    """Returns the reliability of the probabilities of a calibration.
-
-    Args:
-      calibration: a `Calibration`.
-      scores: `[N, n]`, finite.
-      labels: class ids, int `[N]`, or a `scipy.sparse.csr_array` `[N, n]`.
-      where: bool `[N, n]`, False for excluded classes, or None.
-    """
+    """Returns the reliability of the probabilities of a calibration; see `calibration.fit`."""
     rows = max(1, _BLOCK // scores.shape[1])
     parts = []
     for first in range(0, len(scores), rows):

@@ -1,7 +1,7 @@
-"""Confidence intervals and tests over examples.
+"""Confidence intervals (95%) and tests over examples.
 
-All intervals are 95% intervals. SciPy's `bootstrap` and `permutation_test` draw every example of every
-resample. The functions here draw counts of equal values, which takes less time and memory.
+SciPy's `bootstrap` and `permutation_test` draw every example of every resample. The functions here draw
+counts of equal values, which takes less time and memory.
 """
 
 from collections.abc import Iterator
@@ -19,27 +19,17 @@ _BLOCK = 1 << 22  # numbers in memory at a time
 
 
 def wilson(means: np.ndarray, counts: np.ndarray, quantile: float = _Z) -> np.ndarray:
-    """Returns Wilson's interval for the mean of values in [0, 1].
+    """Returns Wilson's interval for means of values in [0, 1], float64 `[..., 2]`; NaN for NaN.
 
-    The interval is Wilson's as published for values that are 0 or 1. Other values of the same mean vary
-    less, so their interval is conservative. Its width is never 0, even if all values are equal. SciPy's
-    `binomtest` accepts only values that are 0 or 1, and one class at a time.
-
-    Args:
-      means: float array of any shape; NaN gives NaN.
-      counts: number of values, array that broadcasts to the shape of `means`.
-      quantile: half the width of the interval in standard errors.
-
-    Returns:
-      float64 `[..., 2]`, in [0, 1].
+    For values other than 0 and 1, which SciPy's `binomtest` refuses, it is conservative. Half its width is
+    `quantile` standard errors.
 
     >>> wilson(np.array([0.5, 1.0, np.nan]), np.array([10, 3, 0])).round(4)
     array([[0.2366, 0.7634],
            [0.4385, 1.    ],
            [   nan,    nan]])
 
-    References:
-      Wilson (1927), "Probable inference, the law of succession, and statistical inference", eq. 5.
+    Reference: Wilson (1927), "Probable inference, the law of succession, and statistical inference", eq. 5.
     """
     pull = quantile**2 / np.maximum(counts, 1)
     center = (means + pull / 2) / (1 + pull)
@@ -50,20 +40,15 @@ def wilson(means: np.ndarray, counts: np.ndarray, quantile: float = _Z) -> np.nd
 def mean_interval(
     values: np.ndarray, counts: np.ndarray, means: np.ndarray, *, bounded: bool
 ) -> list[float] | None:
-    """Returns the interval of the mean of a metric over the examples.
+    """Returns the interval of a metric's mean, `[low, high]`; None for infinite or equal unbounded values.
 
-    Values that are all 0 or 1 have Wilson's interval. So have equal values in [0, 1]: every resample of
-    them has the same mean, so a bootstrap would claim certainty. Other values have the bootstrap's.
+    Values that are all 0 or 1 have Wilson's interval. So have equal values in [0, 1], of which a bootstrap
+    would claim certainty. Other values have the bootstrap's.
 
     Args:
-      values: distinct values of the metric, float `[V]`.
-      counts: number of examples of each, int `[V]`.
-      means: of the resamples, float `[R]`; see `resamples`.
+      values, counts: distinct values, float `[V]`, and the number of examples of each.
+      means: of the `resamples`, float `[R]`.
       bounded: whether the metric is in [0, 1].
-
-    Returns:
-      `[low, high]`; None if there is no interval, for an infinite value or for equal values without a
-      bound.
 
     >>> values, counts = np.array([0.0, 1.0]), np.array([359, 1])
     >>> means = np.concatenate([draws @ values / 360 for draws in resamples(counts)])
@@ -80,26 +65,16 @@ def mean_interval(
 
 
 def resamples(counts: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields the counts of distinct values in the resamples of a bootstrap, int `[R, V]`, `RESAMPLES` in all.
-
-    Examples with equal values are interchangeable, so resampling their counts resamples the examples.
-    """
+    """Yields counts of distinct values in the resamples of a bootstrap, int `[R, V]`, `RESAMPLES` in all."""
     rng, size = np.random.default_rng(0), counts.sum()
     for rows in _blocks(RESAMPLES, len(counts)):
         yield rng.multinomial(size, counts / size, size=rows)
 
 
 def resampled_sums(values: np.ndarray) -> np.ndarray:
-    """Returns the sums of columns over the examples of each resample of a bootstrap.
+    """Returns the sums of the columns of values `[N, K]` in each resample of a bootstrap, `[RESAMPLES, K]`.
 
-    It is for statistics that are functions of several sums, of values that differ from each other. Of more
-    than `MAX_UNITS` examples, it draws groups of examples: example `i` is in group `i % MAX_UNITS`.
-
-    Args:
-      values: float `[N, K]`.
-
-    Returns:
-      float64 `[RESAMPLES, K]`.
+    Of more than `MAX_UNITS` examples, it draws groups of examples: example `i` is in group `i % MAX_UNITS`.
 
     >>> sums = resampled_sums(np.array([[1.0, 0.0], [1.0, 4.0]]))
     >>> sums[:, 0].tolist() == [2.0] * RESAMPLES, np.unique(sums[:, 1]).tolist()
@@ -118,26 +93,17 @@ def resampled_sums(values: np.ndarray) -> np.ndarray:
 
 
 def difference_interval(differences: np.ndarray, *, bounded: bool) -> tuple[float, float]:
-    """Returns the interval of the mean of paired differences over the examples.
+    """Returns the interval of the mean of paired differences `[N]`, `(low, high)`; see `mean_interval`.
 
-    Differences of metrics that are right or wrong are -1, 0 or 1. Their interval is Bonett and Price's, whose
-    width is never 0. Other differences have the interval of the paired bootstrap.
-
-    Args:
-      differences: float `[N]`, finite or infinite.
-      bounded: whether the metric is in [0, 1].
-
-    Returns:
-      `(low, high)`; NaN if there is none: for one example, for an infinite difference, or for equal
-      differences without a bound.
+    Differences of -1, 0 and 1 have Bonett and Price's interval, whose width is never 0, others that of the
+    paired bootstrap. It is NaN for one example, an infinite difference, or equal ones without a bound.
 
     >>> low, high = difference_interval(np.array([1.0] * 5 + [0.0] * 355), bounded=True)
     >>> round(100 * low, 2), round(100 * high, 2)
     (-0.04, 2.81)
 
-    References:
-      Bonett & Price (2012), "Adjusted Wald confidence interval for a difference of binomial proportions
-      based on paired data".
+    Reference: Bonett & Price (2012), "Adjusted Wald confidence interval for a difference of binomial
+    proportions based on paired data".
     """
     size = len(differences)
     if size < 2 or not np.isfinite(differences).all():
@@ -157,18 +123,10 @@ def difference_interval(differences: np.ndarray, *, bounded: bool) -> tuple[floa
 
 
 def sign_test(differences: np.ndarray, *, permutations: int = PERMUTATIONS) -> float:
-    """Returns the two-sided p-value of the hypothesis that paired differences have random signs.
+    """Returns the two-sided p-value of random signs of paired differences `[N]`; NaN if one is not finite.
 
-    It is the permutation test of the mean difference: in each permutation the two runs change places on a
-    random half of the examples. For differences of one size, such as those of errors, it is McNemar's exact
-    test. Otherwise permutations are drawn.
-
-    Args:
-      differences: float `[N]`.
-      permutations: their number; the least p-value is near its reciprocal.
-
-    Returns:
-      A float in (0, 1]; NaN if a difference is not finite.
+    It is the permutation test of the mean: in each permutation the two runs change places on a random half of
+    the examples. For differences of one size it is McNemar's exact test.
 
     >>> round(sign_test(np.array([1.0] * 7 + [-1.0] + [0.0] * 352)), 4)  # 2 (1 + 8) / 2^8
     0.0703

@@ -25,23 +25,11 @@ def check(split: data.Split, count: int) -> None:
 def frame(
     result: EvaluationResult, split: data.Split, class_names: Sequence[str], rows: np.ndarray | None = None
 ) -> pd.DataFrame:
-    """Returns a table with a row per example.
+    """Returns a table with a row per example of a split, or per one of `rows`, int `[K]`.
 
-    Args:
-      result: results of the examples; with scores if it has a calibration.
-      split: the evaluated examples.
-      class_names: names of the ranked classes.
-      rows: int `[K]`, the examples to show; None shows all.
-
-    Returns:
-      A table with these columns:
-
-      - "example": where it was read;
-      - "class": the name of its class, or a tuple of names if an example may have several;
-      - "predicted": the name of the top class, None if a score is not finite;
-      - "rank": rank of its class, or of the first of several;
-      - "predicted score": of the top class, if the result has its best classes;
-      - with a calibration, "probability" of its class if it has one, and "predicted probability".
+    Its columns are "example" (its origin), "class" (a tuple if there may be several), "predicted" (None if a
+    score is not finite), "rank" (of the first of its classes), "predicted score" if the result has its best
+    classes, and with a calibration "predicted probability" and, for one class, "probability".
     """
     rows = np.arange(len(split)) if rows is None else rows
     names, top = [*class_names, None], result.top_classes[rows]
@@ -80,14 +68,9 @@ def _probabilities(
 
 
 def worst(result: EvaluationResult, count: int) -> np.ndarray:
-    """Returns the examples whose class has the lowest probability, the worst first, int `[K]`.
+    """Returns the ids of the `count` examples of the lowest probability of their class, the worst first.
 
-    Without a calibration there are no probabilities, and the class with the last rank is the worst. Equal
-    examples are in their order in the split.
-
-    Args:
-      result: results of examples of one class each.
-      count: largest number of examples.
+    Without a calibration the last rank is the worst. Equal examples are in their order in the split.
     """
     losses = result.ranks if result.calibrated is None else result.calibrated.after.nlls
     return np.argsort(-losses, kind="stable")[:count]
