@@ -10,6 +10,7 @@ import scipy.sparse
 import sklearn.model_selection
 from absl import logging
 
+from rank4class import arguments
 from rank4class.data.kind import Kind, kind_of
 from rank4class.data.readers import rows
 
@@ -206,6 +207,14 @@ class Dataset:
             logging.warning("no training example of: %s", rows.listed(untrained))
 
 
+def check_fractions(validation_fraction: float, test_fraction: float) -> dict[str, float]:
+    """Returns the fractions to draw by split; raises ValueError unless they are in (0, 1)."""
+    arguments.check_fraction(
+        False, section="data.", validation_fraction=validation_fraction, test_fraction=test_fraction
+    )
+    return {"validation": validation_fraction, "test": test_fraction}
+
+
 MIN_TO_SPLIT = 3  # examples of a class, one for each split
 
 
@@ -267,31 +276,6 @@ def _checked_count(name, fraction, total, labels):
             "the split."
         )
     return count
-
-
-def draw_together(
-    split: Split, first: np.ndarray, fractions: dict[str, float], *, seed: int
-) -> dict[str, Split]:
-    """Draws splits as `draw` does, with all copies of an example in the split of the first.
-
-    Args:
-      split, fractions, seed: see `draw`.
-      first: int `[N]`, the index of the first copy of each example, which may be the example itself.
-
-    Raises:
-      ValueError: see `draw`; or all examples of a class are copies of others that are not in training.
-    """
-    originals = np.unique(first)
-    parts = draw(Split({"index": originals}, split.labels[originals]), fractions, seed=seed)
-    indices = {name: np.flatnonzero(np.isin(first, part.features["index"])) for name, part in parts.items()}
-    untrained = np.flatnonzero(~np.isin(split.labels, split.labels[indices["train"]]))
-    if len(untrained):
-        i = untrained[0]
-        raise ValueError(
-            f"{split.origin(i)}: a copy of {split.origin(first[i])}, which is not in training, and no other "
-            "example of its class is. Remove one of the two."
-        )
-    return {name: split.select(part) for name, part in indices.items()}
 
 
 def draw_pairs(

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rank4class import arguments
-from rank4class.data.dataset import Dataset, Split, draw_together
-from rank4class.data.readers import class_tables, files, rows
+from rank4class.data.dataset import Dataset, Split, check_fractions
+from rank4class.data.readers import files, rows, user_splits
 from rank4class.data.registry import DATASETS, LABELED
 
 ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp")
-SPLITS = {"train": ("train",), "validation": ("validation", "val", "valid", "dev"), "test": ("test",)}
 
 
 @DATASETS.register("image_folder")
@@ -47,9 +45,7 @@ def image_folder(
       ValueError: an argument out of range, no path, fewer than two classes, a class without an image or
         without a training image, or an invalid row.
     """
-    arguments.check_fraction(
-        False, section="data.", validation_fraction=validation_fraction, test_fraction=test_fraction
-    )
+    fractions = check_fractions(validation_fraction, test_fraction)
     bad_rows = rows.BadRows(on_invalid_row)
     if not path:
         raise ValueError(
@@ -57,15 +53,11 @@ def image_folder(
         )
     folders = _split_folders(path, classes, bad_rows)
     images = {name: images_by_class(folder, bad_rows, beside=classes) for name, folder in folders.items()}
-    class_names = _class_names(folders["train"], tuple(images["train"]), classes)
-    splits = {name: examples(folder, images[name], class_names) for name, folder in folders.items()}
-    first = _first_copies(np.concatenate([split.features["file"] for split in splits.values()]))
-    masks = _without_earlier(splits, first, bad_rows)
-    splits = {name: split.select(masks[name]) for name, split in splits.items()}
-    fractions = {"validation": validation_fraction, "test": test_fraction}
-    fractions = {name: fraction for name, fraction in fractions.items() if name not in splits}
-    splits |= draw_together(splits["train"], first[: len(splits["train"])], fractions, seed=split_seed)
-    return Dataset(class_names, {name: splits[name] for name in SPLITS}, skipped=tuple(bad_rows.messages))
+    class_names = user_splits.class_names(classes, images["train"], folders["train"])
+    source = classes or folders["train"]
+    splits = {name: examples(folder, images[name], class_names, source) for name, folder in folders.items()}
+    splits = user_splits.complete(splits, fractions, split_seed, bad_rows)
+    return Dataset(class_names, {name: splits[name] for name in user_splits.NAMES}, tuple(bad_rows.messages))
 
 
 @LABELED.register("image_folder")
@@ -80,7 +72,7 @@ def labeled_images(path: str, class_names: Sequence[str], bad_rows: rows.BadRows
         del images[name]
     if not images:
         raise ValueError(f"{path}: no image of the model's classes. Add one.")
-    return examples(path, images, tuple(class_names))
+    return examples(path, images, class_names, path)
 
 
 def images_by_class(folder: str, bad_rows: rows.BadRows, beside: str | None = None) -> dict[str, list[str]]:
@@ -131,12 +123,12 @@ def check_ending(path: str) -> None:
         raise ValueError(f"{path}: not an image ({', '.join(ENDINGS)}). Convert or move it.")
 
 
-def examples(folder: str, images: dict[str, list[str]], class_names: tuple[str, ...]) -> Split:
-    """Returns the `Split` of a folder's `images_by_class`; raises ValueError for an unknown class."""
+def examples(folder: str, images: dict[str, list[str]], class_names: Sequence[str], source: str) -> Split:
+    """Returns the `Split` of a folder's `images_by_class`; `source` has the class names, for messages."""
     ids = {name: i for i, name in enumerate(class_names)}
     for name in images:
         if name not in ids:
-            raise ValueError(f"{os.path.join(folder, name)}: a class without training images. Add some.")
+            raise ValueError(f"{os.path.join(folder, name)}: the class is not in {source}. Add it.")
     paths = np.array([path for paths in images.values() for path in paths], object)
     labels = np.repeat([ids[name] for name in images], [len(paths) for paths in images.values()])
     return Split({"file": paths}, labels.astype(np.int32), paths)
@@ -160,66 +152,19 @@ def _split_folders(path, classes, bad_rows):
     """Returns split -> folder of the splits in the folder, training first."""
     if not os.path.isdir(path):
         raise FileNotFoundError(f"data.path={path}: no such folder. Check the path.")
-    split_of = {folder: split for split, folders in SPLITS.items() for folder in folders}
-    folders: dict[str, str] = {}
-    for entry in _visible(path, classes):
-        if entry.is_dir() and entry.name in split_of:
-            other = folders.setdefault(split_of[entry.name], entry.path)
-            if other != entry.path:
-                raise ValueError(
-                    f"{entry.path}: {other} is the {split_of[entry.name]} split too. Remove one."
-                )
+    entries = _visible(path, classes)
+    folders = user_splits.find(path, ((entry.name, entry.name) for entry in entries if entry.is_dir()))
     if not folders:
         return {"train": path}
     if "train" not in folders:
         folder = next(iter(folders.values()))
         raise ValueError(f"{folder}: a split, but there is no split 'train'. Rename it if it is a class.")
-    for entry in _visible(path, classes):
+    for entry in entries:
         with bad_rows.row():
             _check_entry(entry)
             if entry.path not in folders.values():
                 raise ValueError(
-                    f"{entry.path}: beside the split 'train', but none of train, validation (val, valid, "
-                    "dev), test. Move it, or rename 'train' if that is a class."
+                    f"{entry.path}: beside the split 'train', but none of {user_splits.EXPECTED}. Move it, "
+                    "or rename 'train' if that is a class."
                 )
-    return {name: folders[name] for name in SPLITS if name in folders}
-
-
-def _class_names(folder, class_folders, classes):
-    if classes is None:
-        names = class_folders
-    else:
-        lines = class_tables.class_names(classes)
-        names, present = tuple(lines), set(class_folders)
-        for name, where in lines.items():
-            if name not in present:
-                raise ValueError(f"{where}: class {name!r} has no images in {folder}. Remove the line.")
-        for name in class_folders:
-            if name not in lines:
-                raise ValueError(f"{os.path.join(folder, name)}: the class is not in {classes}. Add it.")
-    if len(names) < 2:
-        raise ValueError(f"{folder}: {names[0]!r} is the only class. Give at least two.")
-    return names
-
-
-def _first_copies(paths):
-    """Returns for each file the index of the first one with its content, `[N]`."""
-    _, of_size, counts = np.unique(
-        [os.path.getsize(path) for path in paths], return_inverse=True, return_counts=True
-    )
-    first = np.arange(len(paths))
-    indices: dict[str, int] = {}  # by content
-    for i in np.flatnonzero(counts[of_size] > 1).tolist():
-        first[i] = indices.setdefault(files.sha256(paths[i]), i)
-    return first
-
-
-def _without_earlier(splits, first, bad_rows):
-    """Returns split -> mask of the images that no earlier split has."""
-    paths = np.concatenate([split.features["file"] for split in splits.values()])
-    names = np.repeat(list(splits), [len(split) for split in splits.values()])
-    is_repeated = names != names[first]
-    for i in np.flatnonzero(is_repeated):
-        with bad_rows.row():
-            raise ValueError(f"{paths[i]}: a copy of {paths[first[i]]} in another split. Remove one.")
-    return {name: ~is_repeated[names == name] for name in splits}
+    return folders

@@ -151,7 +151,7 @@ def test_invalid_files(root, file, message):
 def test_unknown_name_beside_splits(root, name):
     before = examples(data.get("image_folder", path=str(root)), root)
     message = (
-        f"{root}/{name}: beside the split 'train', but none of train, validation (val, valid, dev), test. "
+        f"{root}/{name}: beside the split 'train', but none of train, validation (dev, val, valid), test. "
         "Move it, or rename 'train' if that is a class."
     )
     (root / name).mkdir()
@@ -220,7 +220,7 @@ def test_invalid_folders(root):
         message() == "FOLDER/test/bee: no image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Add one."
     )
     (root / "test" / "bee" / "image.jpg").write_bytes(b"")
-    assert message() == "FOLDER/test/bee: a class without training images. Add some."
+    assert message() == "FOLDER/test/bee: the class is not in FOLDER/train. Add it."
     (root / "classes").write_text("ant\ncat\nant\n")
     assert (
         message(classes=str(root / "classes"))
@@ -228,11 +228,11 @@ def test_invalid_folders(root):
     )
     (root / "classes").write_text("ant\n\ncat\n")
     assert message(classes=str(root / "classes")) == "FOLDER/classes:2: no class name. Remove the line."
-    (root / "classes").write_text("ant\n")
-    expected = "FOLDER/train/cat: the class is not in FOLDER/classes. Add it."
+    (root / "classes").write_text("ant\ncat\n")
+    expected = "FOLDER/test/bee: the class is not in FOLDER/classes. Add it."
     assert message(classes=str(root / "classes")) == expected
     (root / "classes").write_text("ant\nbee\ncat\n")
-    expected = "FOLDER/classes:2: class 'bee' has no images in FOLDER/train. Remove the line."
+    expected = "FOLDER/classes:2: class 'bee' has no example in FOLDER/train. Remove the line."
     assert message(classes=str(root / "classes")) == expected
     (root / "classes").unlink()
     (root / "train" / "bee").mkdir()
@@ -248,9 +248,9 @@ def test_invalid_folders(root):
     )
     write(root / "train", {"ant": 3})
     (root / "else").rename(root / ".else")
-    assert message() == "FOLDER/train: 'ant' is the only class. Give at least two."
+    assert message() == "FOLDER/train: ant is the only class. Give at least two."
     write(root / "dev", {"ant": 1})
-    assert message() == "FOLDER/val: FOLDER/dev is the validation split too. Remove one."
+    assert message() == "data.path=FOLDER: dev and val are each a validation split. Remove all but one."
 
 
 def test_missing_folder(tmp_path):

@@ -74,7 +74,7 @@ def _from_folders(path):
     ignored = rows.BadRows("skip")  # published folders have other files, such as lists of synsets
     images = {folder: image_folder.images_by_class(folder, ignored) for folder in (train, validation)}
     class_names = tuple(images[train])
-    return class_names, *(image_folder.examples(each, images[each], class_names) for each in images)
+    return class_names, *(image_folder.examples(each, images[each], class_names, train) for each in images)
 
 
 def _prepare(path, tfds_dir):

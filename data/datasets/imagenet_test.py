@@ -64,7 +64,7 @@ def test_invalid_folders(tiny_imagenet):
         message() == "FOLDER/val/n03: no image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Add one."
     )
     (tiny_imagenet / "val" / "n03" / "image.JPEG").write_bytes(b"")
-    assert message() == "FOLDER/val/n03: a class without training images. Add some."
+    assert message() == "FOLDER/val/n03: the class is not in FOLDER/train. Add it."
     (tiny_imagenet / "train" / "n03").mkdir()
     assert (
         message()

@@ -84,7 +84,7 @@ def _articles(folder, names, bad_rows):
     for name in names:
         news, shown_name = _open(folder, name)
         with news, bad_rows.whole_file():
-            for where, line in rows.lines_of(news, shown_name, bad_rows):
+            for where, line in rows.lines(shown_name, bad_rows, news):
                 with bad_rows.row():
                     article = _article(where, line)
                     _check_same(article, articles.get(article["id"], article))

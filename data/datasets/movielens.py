@@ -14,7 +14,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from rank4class import arguments
-from rank4class.data.dataset import Dataset, draw_pairs
+from rank4class.data.dataset import Dataset, check_fractions, draw_pairs
 from rank4class.data.readers import files, prepared, rows
 from rank4class.data.registry import DATASETS
 
@@ -95,9 +95,7 @@ def movielens(
         an unknown header, an invalid row (named by file and line), or damaged prepared files.
     """
     arguments.check_choice(RELEASES, section="data.", release=release)
-    arguments.check_fraction(
-        False, section="data.", validation_fraction=validation_fraction, test_fraction=test_fraction
-    )
+    fractions = check_fractions(validation_fraction, test_fraction)
     bad_rows = rows.BadRows(on_invalid_row)
     if path:
         layout, ratings_path, titles_path = _find_files(path)
@@ -113,7 +111,6 @@ def movielens(
     movie_ids, movies = np.unique(movies, return_inverse=True)
     relevant = _relevant(users, movies, (len(user_ids), len(movie_ids)))
     origins = np.array([f"user {i}" for i in user_ids], object)
-    fractions = {"validation": validation_fraction, "test": test_fraction}
     splits = draw_pairs(relevant, fractions, seed=split_seed, origins=origins)
     if not exclude_known:
         splits = {name: dataclasses.replace(split, excluded=None) for name, split in splits.items()}
@@ -168,14 +165,11 @@ def _read_ratings(path, layout, bad_rows):
     for where, line in lines:
         if not line:
             continue
-        try:
+        with bad_rows.row():
             user, movie = _pair(where, line, layout.separator, columns)
-        except ValueError as error:
-            bad_rows.reject(error)
-            continue
-        user_ids.append(user)
-        movie_ids.append(movie)
-        numbers.append(int(where.rpartition(":")[2]))
+            user_ids.append(user)
+            movie_ids.append(movie)
+            numbers.append(int(where.rpartition(":")[2]))
     if not user_ids:
         reason = (
             f" All rows are invalid, the first: {bad_rows.messages[0]}" if bad_rows.messages else " Add one."
@@ -301,8 +295,6 @@ def _title(where, fields, header):
         raise ValueError(f"{where}: {count}, expected at least 3 (movie, title, ...).")
     if not title:
         raise ValueError(f"{where}: the title is empty.")
-    if any("\ud800" <= character <= "\udfff" for character in title):
-        raise ValueError(f"{where}: title {title!r} is not UTF-8. {rows.UTF8_REMEDY}")
     return _id("movie", fields[0], where), title
 
 

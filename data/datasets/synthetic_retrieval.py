@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse
 
 from rank4class import arguments
-from rank4class.data.dataset import Dataset, draw_pairs
+from rank4class.data.dataset import Dataset, check_fractions, draw_pairs
 from rank4class.data.registry import DATASETS
 
 AFFINITY = 2.0  # standard deviation over the classes; the Gumbel distribution's is 1.28
@@ -75,9 +75,7 @@ def synthetic_retrieval(
     """
     arguments.check_at_least(10, section="data.", num_classes=num_classes)
     arguments.check_at_least(1, section="data.", num_examples=num_examples, width=width)
-    arguments.check_fraction(
-        False, section="data.", validation_fraction=validation_fraction, test_fraction=test_fraction
-    )
+    fractions = check_fractions(validation_fraction, test_fraction)
     if not MIN_RELEVANT <= num_relevant <= num_classes // 2:
         raise ValueError(
             f"data.num_relevant={num_relevant}: outside {MIN_RELEVANT}..{num_classes // 2}, half the "
@@ -86,7 +84,6 @@ def synthetic_retrieval(
     rng = np.random.default_rng([split_seed, 1])  # draw_pairs uses the seed itself
     factors = draw_factors(rng, num_classes, num_examples, width)
     relevant = _draw_relevant(rng, factors, num_relevant)
-    fractions = {"validation": validation_fraction, "test": test_fraction}
     splits = draw_pairs(relevant, fractions, seed=split_seed)
     return Dataset(tuple(f"class {i}" for i in range(num_classes)), splits)
 

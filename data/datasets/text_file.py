@@ -8,13 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
-from rank4class import arguments
-from rank4class.data.dataset import Dataset, Split, draw_together
-from rank4class.data.readers import class_tables, files, rows
-from rank4class.data.readers.text_rows import FORMATS, Columns, Example, normalize_text, read
+from rank4class.data.dataset import Dataset, Split, check_fractions
+from rank4class.data.readers import files, rows, user_splits
+from rank4class.data.readers.text_rows import FORMATS, Columns, Example, read
 from rank4class.data.registry import DATASETS, LABELED
-
-FILES = {"train": ("train",), "validation": ("validation", "dev", "val", "valid"), "test": ("test",)}
 
 
 @DATASETS.register("text_file")
@@ -54,8 +51,8 @@ def text_file(
       split_seed: seed of the splits, at least 0.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns than the
         first line, is not a JSON object, lacks or repeats a key, is not UTF-8, has a NUL character, has no
-        text or label, has a control character in its label or an unknown label, or repeats the header line;
-        in a test or validation file also if an earlier file has its text (and pair).
+        text or label, has a control character in its label or an unknown label, repeats the header line, or
+        has the text (and pair) of an earlier split.
 
     Returns:
       A `Dataset` with the features `text`, and `text_pair` with a `text_pair_column`, strings `[N]`.
@@ -66,9 +63,7 @@ def text_file(
         without rows or without a column; fewer than two classes; a class without a training example; splits
         that cannot be drawn.
     """
-    arguments.check_fraction(
-        False, section="data.", validation_fraction=validation_fraction, test_fraction=test_fraction
-    )
+    fractions = check_fractions(validation_fraction, test_fraction)
     bad_rows = rows.BadRows(on_invalid_row)
     columns = Columns(text_column, text_pair_column, label_column)
     if len(set(columns)) < len(columns):
@@ -77,18 +72,19 @@ def text_file(
             f"label_column={label_column}: the same column twice. Choose different columns."
         )
     paths = _split_paths(path)
-    _check_other_files(path, paths, classes, bad_rows)
-    examples = {split: _read(file, columns, bad_rows) for split, file in paths.items()}
-    names = _class_names(classes, examples["train"], paths["train"])
-    examples = _valid_examples(examples, names, paths, classes or paths["train"], bad_rows)
-    splits = {split: _split(each, names, columns) for split, each in examples.items()}
-    fractions = {"validation": validation_fraction, "test": test_fraction}
-    fractions = {split: fraction for split, fraction in fractions.items() if split not in splits}
-    if fractions:
-        splits |= _draw(splits["train"], fractions, split_seed)
     sources = [*paths.values(), *([classes] if classes else [])]
-    hashes = {file: files.sha256(file) for file in sources}
-    return Dataset(names, splits, tuple(bad_rows.messages), hashes)
+    _check_other_files(path, sources, bad_rows)
+    examples = {split: _read(file, columns, bad_rows) for split, file in paths.items()}
+    present = {example.label for example in examples["train"]}
+    names = user_splits.class_names(classes, present, paths["train"])
+    if not classes:
+        _warn_of_joined(names, paths["train"])
+    known = f"in {classes or paths['train']}"
+    splits = {
+        split: _split(paths[split], each, names, columns, known, bad_rows) for split, each in examples.items()
+    }
+    splits = user_splits.complete(splits, fractions, split_seed, bad_rows)
+    return Dataset(names, splits, tuple(bad_rows.messages), {file: files.sha256(file) for file in sources})
 
 
 @LABELED.register("text_file")
@@ -104,18 +100,8 @@ def labeled_texts(
     if not os.path.isfile(path):
         raise FileNotFoundError(f"data.path={path}: no such file. Set it to a file of texts and labels.")
     columns = Columns(text_column, text_pair_column, label_column)
-    examples, known = [], set(class_names)
-    with bad_rows.whole_file():
-        for example in read(path, columns, bad_rows):
-            with bad_rows.row():
-                if example.label not in known:
-                    raise ValueError(f"{example.where}: class {example.label!r} is not one of the model's.")
-                examples.append(example)
-        if not examples:
-            messages = bad_rows.messages
-            first = f" All rows are invalid, the first: {messages[0]}" if messages else " Add one."
-            raise ValueError(f"{path}: no example.{first}")
-    return _split(examples, class_names, columns)
+    examples = _read(path, columns, bad_rows)
+    return _split(path, examples, class_names, columns, "one of the model's", bad_rows)
 
 
 def _split_paths(path):
@@ -126,43 +112,30 @@ def _split_paths(path):
         return {"train": path}
     if not os.path.isdir(path):
         raise FileNotFoundError(f"data.path={path}: no such file or folder. Check the path.")
-    paths = {}
-    in_folder = [name for name in sorted(os.listdir(path)) if os.path.isfile(os.path.join(path, name))]
-    for split, names in FILES.items():
-        candidates = [f"{name}{extension}" for name in names for extension in FORMATS]
-        present = [file for file in in_folder if _with_small_ending(file) in candidates]
-        if len(present) > 1:
-            raise ValueError(
-                f"data.path={path}: {' and '.join(present)} are each a {split} split. Remove all but one."
-            )
-        if present:
-            paths[split] = os.path.join(path, present[0])
-        elif split == "train":
-            raise FileNotFoundError(f"data.path={path}: no {' or '.join(candidates)}. Add one.")
+    names = (os.path.splitext(name) for name in sorted(os.listdir(path)))
+    paths = user_splits.find(
+        path, ((stem, stem + ending) for stem, ending in names if ending.lower() in FORMATS)
+    )
+    if "train" not in paths:
+        candidates = " or ".join(f"train{extension}" for extension in FORMATS)
+        raise FileNotFoundError(f"data.path={path}: no {candidates}. Add one.")
     return paths
 
 
-def _with_small_ending(file):
-    stem, extension = os.path.splitext(file)
-    return stem + extension.lower()
-
-
-def _check_other_files(path, paths, classes, bad_rows):
+def _check_other_files(path, sources, bad_rows):
     """Treats other files in the folder that look like splits as invalid rows: their names may be mistakes."""
-    if os.path.isfile(path):
-        return
-    known = {os.path.realpath(file) for file in [*paths.values(), *([classes] if classes else [])]}
-    split_names = set().union(*FILES.values())
-    splits = (f"{first} ({', '.join(others)})" if others else first for first, *others in FILES.values())
-    expected = f"{', '.join(splits)} with {', '.join(FORMATS)}"
-    for name in sorted(os.listdir(path)):
+    known = set(map(os.path.realpath, sources))
+    split_names = set().union(*user_splits.NAMES.values())
+    for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
         file = os.path.join(path, name)
         looks_like_split = any(extension in name.lower() for extension in FORMATS) or (
             name.lower().partition(".")[0] in split_names and os.path.isfile(file)
         )
         if looks_like_split and not name.startswith(".") and os.path.realpath(file) not in known:
             with bad_rows.row():
-                raise ValueError(f"{file}: none of {expected}. Rename or move it.")
+                raise ValueError(
+                    f"{file}: none of {user_splits.EXPECTED} with {', '.join(FORMATS)}. Rename or move it."
+                )
 
 
 def _read(path, columns, bad_rows):
@@ -170,27 +143,38 @@ def _read(path, columns, bad_rows):
     before = len(bad_rows.messages)
     with bad_rows.whole_file():
         examples = list(read(path, columns, bad_rows))
-        if not examples:
-            messages = bad_rows.messages[before:]
-            first = (
-                f" All rows are invalid, the first: {messages[0]}" if messages else " Add rows to its header."
-            )
-            raise ValueError(f"{path}: no example.{first}")
+        _check_any(path, examples, bad_rows.messages[before:])
     return examples
 
 
-def _class_names(path, examples, train_path):
-    """Returns the names of the classes by id, each with a training example."""
-    present = {example.label for example in examples}
-    lines = class_tables.class_names(path) if path else dict.fromkeys(sorted(present))
-    if not path:
-        _warn_of_joined(present, train_path)
-    for name, where in lines.items():
-        if name not in present:
-            raise ValueError(f"{where}: class {name!r} has no example in {train_path}. Remove the line.")
-    if len(lines) < 2:
-        raise ValueError(f"{path or train_path}: {', '.join(lines)} is the only class. Give at least two.")
-    return tuple(lines)
+def _check_any(path, examples, messages):
+    if not examples:
+        first = f"All rows are invalid, the first: {messages[0]}" if messages else "Add rows to its header."
+        raise ValueError(f"{path}: no example. {first}")
+
+
+def _split(
+    path: str,
+    examples: Sequence[Example],
+    class_names: Sequence[str],
+    columns: Columns,
+    known: str,
+    bad_rows: rows.BadRows,
+) -> Split:
+    """Returns the examples of known classes; `known` names these in messages."""
+    ids = {name: i for i, name in enumerate(class_names)}
+    before = len(bad_rows.messages)
+    valid = []
+    with bad_rows.whole_file():
+        for example in examples:
+            with bad_rows.row():
+                if example.label not in ids:
+                    raise ValueError(f"{example.where}: class {example.label!r} is not {known}.")
+                valid.append(example)
+        _check_any(path, valid, bad_rows.messages[before:])
+    where, texts, pairs, labels = (np.array(values, object) for values in zip(*valid, strict=True))
+    features = {"text": texts} if columns.pair is None else {"text": texts, "text_pair": pairs}
+    return Split(features, np.array([ids[label] for label in labels], np.int32), where)
 
 
 def _warn_of_joined(labels, path):
@@ -213,43 +197,3 @@ def _warn_of_joined(labels, path):
                 separator,
                 joined[0],
             )
-
-
-def _valid_examples(examples, names, paths, names_path, bad_rows):
-    """Returns the examples of known classes whose text no earlier split has."""
-    valid: dict[str, list[Example]] = {}
-    seen: dict[tuple[str, str], tuple[str, str]] = {}  # content -> split and row of its first example
-    known = set(names)
-    for split, split_examples in examples.items():
-        valid[split] = []
-        before = len(bad_rows.messages)
-        with bad_rows.whole_file():
-            for example in split_examples:
-                with bad_rows.row():
-                    if example.label not in known:
-                        raise ValueError(f"{example.where}: class {example.label!r} is not in {names_path}.")
-                    content = normalize_text(example.text), normalize_text(example.pair)
-                    first_split, where = seen.setdefault(content, (split, example.where))
-                    if first_split != split:
-                        raise ValueError(f"{example.where}: the same text as {where} in another split.")
-                    valid[split].append(example)
-            if not valid[split]:
-                raise ValueError(
-                    f"{paths[split]}: the {split} split has no example. All rows are invalid, the first: "
-                    f"{bad_rows.messages[before]}"
-                )
-    return valid
-
-
-def _split(examples, names, columns):
-    where, texts, pairs, labels = (np.array(values, object) for values in zip(*examples, strict=True))
-    features = {"text": texts} if columns.pair is None else {"text": texts, "text_pair": pairs}
-    ids = {name: i for i, name in enumerate(names)}
-    return Split(features, np.array([ids[label] for label in labels], np.int32), where)
-
-
-def _draw(split, fractions, seed):
-    indices: dict[tuple[str, ...], int] = {}
-    contents = zip(*(map(normalize_text, values) for values in split.features.values()), strict=True)
-    first = np.array([indices.setdefault(content, i) for i, content in enumerate(contents)])
-    return draw_together(split, first, fractions, seed=seed)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class.data.datasets import image_folder
@@ -22,6 +23,13 @@ class ImageFiles(Images):
     reads_files, has_pixels = True, False
     usage: Mapping[str, str] = {"image_bytes": '[open("image.jpg", "rb").read()]'}
     duplicates = "Images whose files have the same bytes are duplicates."
+
+    def contents(self, features: Arrays) -> list[Any]:
+        paths = features["file"]  # reads the files of equal sizes alone
+        sizes = [os.path.getsize(path) for path in paths]
+        _, of_size, counts = np.unique(sizes, return_inverse=True, return_counts=True)
+        is_shared = counts[of_size] > 1
+        return [files.sha256(path) if shared else path for path, shared in zip(paths, is_shared, strict=True)]
 
     def preprocess(self, features: Arrays, image_size: int, tokenizer: Callable) -> Callable:
         return images.DecodeAndCrop(image_size)

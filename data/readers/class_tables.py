@@ -23,8 +23,7 @@ def class_names(path: str) -> dict[str, str]:
       ValueError: an empty line, or a repeated name.
     """
     lines = {}
-    # The published file of GoEmotions' names has no line ending at its end.
-    for where, line in rows.lines(path, check_end=False):
+    for where, line in rows.lines(path):
         name = line.strip()
         if not name:
             raise ValueError(f"{where}: no class name. Remove the line.")

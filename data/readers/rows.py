@@ -8,13 +8,16 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from absl import logging
 
 from rank4class import arguments
 
 POLICIES = ("fail", "skip")
+_UTF8_REMEDY = "Save the file as UTF-8, for example with iconv -f latin1 -t utf8."
+_NUL_REMEDY = "Remove it, or save the file as UTF-8 if it is in UTF-16."
+_NUL = "\udc00"  # no byte decodes to this surrogate
 
 
 class BadRows:
@@ -47,10 +50,9 @@ class BadRows:
         try:
             yield
         except ValueError as error:
-            self.reject(error)
+            self._reject(error)
 
-    def reject(self, error: ValueError) -> None:
-        """Treats an error as `row` does, faster for files of millions of valid rows."""
+    def _reject(self, error: ValueError) -> None:
         if self._policy == "fail" and not self._reads_on:
             hint = f" To skip it, set {self._field}=skip." if self._field else ""
             raise ValueError(f"{error}{hint}") from error
@@ -86,52 +88,59 @@ class BadRows:
         raise ValueError(f"{self.messages[-1]}{count}{hint}")
 
 
-def lines(path: str, bad_rows: BadRows | None = None, check_end: bool = True) -> Iterator[tuple[str, str]]:
+def lines(
+    path: str, bad_rows: BadRows | None = None, file: BinaryIO | None = None
+) -> Iterator[tuple[str, str]]:
     """Yields (`path:number`, line) for every line of a UTF-8 file, without empty lines at its end.
 
     Args:
-      path: the file.
-      bad_rows: the policy for lines that are not UTF-8 or have a NUL character; None raises without a hint.
-      check_end: whether to log a warning if the last line has no line ending.
+      path: the file, or the name of `file` in messages.
+      bad_rows: the policy for lines that are not UTF-8 or have a NUL character, in data: a last line
+        without a line ending is logged. None raises without a hint.
+      file: an open file of bytes to read instead.
 
     Raises:
       FileNotFoundError: no file.
-      ValueError: an empty file, one in UTF-16 or whose lines end with CR alone, or a line that is not UTF-8
-        or has a NUL character.
+      ValueError: an empty file, one in UTF-16 or whose lines end with CR alone, or an invalid line.
     """
-    _check_exists(path)
-    with open(path, "rb") as file:
-        yield from lines_of(file, path, bad_rows, check_end)
-
-
-def lines_of(
-    file: BinaryIO, name: str, bad_rows: BadRows | None = None, check_end: bool = True
-) -> Iterator[tuple[str, str]]:
-    """Yields (`name:number`, line) for every line of an open file of bytes; see `lines`."""
-    bad_rows = bad_rows or BadRows("fail", None)
+    if file is None:
+        _check_exists(path)
+    is_data, bad_rows = bad_rows is not None, bad_rows or BadRows("fail", None)
     number, line = 0, b""
     empty: list[tuple[str, str]] = []  # lines that may be the last ones
-    for number, line in enumerate(file, 1):
-        if number == 1:
-            check_not_utf16(line, name)
-            if b"\r" in line.rstrip(b"\r\n") and not line.endswith(b"\n"):
-                raise ValueError(f"{name}: its lines end with CR alone. Save the file with LF or CR LF.")
-        where = f"{name}:{number}"
-        try:
-            text = _decode(line, where)
-        except ValueError as error:
-            bad_rows.reject(error)
-            continue
-        if text:
-            yield from empty
-            empty.clear()
-            yield where, text
-        else:
-            empty.append((where, text))
+    with contextlib.nullcontext(file) if file else open(path, "rb") as source:
+        for number, line in enumerate(source, 1):
+            if number == 1:
+                check_not_utf16(line, path)
+                if b"\r" in line.rstrip(b"\r\n") and not line.endswith(b"\n"):
+                    raise ValueError(f"{path}: its lines end with CR alone. Save the file with LF or CR LF.")
+            where = f"{path}:{number}"
+            try:
+                text = _decode(line, where)
+            except ValueError as error:
+                bad_rows._reject(error)
+                continue
+            if text:
+                yield from empty
+                empty.clear()
+                yield where, text
+            else:
+                empty.append((where, text))
     if not number:
-        raise ValueError(f"{name}: the file is empty. Give a file with rows.")
-    if check_end and not line.endswith(b"\n"):
-        logging.warning("%s:%d has no line ending: was the file cut short?", name, number)
+        raise ValueError(f"{path}: the file is empty. Give a file with rows.")
+    if is_data and not line.endswith(b"\n"):
+        logging.warning("%s:%d has no line ending: was the file cut short?", path, number)
+
+
+def _decode(line: bytes, where: str) -> str:
+    try:
+        # utf-8-sig: some editors write a byte order mark before the first line.
+        text = line.decode("utf-8-sig" if where.endswith(":1") else "utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where}: the line is not UTF-8: {error.reason}. {_UTF8_REMEDY}") from error
+    if "\0" in text:
+        raise ValueError(f"{where}: the line has a NUL character. {_NUL_REMEDY}")
+    return text
 
 
 def warn_if_cut_short(path: str) -> None:
@@ -149,25 +158,12 @@ def tsv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]
     tabs too: a row whose fields are all in quotes; a field in quotes with doubled quotes inside; or a row
     with too few columns that ends in a quote that is not closed, or follows such a row. Such a file is read
     as `csv_records` does.
-
-    Args:
-      path: the file.
-      bad_rows: the policy for rows that are not UTF-8 or have a NUL character.
-
-    Raises:
-      FileNotFoundError, ValueError: see `lines` and `csv_records`.
     """
     _check_exists(path)
-    if not _has_csv_quotes(path):
+    if _has_csv_quotes(path):
+        yield from csv_records(path, bad_rows, "\t")
+    else:
         yield from ((where, line.split("\t")) for where, line in lines(path, bad_rows))
-        return
-    for where, fields in csv_records(path, bad_rows, delimiter="\t"):
-        with bad_rows.row():
-            try:
-                "".join(fields).encode()
-            except UnicodeEncodeError as error:
-                raise ValueError(f"{where}: the row is not UTF-8. {UTF8_REMEDY}") from error
-            yield where, fields
 
 
 def _has_csv_quotes(path: str) -> bool:
@@ -203,20 +199,13 @@ def _has_doubled_quotes(field: bytes) -> bool:
 def csv_records(path: str, bad_rows: BadRows, delimiter: str = ",") -> Iterator[tuple[str, list[str]]]:
     """Yields (`path:number`, fields) for every record of a CSV file, with the number of its first line.
 
-    Double quotes enclose a field with a delimiter, a quote or a line end. Blank lines are ignored. A byte
-    that is not UTF-8 becomes half a surrogate pair, for the caller to refuse in the fields that it uses.
-
-    This uses the standard library's reader, since pandas does not report the line of each record.
-
-    Args:
-      path: the file.
-      bad_rows: the policy for records with a NUL character.
-      delimiter: of the fields.
+    Double quotes enclose a field with a delimiter, a quote or a line end. Blank lines are ignored.
+    pandas does not report the line of each record.
 
     Raises:
       FileNotFoundError: no file.
-      ValueError: an empty file, one in UTF-16, or a record that is not CSV. The start of the next record is
-        unknown after such a record, so that no policy skips it.
+      ValueError: an empty file, one in UTF-16, a record that is not UTF-8 or has a NUL character, or one that
+        is not CSV: the start of the next record is unknown, so that no policy skips it.
     """
     _check_exists(path)
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
@@ -225,34 +214,33 @@ def csv_records(path: str, bad_rows: BadRows, delimiter: str = ",") -> Iterator[
         csv.field_size_limit(sys.maxsize)  # a global limit; cells may have any length
         # Python 3.10's reader rejects NUL characters, later ones accept them.
         reader = csv.reader((line.replace("\0", _NUL) for line in file), strict=True, delimiter=delimiter)
-        fields: list[str] | None = []
-        while fields is not None:
+        while True:
             where = f"{path}:{reader.line_num + 1}"
-            fields = _next_record(where, reader, delimiter)
-            if any(_NUL in field for field in fields or ()):
+            try:
+                fields = next(reader, None)
+            except csv.Error as error:
+                form = "CSV" if delimiter == "," else "CSV with tabs, as other rows are"
+                problem = str(error).replace("\t", "\\t")
+                raise ValueError(
+                    f"{where}: the record up to line {reader.line_num} is not {form}: {problem}. Correct it."
+                ) from error
+            if fields is None:
+                break
+            if fields:
                 with bad_rows.row():
-                    raise ValueError(f"{where}: the row has a NUL character. {_NUL_REMEDY}")
-            elif fields:
-                yield where, fields
+                    _check_encoding(where, "".join(fields))
+                    yield where, fields
     if not reader.line_num:
         raise ValueError(f"{path}: the file is empty. Give a file with rows.")
 
 
-UTF8_REMEDY = "Save the file as UTF-8, for example with iconv -f latin1 -t utf8."
-_NUL_REMEDY = "Remove it, or save the file as UTF-8 if it is in UTF-16."
-_NUL = "\udc00"  # surrogateescape makes this of no byte
-
-
-def _next_record(where: str, reader: Any, delimiter: str) -> list[str] | None:
-    """Returns the next record's fields: empty for a blank line, None at the end."""
+def _check_encoding(where: str, text: str) -> None:
+    if _NUL in text:
+        raise ValueError(f"{where}: the row has a NUL character. {_NUL_REMEDY}")
     try:
-        return next(reader, None)
-    except csv.Error as error:
-        form = "CSV" if delimiter == "," else "CSV with tabs, as other rows are"
-        problem = str(error).replace("\t", "\\t")
-        raise ValueError(
-            f"{where}: the record up to line {reader.line_num} is not {form}: {problem}. Correct it."
-        ) from error
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{where}: the row is not UTF-8. {_UTF8_REMEDY}") from error
 
 
 def _check_exists(path: str) -> None:
@@ -264,17 +252,6 @@ def check_not_utf16(start: bytes, name: str) -> None:
     """Raises ValueError if the first bytes of a file are the byte order mark of UTF-16."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ValueError(f"{name}: the file is in UTF-16. Save it as UTF-8.")
-
-
-def _decode(line: bytes, where: str) -> str:
-    try:
-        # utf-8-sig: some editors write a byte order mark before the first line.
-        text = line.decode("utf-8-sig" if where.endswith(":1") else "utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: the line is not UTF-8: {error.reason}. {UTF8_REMEDY}") from error
-    if "\0" in text:
-        raise ValueError(f"{where}: the line has a NUL character. {_NUL_REMEDY}")
-    return text
 
 
 def counted(number: int, noun: str) -> str:

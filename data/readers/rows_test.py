@@ -26,12 +26,12 @@ def test_line_with_a_nul_character(tmp_path):
 
 def test_csv_record_with_a_nul_character(tmp_path):
     path = tmp_path / "file.csv"
-    path.write_bytes(b'one,a\n"t\nw\0o",b\nthree,\xff\n')
+    path.write_bytes(b'one,a\n"t\nw\0o",b\nthree,c\n')
     with pytest.raises(ValueError, match=f"^{path}:2: the row has a NUL character"):
         list(rows.csv_records(str(path), rows.BadRows("fail")))
     bad_rows = rows.BadRows("skip")
     records = list(rows.csv_records(str(path), bad_rows))
-    assert records == [(f"{path}:1", ["one", "a"]), (f"{path}:4", ["three", "\udcff"])]
+    assert records == [(f"{path}:1", ["one", "a"]), (f"{path}:4", ["three", "c"])]
     assert len(bad_rows.messages) == 1
 
 
@@ -56,11 +56,11 @@ def test_lines_that_end_with_cr_alone(tmp_path):
 def test_warns_of_a_possibly_truncated_file(tmp_path, caplog):
     path = tmp_path / "file"
     path.write_text("one\ntwo")
-    assert [line for _, line in rows.lines(str(path))] == ["one", "two"]
+    assert [line for _, line in rows.lines(str(path), rows.BadRows("fail"))] == ["one", "two"]
     assert f"{path}:2 has no line ending: was the file cut short?" in caplog.text
     caplog.clear()
     path.write_text("one\n")
-    assert len(list(rows.lines(str(path)))) == 1
+    assert len(list(rows.lines(str(path), rows.BadRows("fail")))) == 1
     assert not caplog.text
 
 

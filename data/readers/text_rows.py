@@ -1,17 +1,17 @@
 """Texts, and labels if any, from the rows of files: TSV, CSV, JSON lines, or a text per line."""
 
-import functools
 import itertools
 import os
 import re
 import reprlib
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rank4class import strict_json
 from rank4class.data.readers import rows
 
+FORMATS = (".tsv", ".csv", ".jsonl")
 STANDARD_INPUT = "-"
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 BYTE_ORDER_MARK = "\ufeff"
@@ -23,6 +23,9 @@ TEXT_NAMES = (
 LABEL_NAMES = ("label", "labels", "label_id", "class", "category", "target", "tag", "intent", "sentiment")
 
 
+Row = Mapping[str, Any]  # by column
+
+
 class Columns(NamedTuple):
     """The columns to read, by name or position; None for one that is not read. See `text_file`."""
 
@@ -30,12 +33,12 @@ class Columns(NamedTuple):
     pair: str | None = None
     label: str | None = None
 
-
-FIELDS = Columns("text_column", "text_pair_column", "label_column")  # which select them
-
-# The rows of a file as (`path:number`, record), and a function from them to dicts by column.
-Records = tuple[Iterator[tuple[str, Any]], Callable[[str, Any], Mapping[str, Any]]]
-CheckHeader = Callable[[str, Mapping[str, str], Columns], None]
+    def by_field(self) -> dict[str, str]:
+        """Returns the columns that are read, by the field that selects each."""
+        section = "" if self.label is None else "data."  # predictions have other flags
+        fields = ("text_column", "text_pair_column", "label_column")
+        columns = zip(fields, self, strict=True)
+        return {f"{section}{field}": column for field, column in columns if column is not None}
 
 
 class Example(NamedTuple):
@@ -60,45 +63,34 @@ def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[Exampl
       FileNotFoundError: no file.
       ValueError: a file of another format, or without a column; an invalid row.
     """
+    for where, row in _rows(path, columns, bad_rows):
+        with bad_rows.row():
+            yield _example(where, row, columns)
+
+
+def _rows(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[tuple[str, Row]]:
+    """Yields (`path:number`, row) for every row of a file."""
     extension = os.path.splitext(path)[1].lower()
-    if path == STANDARD_INPUT and columns.label is None:
-        lines = rows.lines_of(sys.stdin.buffer, "stdin", bad_rows)
-        records, parse = _texts_per_line(lines, columns)
-    elif extension == ".txt" and columns.label is None:
-        records, parse = _texts_per_line(rows.lines(path, bad_rows), columns)
-    elif extension == ".txt":
-        raise ValueError(
-            f"{path}: a .txt file has texts without labels. Give a file with a column of each, as "
-            f"{', '.join(FORMATS)}."
-        )
-    elif extension in FORMATS:
-        records, parse = FORMATS[extension](path, columns, bad_rows)
+    if not has_columns(path):
+        if columns.label is not None:
+            raise ValueError(
+                f"{path}: a .txt file has texts without labels. Give a file with a column of each, as "
+                f"{', '.join(FORMATS)}."
+            )
+        is_file = path != STANDARD_INPUT
+        lines = rows.lines(path, bad_rows) if is_file else rows.lines("stdin", bad_rows, sys.stdin.buffer)
+        yield from ((where, {columns.text: line}) for where, line in lines)
+    elif extension == ".tsv":
+        yield from _table(path, rows.tsv_records(path, bad_rows), columns, bad_rows)
+    elif extension == ".csv":
+        yield from _table(path, rows.csv_records(path, bad_rows), columns, bad_rows)
+    elif extension == ".jsonl":
+        for where, line in rows.lines(path, bad_rows):
+            with bad_rows.row():
+                yield where, strict_json.parse_object(where, line)
     else:
         others = f", .txt, or {STANDARD_INPUT} for standard input" if columns.label is None else ""
         raise ValueError(f"{path}: unknown format. Give a file that ends in {', '.join(FORMATS)}{others}.")
-    for where, record in records:
-        example = None
-        with bad_rows.row():
-            example = _example(where, parse(where, record), columns)
-        if example is not None:
-            yield example
-
-
-def _read_tsv(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
-    return _table(path, rows.tsv_records(path, bad_rows), columns, bad_rows)
-
-
-def _read_csv(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
-    return _table(path, rows.csv_records(path, bad_rows), columns, bad_rows)
-
-
-def _read_jsonl(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
-    del columns  # every object has its keys
-    return rows.lines(path, bad_rows), strict_json.parse_object
-
-
-def _texts_per_line(lines: Iterator[tuple[str, str]], columns: Columns) -> Records:
-    return lines, lambda where, line: {columns.text: line}
 
 
 def has_columns(path: str) -> bool:
@@ -110,14 +102,11 @@ def has_columns(path: str) -> bool:
     return path != STANDARD_INPUT and not path.lower().endswith(".txt")
 
 
-FORMATS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_jsonl}
-
-
 def _table(
     path: str, records: Iterator[tuple[str, list[str]]], columns: Columns, bad_rows: rows.BadRows
-) -> Records:
-    """Returns the records without a header, and a function from them to dicts by column."""
-    required = [column for column in columns if column is not None]
+) -> Iterator[tuple[str, Row]]:
+    """Yields the rows of a table, whose first one is a header unless columns are selected by position."""
+    required = list(columns.by_field().values())
     invalid = len(bad_rows.messages)
     where, header = next(records, (path, []))
     names: list[str] = header
@@ -133,7 +122,14 @@ def _table(
             count = "several columns" if column in names else "no column"
             remedy = _separator(header) or _column_remedy(column, names, columns)
             raise ValueError(f"{path}: {count} {_alternatives(column, names)}{remedy}")
-    return records, functools.partial(_fields, names, columns, check_header)
+    for where, fields in records:
+        with bad_rows.row():
+            if len(fields) != len(names):
+                count = rows.counted(len(fields), "column")
+                raise ValueError(f"{where}: {count}, but {len(names)} in the first line.")
+            row = dict(zip(names, fields, strict=True))
+            check_header(where, row, columns)
+            yield where, row
 
 
 def _alternatives(column: str, names: Sequence[str]) -> str:
@@ -153,27 +149,11 @@ def _column_remedy(column: str, names: Collection[str], columns: Columns) -> str
     """Returns the remedy for a repeated or missing column, with the fields that select the missing ones."""
     if column in names:
         return " Rename all but one."
-    section = "" if columns.label is None else "data."  # predictions have other flags
-    missing = [
-        f"{section}{field}"
-        for field, selected in zip(FIELDS, columns, strict=True)
-        if selected is not None and selected not in names
-    ]
+    missing = [field for field, selected in columns.by_field().items() if selected not in names]
     return f" Choose among them with {' and '.join(missing)}."
 
 
-def _fields(
-    names: Sequence[str], columns: Columns, check_header: CheckHeader, where: str, fields: Sequence[str]
-) -> dict[str, str]:
-    if len(fields) != len(names):
-        count = rows.counted(len(fields), "column")
-        raise ValueError(f"{where}: {count}, but {len(names)} in the first line.")
-    row = dict(zip(names, fields, strict=True))
-    check_header(where, row, columns)
-    return row
-
-
-def _check_repeated_header(where: str, row: Mapping[str, str], columns: Columns) -> None:
+def _check_repeated_header(where: str, row: Row, columns: Columns) -> None:
     """Raises ValueError for a row with the names of the columns, as in concatenated files.
 
     A text alone may be the name of its column.
@@ -187,21 +167,20 @@ def _check_repeated_header(where: str, row: Mapping[str, str], columns: Columns)
         raise ValueError(f"{where}: the row repeats the header line. Remove it.")
 
 
-def _check_usual_header(where: str, row: Mapping[str, str], columns: Columns) -> None:
-    """Raises ValueError for a row with usual names of columns if columns are selected by position."""
-    if columns.label is None:
-        if where.endswith(":1") and _bare(row[columns.text]) in TEXT_NAMES:
-            raise ValueError(
-                f"{where}: the row is a header line, but text_column={columns.text} is a position in a file "
-                "without one. Set it to the name of the column, or remove the row."
-            )
+def _check_usual_header(where: str, row: Row, columns: Columns) -> None:
+    """Raises ValueError for a row with usual names of columns if columns are selected by position.
+
+    A text alone may be such a name, except in the first row.
+    """
+    if _bare(row[columns.text]) not in TEXT_NAMES:
         return
-    text, label = row[columns.text], row[columns.label]
-    if _bare(text) in TEXT_NAMES and _bare(label) in LABEL_NAMES:
-        text, label = text.lstrip(BYTE_ORDER_MARK), label.lstrip(BYTE_ORDER_MARK)
+    if where.endswith(":1") if columns.label is None else _bare(row[columns.label]) in LABEL_NAMES:
+        names = {field: row[column].lstrip(BYTE_ORDER_MARK) for field, column in columns.by_field().items()}
+        field, column = next(iter(columns.by_field().items()))
+        remedy = " and ".join(f"{field}={name!r}" for field, name in names.items())
         raise ValueError(
-            f"{where}: the row is a header line, but data.text_column={columns.text} is a position in a file "
-            f"without one. Set data.text_column={text!r} and data.label_column={label!r}, or remove the row."
+            f"{where}: the row is a header line, but {field}={column} is a position in a file without one. "
+            f"Set {remedy}, or remove the row."
         )
 
 
@@ -210,7 +189,7 @@ def _bare(cell: str) -> str:
     return normalize_text(cell.strip(f'{BYTE_ORDER_MARK}"'))
 
 
-def _example(where: str, row: Mapping[str, Any], columns: Columns) -> Example:
+def _example(where: str, row: Row, columns: Columns) -> Example:
     text = _string(where, row, columns.text, columns)
     pair = ""
     if columns.pair is not None and row.get(columns.pair, "") is not None:  # JSON has null
@@ -221,7 +200,7 @@ def _example(where: str, row: Mapping[str, Any], columns: Columns) -> Example:
     return Example(where, text, pair, label)
 
 
-def _label(where: str, row: Mapping[str, Any], column: str, columns: Columns) -> str:
+def _label(where: str, row: Row, column: str, columns: Columns) -> str:
     if type(row.get(column)) is int:  # excludes true and false
         return str(row[column])
     label = _string(where, row, column, columns).strip()
@@ -232,7 +211,7 @@ def _label(where: str, row: Mapping[str, Any], column: str, columns: Columns) ->
     return label
 
 
-def _string(where: str, row: Mapping[str, Any], column: str, columns: Columns) -> str:
+def _string(where: str, row: Row, column: str, columns: Columns) -> str:
     if column not in row:
         remedy = _column_remedy(column, row, columns)
         raise ValueError(f"{where}: no {_alternatives(column, list(row))}{remedy}")
@@ -240,10 +219,10 @@ def _string(where: str, row: Mapping[str, Any], column: str, columns: Columns) -
         raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is not a string. Put it in quotes.")
     try:
         row[column].encode()
-    except UnicodeEncodeError as error:
-        is_byte = "\udc80" <= row[column][error.start] <= "\udcff"  # of a CSV; JSON has other surrogates
-        remedy = f" {rows.UTF8_REMEDY}" if is_byte else " Correct it."
-        raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is not UTF-8.{remedy}") from error
+    except UnicodeEncodeError as error:  # JSON may have half a surrogate pair
+        raise ValueError(
+            f"{where}: {column} {reprlib.repr(row[column])} is not UTF-8. Correct it."
+        ) from error
     if "\0" in row[column]:
         raise ValueError(f"{where}: {column} has a NUL character. Remove it.")
     return row[column]
