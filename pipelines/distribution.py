@@ -61,31 +61,26 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return resolver.task_type == "chief" or (not has_chief and resolver.task_id in (None, 0))
 
 
-def check(
-    strategy: tf.distribute.Strategy,
-    *,
-    batch_size: int,
-    evaluation_batch_size: int,
-    accumulation_steps: int = 1,
-    precision: str = "float32",
-    optimizer: str = "adam",
-) -> None:
-    """Raises ValueError if a strategy's replicas cannot share the batches or compute in the precision."""
-    if precision == "mixed_float16" and isinstance(strategy, tf.distribute.TPUStrategy):
-        raise ValueError("precision='mixed_float16': not available on TPUs. Set it to 'mixed_bfloat16'.")
-    if optimizer == "lazy_adam" and isinstance(strategy, tf.distribute.TPUStrategy):
-        raise ValueError("optimizer='lazy_adam': not available on TPUs. Choose 'adam'.")
+def check(strategy: tf.distribute.Strategy, experiment: Any) -> None:
+    """Raises ValueError if replicas cannot share an experiment's batches or compute in its precision."""
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        if experiment.precision == "mixed_float16":
+            raise ValueError("precision='mixed_float16': not available on TPUs. Set it to 'mixed_bfloat16'.")
+        if experiment.optimizer.name == "lazy_adam":
+            raise ValueError("optimizer='lazy_adam': not available on TPUs. Choose 'adam'.")
     replicas = strategy.num_replicas_in_sync
-    for name, size in (("batch_size", batch_size), ("evaluation_batch_size", evaluation_batch_size)):
+    for name in ("batch_size", "evaluation_batch_size"):
+        size = getattr(experiment, name)
         if size % replicas:
             raise ValueError(
                 f"{name}={size}: cannot be divided among {replicas} replicas. Set it to "
                 f"{-(-size // replicas) * replicas}, or use fewer devices."
             )
-    if batch_size // replicas % accumulation_steps:
+    batch_size, steps = experiment.batch_size, experiment.accumulation_steps
+    if batch_size // replicas % steps:
         raise ValueError(
-            f"accumulation_steps={accumulation_steps}: does not divide the {batch_size // replicas} examples "
-            f"per replica. Choose a divisor (batch_size={batch_size}, {replicas} replicas)."
+            f"accumulation_steps={steps}: does not divide the {batch_size // replicas} examples per replica. "
+            f"Choose a divisor (batch_size={batch_size}, {replicas} replicas)."
         )
 
 
@@ -107,11 +102,9 @@ def has_several_workers(strategy: tf.distribute.Strategy) -> bool:
 def all_gather(values: Any) -> Any:
     """Within a replica, returns the values of all replicas, concatenated along the first axis.
 
-    TensorFlow's `all_gather` fails if a worker has one replica. This sums zeros with each replica's values
-    at its index, which is exact for infinities and NaN too.
-
-    Args:
-      values: a structure of tensors, with the same shapes on all replicas.
+    TensorFlow's `all_gather` fails if a worker has one replica. This sums zeros with each replica's values at
+    its index, which is exact for infinities and NaN too. The values are a structure of tensors, with the same
+    shapes on all replicas.
     """
     context = tf.distribute.get_replica_context()
     replicas, replica = context.num_replicas_in_sync, context.replica_id_in_sync_group
@@ -125,13 +118,7 @@ def all_gather(values: Any) -> Any:
 
 
 def check_agreement(strategy: tf.distribute.Strategy, step: int, path: str) -> None:
-    """Waits for all workers; raises ValueError if they are at different steps.
-
-    Args:
-      strategy: of the workers.
-      step: the step that this worker is at.
-      path: the run directory, for the error message.
-    """
+    """Waits for all workers; raises ValueError if they are at different steps."""
     if not has_several_workers(strategy):
         return
 

@@ -3,7 +3,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from rank4class.pipelines import distribution
+from rank4class.pipelines import config, distribution
 
 
 def tf_config(cluster, kind="worker", index=0):
@@ -104,10 +104,10 @@ def test_is_chief(monkeypatch, cluster, kind, index, chief):
     ],
 )
 def test_batch_sizes_that_replicas_do_not_divide(changes, message):
-    sizes = {"batch_size": 32, "evaluation_batch_size": 500}
+    experiment = config.Experiment(batch_size=32, evaluation_batch_size=500)
     with pytest.raises(ValueError, match=message):
-        distribution.check(distribution.get("mirrored"), **{**sizes, **changes})
-    distribution.check(distribution.get("mirrored"), **sizes)
+        distribution.check(distribution.get("mirrored"), config.override(experiment, changes))
+    distribution.check(distribution.get("mirrored"), experiment)
 
 
 def test_all_gather_is_ordered_and_exact():
@@ -159,13 +159,14 @@ class FakeTpuStrategy(tf.distribute.TPUStrategy):
 
 
 def test_requirements_of_a_tpu():
-    sizes = {"batch_size": 32, "evaluation_batch_size": 800}
+    experiment = config.Experiment(batch_size=32, evaluation_batch_size=800, precision="mixed_float16")
     with pytest.raises(
         ValueError, match="precision='mixed_float16': not available on TPUs. Set it to 'mixed_bfloat16'"
     ):
-        distribution.check(FakeTpuStrategy("local"), **sizes, precision="mixed_float16")
-    distribution.check(FakeTpuStrategy("local"), **sizes, precision="mixed_bfloat16")
-    distribution.check(distribution.get("default"), **sizes, precision="mixed_float16")
+        distribution.check(FakeTpuStrategy("local"), experiment)
+    distribution.check(distribution.get("default"), experiment)
+    experiment.precision = "mixed_bfloat16"
+    distribution.check(FakeTpuStrategy("local"), experiment)
     assert distribution.reads_remotely(FakeTpuStrategy("grpc://10.0.0.2:8470"))
     assert not distribution.reads_remotely(FakeTpuStrategy("local"))
     assert not distribution.reads_remotely(distribution.get("mirrored"))

@@ -119,7 +119,7 @@ def assert_restored(experiment, path, results):
     loaded, model, step = restored.load_task(), restored.model, restored.step
     assert isinstance(model, models.ItemModel)
     assert step == results["best_step"]
-    evaluated = trainable_rank_model.build_evaluators(loaded, model, experiment.metrics)["test"](
+    evaluated = trainable_rank_model.build_evaluators(experiment, loaded, model)["test"](
         loaded.read("test", experiment.evaluation_batch_size)
     )
     assert evaluated.summarize()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"], abs=1e-4)

@@ -157,7 +157,7 @@ def test_training_and_evaluation(tmp_path):
     experiment, loaded, model = restored.experiment, restored.load_task(), restored.model
     assert run_directory.RunDirectory(path).results() == results
     assert report.write_grid([report.Run(experiment, results, path)], tmp_path) == str(tmp_path / "report.md")
-    evaluated = trainable_rank_model.build_evaluators(loaded, model, experiment.metrics)["test"](
+    evaluated = trainable_rank_model.build_evaluators(experiment, loaded, model)["test"](
         loaded.read("test", experiment.evaluation_batch_size), keep_scores=True
     )
     files.make_writable(tmp_path / "test")

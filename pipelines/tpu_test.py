@@ -205,7 +205,7 @@ class Built:
             train_step.StepOptions.of(experiment),
         )
         self.evaluators = trainable_rank_model.build_evaluators(
-            self.task, self.model, experiment.metrics, strategy=self.strategy
+            experiment, self.task, self.model, strategy=self.strategy
         )
 
     def splits_to_evaluate(self):

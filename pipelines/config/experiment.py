@@ -261,16 +261,13 @@ def from_json(
     kind: type[Any] = Experiment,
     unregistered: Mapping[str, Mapping[str, Any]] = types.MappingProxyType({}),
 ) -> Any:
-    """Returns the experiment of a kind that a text holds.
+    """Returns the experiment of a kind that a text from `to_json` holds; raises ValueError if it holds none.
 
     Args:
       text: from `to_json`.
       path: of the file, for error messages.
       kind: `Experiment`, or another dataclass with parts.
       unregistered: the `user_parts` that no module has registered in this program.
-
-    Raises:
-      ValueError: the text holds no such experiment.
     """
     try:
         return _build(kind, strict_json.parse(text), unregistered)
@@ -283,7 +280,7 @@ def from_json(
 def _build(kind: Any, content: Any, unregistered: Mapping[str, Mapping[str, Any]]) -> Any:
     """Returns the experiment or the part of a kind that JSON describes, in which tuples are lists."""
     if not isinstance(content, dict):
-        raise ValueError(f"{content!r} stands for the fields of {kind.__name__}")
+        raise ValueError(f"{content!r} is no object with the fields of {kind.__name__}")
     values = _with_tuples(content)
     if issubclass(kind, parts.Part):
         defaults = unregistered.get(kind.kind, {}).get("defaults")

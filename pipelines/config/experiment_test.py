@@ -35,7 +35,8 @@ def test_json_round_trip():
     ):
         config.from_json('{"colour": 3}', "config.json")
     for text, name in (("[]", "Experiment"), ("null", "Experiment"), ('{"loss": "mse"}', "Loss")):
-        with pytest.raises(ValueError, match=f"config.json: .* stands for the fields of {name}. Restore the"):
+        message = f"config.json: .* is no object with the fields of {name}. Restore the"
+        with pytest.raises(ValueError, match=message):
             config.from_json(text, "config.json")
     with pytest.raises(ValueError, match=r"config\.json:2: not JSON: .*\. Restore the file, or"):
         config.from_json("{\n", "config.json")

@@ -15,14 +15,7 @@ Features = Mapping[str, tf.Tensor]
 
 
 class Answers(tf.Module):
-    """Scores, best classes and vectors of raw inputs.
-
-    Attributes:
-      class_names: names of the classes, by id.
-
-    Args:
-      trained: the model of a run.
-    """
+    """Scores, best classes and vectors of raw inputs by the model of a run, with its `class_names`."""
 
     def __init__(self, trained: TrainedModel):
         super().__init__()
@@ -98,15 +91,9 @@ class Answers(tf.Module):
     def classify(self, features: Features, k: int) -> dict[str, tf.Tensor]:
         """Returns the `k` best classes, the best first; of equal ones the lower id first.
 
-        Calibrated classes are ranked by `Calibration.ranking`, all others by their scores.
-
-        Args:
-          features: raw features, see `specs`.
-          k: at most the number of classes.
-
-        Returns:
-          "classes", their names, string `[B, k]`, and "scores", float32 `[B, k]`; "probabilities", float32
-          `[B, k]`, and "set_size" if `score` returns them.
+        Calibrated classes are ranked by `Calibration.ranking`, all others by their scores. There are
+        "classes", their names, string `[B, k]`, and "scores", float32 `[B, k]`; "probabilities", float32 `[B,
+        k]`, and "set_size" if `score` returns them.
         """
         results = self.score(features)
         ranking = None if self._calibration is None else self._calibration.ranking(results["scores"])
@@ -119,12 +106,7 @@ class Answers(tf.Module):
         return best
 
     def rank(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the items in their order.
-
-        Returns:
-          "positions", int32 `[B, m]`, those of the items in the list, the best first, and "scores", float32
-          `[B, m]`, in this order.
-        """
+        """Returns the "positions" of the items, int32 `[B, m]`, the best first, and their "scores"."""
         scores = self.score(features)["scores"]
         scores, positions = self._best(features, scores, tf.shape(scores)[1])
         return {"positions": positions, "scores": scores}

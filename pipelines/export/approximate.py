@@ -24,13 +24,10 @@ class ApproximateAnswers(Answers):
     computes the exact scores of the most promising classes. The returned scores are exact; some of the best
     classes may be missing. There are no probabilities, as these need the scores of all classes.
 
-    Args:
-      trained: the model of a run, with the interaction "dot".
-      k: number of classes of `classify`.
-
     Raises:
-      ValueError: another interaction, a calibration that changes the order of the classes, a model with too
-        few classes, or `k` is out of range.
+      ValueError: an interaction other than "dot", a calibration that changes the order of the classes, a
+        model
+        with too few classes, or `k` is out of range.
       ImportError: the package `scann` is missing, or was built for another TensorFlow.
 
     References:
@@ -76,17 +73,10 @@ class ApproximateAnswers(Answers):
 
 
 def build_index(vectors: tf.Tensor, k: int) -> Any:
-    """Returns ScaNN's index of vectors, with the settings of exports.
+    """Returns ScaNN's index of vectors, float32 `[n, d]`, with the settings of exports.
 
     Its method `search_batched(queries)` returns the ids, int32 `[B, k]`, and dot products, float32 `[B, k]`,
     of the vectors with the largest ones.
-
-    Args:
-      vectors: float32 `[n, d]`.
-      k: number of vectors per query.
-
-    Raises:
-      ImportError: see `scann_ops`.
     """
     n = len(vectors)
     leaves = math.isqrt(n)
@@ -101,11 +91,7 @@ def build_index(vectors: tf.Tensor, k: int) -> Any:
 
 
 def scann_ops() -> Any:
-    """Returns ScaNN's module of TensorFlow operations.
-
-    Raises:
-      ImportError: the package `scann` is missing, or was built for another TensorFlow.
-    """
+    """Returns ScaNN's module of TensorFlow operations; raises ImportError with a remedy."""
     compat.require_extra("scann")
     try:
         from scann import scann_ops

@@ -55,9 +55,6 @@ class Predictor:
 
     Attributes:
       outputs: names of the model's outputs, see `Answers.classify` and `Answers.rank`.
-
-    Raises:
-      ValueError: `k` is out of range, or the strategy is one of several machines or of a TPU.
     """
 
     def __init__(
@@ -99,15 +96,11 @@ class Predictor:
     def __call__(
         self, inputs: Iterable[data.RawInput], batch_size: int, bad_rows: BadRows
     ) -> Iterator[Prediction]:
-        """Yields the predictions of inputs.
-
-        Args:
-          inputs: see `data.Kind.read`.
-          batch_size: inputs per call of the model on a replica.
-          bad_rows: the policy for inputs that cannot be decoded.
+        """Yields the predictions of inputs, `batch_size` of them per call of the model on a replica.
 
         Raises:
-          ValueError: an input cannot be decoded, or its scores are not finite.
+          ValueError: an input cannot be decoded and `bad_rows` does not skip it, or its scores are not
+            finite.
         """
         inputs = iter(inputs)
         batches = self._replicas if self._lengths_of is None else SORTED_BATCHES
@@ -166,11 +159,7 @@ class Predictor:
 
 
 class Scorer:
-    """Scores of all classes for raw inputs.
-
-    Args:
-      answers: the model.
-    """
+    """Scores of all classes for raw inputs."""
 
     def __init__(self, answers: Answers):
         self._width, self._kind = len(answers.class_names), answers.kind
@@ -179,11 +168,7 @@ class Scorer:
         self._score.get_concrete_function()
 
     def __call__(self, inputs: Iterator[data.RawInput], batch_size: int) -> np.ndarray:
-        """Returns the scores, float32 `[N, n]`; minus infinity after the end of a list of items.
-
-        Raises:
-          ValueError: an input cannot be decoded.
-        """
+        """Returns the scores, float32 `[N, n]`; minus infinity after the end of a list of items."""
         batches = iter(lambda: list(itertools.islice(inputs, batch_size)), [])
         scores = [self._scores_of(batch) for batch in batches]
         width = max((each.shape[1] for each in scores), default=self._width)
@@ -208,12 +193,7 @@ _COLUMNS = {"probabilities": "probability", "set_size": "in_set"}  # of optional
 
 
 def frame(predictions: Iterable[Prediction], outputs: Collection[str]) -> pd.DataFrame:
-    """Returns a row for each input and class; see `Run.predict`.
-
-    Args:
-      predictions: of inputs that are named by their number.
-      outputs: see `Predictor`.
-    """
+    """Returns a row for each input and class; see `Run.predict` and `Predictor.outputs`."""
     present = (column for output, column in _COLUMNS.items() if output in outputs)
     return pd.DataFrame(_rows(predictions), columns=["input", "rank", "class", "score", *present])
 
@@ -230,11 +210,7 @@ def _rows(predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
 
 
 def named_inputs(inputs: Iterable[Any], answers: Answers, ids: Mapping[str, int]) -> Iterator[data.RawInput]:
-    """Yields inputs with their place as the name; see `data.Kind.features_of`.
-
-    Raises:
-      ValueError: no list of inputs, or an input that the model does not take.
-    """
+    """Yields inputs with their place as the name; see `data.Kind.features_of`."""
     if isinstance(inputs, str | bytes):
         raise ValueError(f"inputs={inputs[:80]!r}: a single text. Give a list of inputs.")
     if isinstance(inputs, pd.DataFrame | Mapping) or not isinstance(inputs, Iterable):

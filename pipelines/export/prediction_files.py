@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import functools
-import io
 import json
 import os
 import sys
@@ -46,10 +45,6 @@ def write(
       k: number of classes per prediction.
       columns: names of all classes. Each gets a column with its probability, or without calibration its
         score, in place of those above. None writes the `k` best.
-
-    Raises:
-      FileNotFoundError, ValueError: see `check_output`.
-      OSError: the file cannot be written.
     """
     ending = ".tsv" if path is None else check_output(path)
     to_row: Convert = _record if ending in (".jsonl", ".parquet") else functools.partial(_row, k=k)
@@ -66,10 +61,6 @@ def write(
 
 def check_output(path: str | os.PathLike, inputs: str | os.PathLike | None = None) -> str:
     """Returns the ending of a file of predictions, in lower case.
-
-    Args:
-      path: of the file.
-      inputs: path of the file or folder of the inputs.
 
     Raises:
       ValueError: it is that of another format, or the path is a folder, an input, or among the inputs.
@@ -157,24 +148,6 @@ def _jsonl(file: Any, to_record: Convert) -> Iterator[Write]:
     yield lambda prediction: file.write(json.dumps(to_record(prediction), ensure_ascii=False) + "\n")
 
 
-class _Sink(io.RawIOBase):
-    """TensorFlow's file with all that PyArrow expects of one."""
-
-    def __init__(self, file: Any):
-        self._file, self._written = file, 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._written
-
-    def write(self, content: Any) -> int:
-        self._file.write(bytes(content))
-        self._written += len(content)
-        return len(content)
-
-
 @contextlib.contextmanager
 def _parquet(file: Any, to_record: Convert) -> Iterator[Write]:
     import pyarrow
@@ -192,7 +165,7 @@ def _parquet(file: Any, to_record: Convert) -> Iterator[Write]:
     def flush() -> None:
         nonlocal writer
         schema = pyarrow.schema([(name, type_of(name, value)) for name, value in records[0].items()])
-        writer = writer or pyarrow.parquet.ParquetWriter(sink, schema)
+        writer = writer or pyarrow.parquet.ParquetWriter(file, schema)
         writer.write_table(pyarrow.Table.from_pylist(records, schema))
         records.clear()
 
@@ -201,7 +174,6 @@ def _parquet(file: Any, to_record: Convert) -> Iterator[Write]:
         if len(records) == min(_ROWS, max(1, _CELLS // len(records[0]))):
             flush()
 
-    sink = _Sink(file)
     try:
         yield write
         if records:

@@ -24,17 +24,7 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
     - `encode`: the `vectors` of the inputs, `[B, d]`; `encode_classes`, without inputs, those of the classes.
 
     A program that loads a model of texts has to import `tensorflow_text`. The names of the classes are the
-    asset `classes.txt`.
-
-    Args:
-      answers: the model.
-      folder: where the SavedModel appears, whole or not at all; on disk or in object storage.
-      k: number of classes of `classify`, at most all.
-      card: the model card, which becomes `README.md`.
-
-    Raises:
-      ValueError: `k` is out of range.
-      OSError: the folder cannot be written, or exists.
+    asset `classes.txt`, the model card is `README.md`. The folder appears whole or not at all.
     """
     answers.check_k(k)
     specs = {

@@ -9,15 +9,10 @@ from rank4class.pipelines.training.rank_training import TrainedModel
 
 
 def save(trained: TrainedModel, folder: str | os.PathLike) -> None:
-    """Writes the encoder of a run, fine-tuned or frozen, with its tokenizer.
-
-    Args:
-      trained: the model of a run.
-      folder: where the files appear, all or none; see `checkpoints.hugging_face_files`.
+    """Writes the encoder of a run, fine-tuned or frozen, with its tokenizer; the files appear all or none.
 
     Raises:
       ValueError: the encoder is not a BERT or an ELECTRA, or does not fit the layout.
-      OSError: the folder cannot be written, or exists.
     """
     inputs = trained.description.inputs
     encoder = inputs.encoder if inputs.encoder is not None else getattr(trained.model, "encoder", None)

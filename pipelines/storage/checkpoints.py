@@ -3,7 +3,7 @@
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import tensorflow as tf
 from absl import logging
@@ -15,7 +15,6 @@ _INDEX = re.compile(r"step-(\d+)\.index")
 # Errors of reading a damaged checkpoint or one of another model.
 UNUSABLE = (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError)
 _PARTIAL = "partial-"
-_UNREADABLE = "unreadable-"
 
 
 def steps_in(folder: str) -> list[int]:
@@ -80,11 +79,10 @@ class Checkpoints:
             raise ValueError(f"{prefix}: the checkpoint is damaged ({compat.reason(error)}).") from error
 
     def read(self, step: int) -> None:
-        """Restores the checkpoint of a step.
+        """Restores the checkpoint of a step, or some of its variables if it is of another run.
 
         Raises:
-          ValueError: it is damaged or of another run; the message has no remedy. Some variables may have been
-            restored already.
+          ValueError: it is damaged or of another run; the message has no remedy.
         """
         self.check(step)
         prefix = self._prefix(step)
@@ -95,25 +93,18 @@ class Checkpoints:
             raise ValueError(f"{prefix}: a checkpoint of another run ({compat.reason(error)}).") from error
 
     def read_newest(self) -> int | None:
-        """Restores the newest usable checkpoint, and logs the newer ones that are not.
-
-        Returns:
-          Its step, or None if there is no checkpoint.
+        """Restores the newest usable checkpoint, logging the newer ones; returns its step, None without any.
 
         Raises:
           ValueError: there are checkpoints, but none can be used.
         """
         steps = self.steps()
-        unusable = []
         for step in reversed(steps):
             try:
                 self.read(step)
+                return step
             except ValueError as error:
                 logging.warning("%s Going back to the one before.", error)
-                unusable.append(step)
-                continue
-            self._set_aside(unusable)
-            return step
         if steps and not self._writes and self.steps() != steps:  # another process replaced them meanwhile
             return self.read_newest()
         if steps:
@@ -132,14 +123,6 @@ class Checkpoints:
         for stem in stems - kept_stems:
             if re.fullmatch(rf"({_PARTIAL})?step-\d+", stem):
                 files.remove(self._files_of(stem))
-
-    def _set_aside(self, steps: Iterable[int]) -> None:
-        """Renames unusable checkpoints, so that later starts skip them and nothing is lost."""
-        for step in steps if self._writes else ():
-            for path in self._files_of(f"step-{step}"):
-                folder, name = os.path.split(path)
-                with files.errors_of(path):
-                    tf.io.gfile.rename(path, os.path.join(folder, _UNREADABLE + name), overwrite=True)
 
     def _prefix(self, step: int) -> str:
         return os.path.join(self.folder, f"step-{step}")

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import io
 import json
 import math
 import os
@@ -33,15 +34,7 @@ def exists(path: str | os.PathLike) -> bool:
 
 
 def check_folder_name(field: str, path: str) -> str:
-    """Returns the path of a folder to write to.
-
-    Args:
-      field: field or flag that has the path, for messages.
-      path: on disk or in object storage.
-
-    Raises:
-      ValueError: it is empty, or has a character of globs, so that TensorFlow would not find the files there.
-    """
+    """Returns the path of a folder; raises ValueError if TensorFlow would not find the files there."""
     if not path:
         raise ValueError(f"{field}='': empty. Set it to a folder.")
     for character in "[\\":
@@ -80,7 +73,7 @@ def write(path: str | os.PathLike, content: str | bytes) -> None:
 
 
 @contextlib.contextmanager
-def writing(path: str | os.PathLike) -> Iterator[Any]:
+def writing(path: str | os.PathLike) -> Iterator["_File"]:
     """Opens a file for text or bytes; at the end of the block all of it is at `path`, or nothing.
 
     Raises:
@@ -90,32 +83,38 @@ def writing(path: str | os.PathLike) -> Iterator[Any]:
     with errors_of(path):
         try:
             with tf.io.gfile.GFile(partial, "wb") as file:
-                yield file
+                yield _File(file)
             tf.io.gfile.rename(partial, path, overwrite=True)
         except BaseException:
             remove([partial])
             raise
 
 
+class _File(io.RawIOBase):
+    """TensorFlow's file for writing, with all that `zipfile` and PyArrow expect of one."""
+
+    def __init__(self, file: Any):
+        self._file, self._written = file, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._written
+
+    def write(self, content: Any) -> int:
+        content = content.encode() if isinstance(content, str) else bytes(content)
+        self._file.write(content)
+        self._written += len(content)
+        return len(content)
+
+
 def write_npz(path: str | os.PathLike, arrays: dict[str, np.ndarray]) -> None:
     """Writes arrays as `numpy.savez` does, which cannot write to object storage; see `writing`."""
-    # `ZipFile` does not close a file that is passed to it, but its stub requires `close`.
-    with writing(path) as file, zipfile.ZipFile(_WriteOnly(file), "w") as npz:  # type: ignore[call-overload]
+    with writing(path) as file, zipfile.ZipFile(file, "w") as npz:
         for name, array in arrays.items():
             with npz.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-class _WriteOnly:
-    """A `GFile` for `zipfile`, which requires a count from `write` and fails at the `seek` of a `GFile`."""
-
-    def __init__(self, file: Any):
-        self._file = file
-        self.flush = file.flush
-
-    def write(self, content: bytes) -> int:
-        self._file.write(content)
-        return len(content)
 
 
 @contextlib.contextmanager
@@ -159,14 +158,9 @@ _WRITABLE = ". Choose a folder that can be written."
 
 
 def make_folder(path: str | os.PathLike, field: str | None = None) -> None:
-    """Makes a folder and those above it.
+    """Makes a folder and those above it; raises OSError if that fails.
 
-    Args:
-      path: of the folder.
-      field: the field that sets it and its value, for the error; None is the working directory of a command.
-
-    Raises:
-      OSError: the folder cannot be made.
+    The error has the field that sets the folder and its value; None is the working directory of a command.
     """
     with errors_of(field or f"--workdir={path}", _WRITABLE):
         tf.io.gfile.makedirs(path)

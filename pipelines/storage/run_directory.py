@@ -45,10 +45,6 @@ class RunDirectory:
       checkpoints: folder of the checkpoints.
       model: folder of the description of the model.
       not_finite: file of the report of a step that was not finite.
-
-    Args:
-      path: of the folder.
-      experiment_class: the experiment's dataclass.
     """
 
     def __init__(self, path: str | os.PathLike, experiment_class: type = config.Experiment):
@@ -72,11 +68,8 @@ class RunDirectory:
     def lock(self) -> None:
         """Keeps other processes from training in the folder until `unlock`, or until this process ends.
 
-        A folder that does not exist yet, or is in object storage, is not locked.
-
-        Raises:
-          ValueError: another process trains in the folder.
-          OSError: the folder cannot be written.
+        A folder that does not exist yet, or is in object storage, is not locked. If another process trains in
+        it, this raises ValueError.
         """
         if self._lock or not files.is_local(self.path) or not files.exists(self.path):
             return
@@ -116,9 +109,7 @@ class RunDirectory:
     def check_data(self, hashes: dict[str, str], class_texts: tuple[str, ...] | None = None) -> None:
         """Raises ValueError if the run was made with other classes, examples, weights or class texts.
 
-        Args:
-          hashes: `task.TaskData.hashes`.
-          class_texts: descriptions of the classes; None compares none.
+        The hashes are those of a `task.TaskData`. Class texts of None are not compared.
         """
         if not files.exists(self._config):  # a kill left it unclaimed
             return
@@ -147,10 +138,7 @@ class RunDirectory:
         return read_json(self._data)
 
     def experiment(self, unused: Collection[str] = ()) -> Any:
-        """Returns the experiment that the folder belongs to.
-
-        Args:
-          unused: kinds of parts that are only described, so that no module needs to register them.
+        """Returns the experiment that the folder belongs to; `unused` kinds of parts need not be registered.
 
         Raises:
           FileNotFoundError: the folder does not exist, or has no config.
@@ -198,11 +186,7 @@ class RunDirectory:
         write_json(self._results, results)
 
     def test_values(self) -> dict[str, np.ndarray] | None:
-        """Returns metric -> its values for the test examples, float32 `[N]`; None if there are none.
-
-        Raises:
-          ValueError: the file is damaged.
-        """
+        """Returns metric -> its values for the test examples, float32 `[N]`; None if there are none."""
         if not files.exists(self._test_values):
             return None
         try:
@@ -213,12 +197,7 @@ class RunDirectory:
             raise ValueError(f"{self._test_values}: damaged ({error}). Restore it, or remove it.") from error
 
     def write_test_values(self, names: Iterable[str], values: np.ndarray) -> None:
-        """Writes the metrics of the test examples.
-
-        Args:
-          names: of the `M` metrics.
-          values: float32 `[N, M]`.
-        """
+        """Writes the metrics of the test examples, float32 `[N, M]`."""
         files.write_npz(self._test_values, dict(zip(names, values.T, strict=True)))
 
     def calibration(self) -> dict[str, Any] | None:
@@ -251,11 +230,7 @@ class RunDirectory:
 
 
 class TrainingDirectory(RunDirectory):
-    """The folder of a run to train, which an experiment claims.
-
-    Args:
-      path: of the folder.
-      experiment: checked.
+    """The folder of a run to train, which a checked experiment claims.
 
     Raises:
       ValueError: another command wrote to the folder, or it holds another experiment.
@@ -272,16 +247,11 @@ class TrainingDirectory(RunDirectory):
         class_texts: tuple[str, ...] | None = None,
         describe: Callable[[str], None] = files.make_folder,
     ) -> None:
-        """Creates the folder, and locks it; `config.json` is its last file.
-
-        Args:
-          hashes, class_texts: see `check_data`.
-          describe: writes the description of the model to a folder.
+        """Creates the folder, locks it, and describes the model in it; `config.json` is its last file.
 
         Raises:
           ValueError: another process trains in the folder or has claimed it for another experiment, or files
             that no run wrote have the names of a run's.
-          OSError: the folder cannot be written.
         """
         files.make_folder(self.path)
         self.lock()
@@ -344,11 +314,7 @@ RUN = ("config.json", "data.json")  # files in every run's folder
 
 
 def check_folder(path: str | os.PathLike, kind: str) -> str:
-    """Returns the path of a folder to write to, as a string.
-
-    Args:
-      path: of the folder, which need not exist.
-      kind: of its contents: "training", "sweep" or "study of sorters".
+    """Returns the path of a folder to write a "training", "sweep" or "study of sorters" to.
 
     Raises:
       ValueError: the path is empty or has a character of globs, or another command wrote to the folder.
@@ -373,13 +339,10 @@ def _run_in(path: str) -> str | None:
     """Returns the folder of a run of a sweep, a final one if there are any; None if there is no run."""
     for folder in (path, os.path.join(path, TUNING)):
         for name in files.names_in(folder):
-            if _holds_run(os.path.join(folder, name)):
-                return os.path.join(folder, name)
+            run = os.path.join(folder, name)
+            if all(files.exists(os.path.join(run, file)) for file in RUN):
+                return run
     return None
-
-
-def _holds_run(path: str) -> bool:
-    return all(files.exists(os.path.join(path, name)) for name in RUN)
 
 
 def read_json(path: str) -> dict[str, Any]:

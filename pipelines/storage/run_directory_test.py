@@ -21,7 +21,7 @@ DAMAGES = {
     "cut short": ('{"a": ', "Expecting value|not JSON"),
     "twice": ('{"a": 1, "a": 2}', "has the key 'a' twice"),
     "digits": ('{"a": %s}' % ("1" * 5000), "has an integer of too many digits"),
-    "no object": ("NaN", "not a JSON object|stands for the fields of"),
+    "no object": ("NaN", "not a JSON object|no object with the fields of"),
 }
 
 

@@ -212,8 +212,7 @@ def test_scores_without_excluded_classes(loaded):
     test = dataclasses.replace(test, labels=csr_array(labels), excluded=csr_array(excluded))
     again = dataclasses.replace(loaded, splits={**loaded.splits, "test": test})
     model = again.build_model(experiment)
-    prior = count_priors.get(experiment.count_prior)
-    evaluate = trainable_rank_model.build_evaluators(again, model, experiment.metrics, prior)["test"]
+    evaluate = trainable_rank_model.build_evaluators(experiment, again, model)["test"]
     evaluated = evaluate(again.evaluation_batches("test", experiment.evaluation_batch_size), keep_scores=True)
     scores = evaluated.scores[:, 1:]
     expected = np.sum(tf.nn.sigmoid_cross_entropy_with_logits(labels[:, 1:], scores), axis=1)

@@ -17,16 +17,8 @@ def initialize(
 
     A weight fits if the same layer of the new model has one of its shape. Weights of single classes, such as
     their vectors and biases, fit only if both models rank the same classes in the same order. A class encoder
-    keeps vectors that are not trained: they are those of the new model's texts.
-
-    Args:
-      model: the new model, with its variables created.
-      loaded: its task.
-      source: the trained model.
-      source_classes: names of the classes of the trained model, by id.
-
-    Raises:
-      ValueError: no weight fits.
+    keeps vectors that are not trained: they are those of the new model's texts. If no weight fits, it raises
+    ValueError.
     """
     if isinstance(model, models.ItemModel) or isinstance(source, models.ItemModel):
         pairs = [("items", model, source)]

@@ -39,8 +39,7 @@ def build_loss(
       l1_steps: number of steps that the mean absolute error is added to the loss; None: all.
 
     Returns:
-      A function of a step's number, from 0, labels, `task.ModelOutputs` and weights to the losses, float32
-      `[B]`.
+      A function of a step, from 0, labels, `task.ModelOutputs` and weights to the losses, float32 `[B]`.
     """
     name, options = loss_config.name, loss_config.options()
     known = losses.option_names(name)
@@ -82,13 +81,7 @@ def build_temperature(loss_config: config.Loss, total_steps: int) -> LearningRat
 def build_schedule(
     optimizer_config: config.Optimizer, total_steps: int, epoch_steps: float
 ) -> LearningRateSchedule:
-    """Builds the learning rate over the steps that `config.Optimizer` describes.
-
-    Args:
-      optimizer_config: a checked `config.Optimizer`.
-      total_steps: number of steps of the training.
-      epoch_steps: number of steps of an epoch, not necessarily an integer.
-    """
+    """Builds the learning rate over the steps; `epoch_steps` need not be an integer."""
     rate = optimizer_config.learning_rate
     if optimizer_config.decay == "cosine":
         schedule = tf.keras.optimizers.schedules.CosineDecay(rate, total_steps)
@@ -110,13 +103,7 @@ def build_schedule(
 def build_optimizer(
     optimizer_config: config.Optimizer, schedule: LearningRateSchedule | float, precision: str = "float32"
 ) -> tf.keras.optimizers.Optimizer:
-    """Builds the Keras optimizer that `config.Optimizer` describes.
-
-    Args:
-      optimizer_config: a checked `config.Optimizer`.
-      schedule: learning rate.
-      precision: of the model; with "mixed_float16" the optimizer scales the loss.
-    """
+    """Builds the Keras optimizer; with "mixed_float16" it scales the loss."""
     momentum = optimizer_config.ema_momentum
     average = {"use_ema": momentum is not None, "ema_momentum": momentum or 0.0}
     optimizer = OPTIMIZERS[optimizer_config.name](schedule, **optimizer_config.options(), **average)

@@ -8,14 +8,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interrupted(Exception):
-    """A training saved and stopped after a signal.
-
-    Attributes:
-      signal: number of the signal, received here or by another worker.
-
-    Args:
-      saved: the saved state, or its time.
-      number: of the signal.
+    """A training saved and stopped after a signal, received here or by another worker.
 
     >>> print(Interrupted("after step 7", signal.SIGTERM))
     Saved after step 7 and stopped. Run the same command again to resume.

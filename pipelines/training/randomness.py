@@ -30,12 +30,6 @@ def reset(
 
     Philox counts in 128 bits: the upper half is the step, the lower half counts the draws within a step,
     with a range for each replica.
-
-    Args:
-      generators: from `generators`.
-      seed: at least 0.
-      step: int64 scalar.
-      replica: int32 scalar.
     """
     first_draw = tf.cast(replica, tf.int64) * DRAWS_PER_REPLICA
     for i, generator in enumerate(generators):

@@ -17,7 +17,7 @@ from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, run_hash
-from rank4class.pipelines.task import checks, count_priors, description, hashing, loading
+from rank4class.pipelines.task import checks, description, hashing, loading
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, run_calibration
@@ -30,11 +30,11 @@ from rank4class.pipelines.training.train_state import (
 from rank4class.pipelines.training.train_step import StepOptions
 from rank4class.pipelines.training.trainable_rank_model import (
     Draw,
+    TrainableRankModel,
     build_evaluators,
     build_model,
-    build_trainable,
 )
-from rank4class.pipelines.training.trainer import Schedule, Trainer
+from rank4class.pipelines.training.trainer import Schedule, Trainer, open_folder
 from rank4class.progress import Progress, format_epochs
 
 MOST_EPOCHS = 1_000  # without a warning
@@ -71,19 +71,10 @@ def train(
     """
     checks.check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
-    distribution.check(
-        strategy,
-        batch_size=experiment.batch_size,
-        evaluation_batch_size=experiment.evaluation_batch_size,
-        accumulation_steps=experiment.accumulation_steps,
-        precision=experiment.precision,
-        optimizer=experiment.optimizer.name,
-    )
-    run_dir = TrainingDirectory(path, experiment)
-    if results := run_dir.results():
+    run_dir, results = open_folder(experiment, path, strategy)
+    if results:
         if loaded is not None:
             run_dir.check_data(loaded.hashes, loaded.class_texts)
-        logging.info("%s is finished already", run_dir.path)
         return results
     try:
         if distribution.is_chief(strategy):
@@ -144,7 +135,7 @@ def build_trainer(
     tf.keras.utils.set_random_seed(experiment.seed)
     schedule = build_schedule(experiment, len(loaded.splits["train"]))
     progress &= distribution.is_chief(strategy)
-    task = build_trainable(experiment, loaded, schedule, strategy, progress, draw)
+    task = TrainableRankModel(experiment, loaded, schedule, strategy, progress, draw)
     if experiment.init_from is not None and not has_checkpoint(run_dir.checkpoints):
         try:
             source = restore(experiment.init_from, strategy=strategy)
@@ -190,14 +181,8 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
 class TrainedModel:
     """The model of a run, restored without the data and the encoder checkpoint of its training.
 
-    Attributes:
-      run_dir: folder of the run.
-      experiment: of the run.
-      description: classes, inputs and structure of the model.
-      model: with the weights of a checkpoint.
-      step: of the checkpoint.
-      strategy: of the model.
-      calibration: of the scores of the best checkpoint; None for the last one, or if the run has none.
+    The `calibration` is that of the scores of the best checkpoint; None for the last one, or if the run has
+    none.
     """
 
     run_dir: RunDirectory
@@ -209,12 +194,7 @@ class TrainedModel:
     calibration: Calibration | None = None
 
     def load_task(self) -> TaskData:
-        """Loads the data of the training for an evaluation.
-
-        Raises:
-          FileNotFoundError, ValueError: the data cannot be loaded, have changed since the training, or are a
-            user's part that is not registered.
-        """
+        """Loads the data of the training, which may not have changed since."""
         experiment = self.run_dir.experiment(unused=("optimizer",))
         loaded = load_data(experiment, self.run_dir.path, self.description.inputs)
         self.run_dir.check_data(loaded.hashes)
@@ -227,19 +207,13 @@ class TrainedModel:
     def load_labeled(
         self, path: str | os.PathLike, on_invalid_row: str = "fail", **columns: str | None
     ) -> TaskData:
-        """Loads other labeled data of the same layout for an evaluation.
+        """Returns all examples of another labeled file or folder as each of the three splits.
 
         Args:
-          path: a labeled file or folder.
+          path: a labeled file or folder of the layout of the training data.
           on_invalid_row: "fail" or "skip" for rows that cannot be used, such as those of unknown classes.
           **columns: `text_column`, `text_pair_column` or `label_column` of the file; None are those of the
             training.
-
-        Returns:
-          A `TaskData` whose three splits are all examples of the file or folder.
-
-        Raises:
-          FileNotFoundError, ValueError: the data cannot be loaded, or the layout has no labeled files.
         """
         experiment = self.run_dir.experiment(unused=("optimizer",))
         name = experiment.data.name
@@ -257,13 +231,10 @@ class TrainedModel:
     def evaluate(
         self, loaded: TaskData, split: str = "test", *, keep_scores: bool = False, best: int = 0
     ) -> EvaluationResult:
-        """Evaluates the model, and its calibration if it has one.
+        """Evaluates the model on a split, and its calibration if it has one.
 
-        Args:
-          loaded: from `load_task` or `load_labeled`.
-          split: of the task.
-          keep_scores: whether the result holds the scores, if they take at most `LARGEST_SCORES`.
-          best: number of best classes of each example in the result.
+        The result holds the `best` classes of each example, and with `keep_scores` the scores, if they take
+        at most `LARGEST_SCORES`.
         """
         examples, replicas = loaded.splits[split], self.strategy.num_replicas_in_sync
         batch_size = -(-self.experiment.evaluation_batch_size // replicas) * replicas
@@ -271,14 +242,7 @@ class TrainedModel:
         kept: bool | np.ndarray = keep_scores
         if self.calibration is not None and not keep_scores:
             kept = run_calibration.measured_examples(len(examples), loaded.num_scored(split))
-        evaluator = build_evaluators(
-            loaded,
-            self.model,
-            self.experiment.metrics,
-            count_priors.get(self.experiment.count_prior),
-            strategy=self.strategy,
-            jit_compile=self.experiment.jit_compile,
-        )[split]
+        evaluator = build_evaluators(self.experiment, loaded, self.model, strategy=self.strategy)[split]
         if distribution.needs_static_shapes(self.strategy):
             loaded = loaded.with_static_lengths()
         batches = Progress(f"evaluating {split}", "example", len(examples)).over(

@@ -618,7 +618,7 @@ def test_evaluators_use_max_relevant_of_all_splits(tmp_path):
     experiment = config.Experiment(data=section, metrics=("recall@5", "mrr"), evaluation_batch_size=64)
     loaded = rank_training.load_data(experiment, tmp_path)
     evaluators = trainable_rank_model.build_evaluators(
-        loaded, lambda features, training: tf.random.normal([64, 30]), experiment.metrics
+        experiment, loaded, lambda features, training: tf.random.normal([64, 30])
     )
     most = {name: loaded.max_relevant(name) for name in loaded.splits}
     assert len(set(most.values())) > 1

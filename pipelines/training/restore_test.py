@@ -33,11 +33,9 @@ def finished(finished_once, tmp_path):
 def restored_metrics(path, which, split="validation", strategy=None):
     trained = rank_training.restore(path, which, strategy)
     experiment, loaded = trained.experiment, trained.load_task()
-    evaluate = trainable_rank_model.build_evaluators(
-        loaded, trained.model, experiment.metrics, strategy=strategy
-    )[split]
+    evaluators = trainable_rank_model.build_evaluators(experiment, loaded, trained.model, strategy=strategy)
     batches = loaded.read(split, experiment.evaluation_batch_size, strategy)
-    return trained.step, evaluate(batches).summarize()
+    return trained.step, evaluators[split](batches).summarize()
 
 
 @pytest.mark.nightly

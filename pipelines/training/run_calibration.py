@@ -26,10 +26,6 @@ def method_of(
       has_items: whether each example has a list of items.
       count_prior: name of the count prior.
 
-    Returns:
-      A method of `calibration.fit`, or None for scores that are not calibrated: by `calibration="none"`, of
-      lists of items, of graded labels, and of models with a count prior.
-
     Raises:
       ValueError: the method does not fit the dataset or the model.
     """
@@ -80,11 +76,8 @@ def measure(
 ) -> EvaluationResult:
     """Returns an evaluation ranked by `Calibration.ranking`, with the reliability of finite scores.
 
-    Args:
-      result: with the scores of all examples, or of the `measured_examples`.
-      fitted: the calibration, or None, which returns the result.
-      name: of the split.
-      split: the evaluated examples.
+    It has the scores of all examples of the named split, or of the `measured_examples`. Without a
+    calibration it stays as it is.
     """
     if fitted is None:
         return result

@@ -28,16 +28,7 @@ PACKAGES = (
 
 
 class Session:
-    """The line of `sessions.jsonl` about this start of the command.
-
-    Attributes:
-      line: field -> value.
-
-    Args:
-      run_dir: folder of the run.
-      strategy: of the training.
-      step: number of steps that the run starts with.
-    """
+    """The line of `sessions.jsonl` about this start of the command, from a step on."""
 
     def __init__(self, run_dir: RunDirectory, strategy: tf.distribute.Strategy, step: int):
         self._run_dir = run_dir
@@ -64,11 +55,8 @@ class TrainingTime:
     """The seconds that a run has spent in training steps, in all starts of the command: `times.jsonl`.
 
     Waiting for batches and compiling are included; evaluations, checkpoints and summaries are not. The file
-    is separate, since all other files of a run are functions of its experiment.
-
-    Args:
-      run_dir: folder of the run.
-      step: number of steps that the run starts with. Seconds of steps that are repeated do not count.
+    is separate, since all other files of a run are functions of its experiment. Steps that are repeated after
+    the start at `step` count once.
     """
 
     def __init__(self, run_dir: RunDirectory, step: int):

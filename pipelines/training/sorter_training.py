@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from rank4class.data import score_vectors
 from rank4class.models import sorters
-from rank4class.pipelines import distribution
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory
+from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.sorter_config import SorterExperiment, check
 from rank4class.pipelines.training.train_step import StepOptions
-from rank4class.pipelines.training.trainer import Schedule, Trainer
+from rank4class.pipelines.training.trainer import Schedule, Trainer, open_folder
 
 EPOCH = 100_000  # vectors
 Draw = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -32,34 +30,16 @@ def train(
     progress: bool = True,
     draw: Draw | None = None,
 ) -> dict[str, Any]:
-    """Trains a sorter, or resumes an interrupted training of it.
+    """Trains a sorter, or resumes an interrupted training of it; returns the results, as in `results.json`.
 
-    Args:
-      experiment: a `SorterExperiment`.
-      path: the run's folder, a `RunDirectory`; at the end it holds the weights, `sorter.safetensors`.
-      strategy, progress: see `rank_training.train`.
-      draw: function of the scores that one score moves over, its ranks by the sorter, and its exact ranks, to
-        the pixels of a picture for TensorBoard; None draws none.
-
-    Returns:
-      The results, as in `results.json`: those of the weights in the file.
-
-    Raises:
-      ValueError, OSError, FloatingPointError, Interrupted: see `rank_training.train`.
+    The folder then holds the weights, `sorter.safetensors`, to which the results belong. Errors, `strategy`
+    and `progress` are those of `rank_training.train`. `draw` returns the pixels of a picture for TensorBoard
+    from the scores that one score moves over, its ranks by the sorter, and its exact ranks.
     """
     check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
-    distribution.check(
-        strategy,
-        batch_size=experiment.batch_size,
-        evaluation_batch_size=experiment.evaluation_batch_size,
-        accumulation_steps=experiment.accumulation_steps,
-        precision=experiment.precision,
-        optimizer=experiment.optimizer.name,
-    )
-    run_dir = TrainingDirectory(path, experiment)
-    if results := run_dir.results():
-        logging.info("%s is finished already", run_dir.path)
+    run_dir, results = open_folder(experiment, path, strategy)
+    if results:
         return results
     epoch_steps = EPOCH / experiment.batch_size
     total_steps = math.ceil(experiment.epochs * EPOCH / experiment.batch_size)
@@ -88,10 +68,6 @@ class TrainableSorter:
     """A sorter that learns to rank random vectors; a `trainer.Trainable`.
 
     Its metrics are the mean absolute errors of the ranks, one for each length of the vectors.
-
-    Args:
-      experiment: a checked `SorterExperiment`.
-      draw: see `train`.
     """
 
     loss_name = "l1"
@@ -178,12 +154,7 @@ class TrainableSorter:
 
 @dataclasses.dataclass(frozen=True)
 class RankErrors:
-    """Mean absolute errors of the ranks.
-
-    Attributes:
-      per_vector: name -> float32 `[N]`, the error of each of `N` vectors.
-      loss: not evaluated; the errors are those of the training loss.
-    """
+    """Mean absolute errors of the ranks, name -> float32 `[N]`; the loss is not evaluated."""
 
     per_vector: dict[str, np.ndarray]
     loss: float | None = None
@@ -210,12 +181,7 @@ class RankErrors:
 def extrapolate(sorter: Callable[[tf.Tensor], tf.Tensor], scores: tf.Tensor, moves: tf.Tensor) -> tf.Tensor:
     """Extrapolates the ranks of moved scores from the value and gradient of a sorter before the move.
 
-    Args:
-      sorter: function of scores `[B, n]` to ranks `[B, n]`.
-      scores, moves: float32 `[B, n]`.
-
-    Returns:
-      float32 `[B, n]`: the ranks, plus the Jacobian times the moves.
+    Returns the ranks of the scores, float32 `[B, n]`, plus the Jacobian times the moves.
     """
     with tf.GradientTape() as outer:
         with tf.GradientTape() as inner:
@@ -231,11 +197,7 @@ def extrapolate(sorter: Callable[[tf.Tensor], tf.Tensor], scores: tf.Tensor, mov
 def sweep(
     sorter: Callable[[np.ndarray], tf.Tensor], n: int, points: int = 401
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ranks lists whose first score moves from -1 to 1, past evenly spaced others.
-
-    Returns:
-      The lists and their ranks by the sorter, float32 `[points, n]` each.
-    """
+    """Returns lists whose first score moves from -1 to 1 past evenly spaced others; and their ranks."""
     others = np.random.default_rng(0).permutation(np.linspace(-1.0, 1.0, n + 1)[1:-1])
     lists = np.tile(np.concatenate([[0.0], others]).astype(np.float32), [points, 1])
     lists[:, 0] = np.linspace(-1.0, 1.0, points)

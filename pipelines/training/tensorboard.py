@@ -1,7 +1,4 @@
-"""The summaries of a run in TensorBoard, and their removal when a resumed run repeats steps.
-
-The functions write to the default summary writer.
-"""
+"""The summaries of a run in TensorBoard, and their removal when a resumed run repeats steps."""
 
 import contextlib
 import io
@@ -34,10 +31,7 @@ _VECTORS, _CLASSES = "projector/vectors.tsv", "projector/classes.tsv"
 class Summaries:
     """Writes a run's summaries to TensorBoard.
 
-    Args:
-      folder: of the event files.
-      step: number of steps that the run starts with; later points are removed.
-      writes: whether this process writes; only the chief of several workers does.
+    Later points than the step that the run starts with are removed. Only the chief of several workers writes.
     """
 
     def __init__(self, folder: str, step: int, *, writes: bool = True):
@@ -56,11 +50,23 @@ class Summaries:
             yield
 
     def write_start(self, experiment: Any, session: dict[str, Any], step: int) -> None:
-        """Writes an experiment's fields, and the command and versions of a line of `sessions.jsonl`."""
-        if self._writes:
-            with self._writing():
-                write_hparams(experiment)
-                write_text(experiment, session["command"], session["git"], session["packages"], step)
+        """Writes an experiment's fields, and the command and versions of a line of `sessions.jsonl`.
+
+        Runs of experiments that differ in their seeds share a row of the HParams tab, which has the means of
+        their metrics.
+        """
+        versions = [f"# code {session['git'] or 'outside a git checkout'}"]
+        versions += [f"{name}=={version}" for name, version in session["packages"].items()]
+        texts = {
+            "config": config.to_json(experiment),
+            "command": shlex.join(session["command"]),
+            "versions": "\n".join(versions),
+        }
+        with self._writing():
+            api.hparams(hyperparameters(experiment), trial_id=group_name(experiment))
+            for name, text in texts.items():
+                # Markdown shows indented lines as they are.
+                tf.summary.text(name, textwrap.indent(text, "    "), step=step)
 
     def write_scalars(self, values: dict[str, Any], step: int) -> None:
         """Writes tag -> value."""
@@ -80,22 +86,18 @@ class Summaries:
         self._pictures_written = time.monotonic()
 
     def write_end(self, results: dict[str, Any], metrics: Iterable[str], step: int) -> None:
-        """Writes the final metrics; see `write_best`."""
+        """Writes the metrics `validation_best/<metric>` and `test/<metric>`, and marks the run as finished.
+
+        Metrics that a split does not have are left out there. The step is that of the evaluated model.
+        """
         with self._writing():
-            write_best(results, metrics, step)
+            for split, prefix in (("validation", "validation_best"), ("test", "test")):
+                for name in metrics:
+                    if name in results[split]:
+                        tf.summary.scalar(f"{prefix}/{name}", results[split][name], step=step)
+            end = summary.session_end_pb(api_pb2.STATUS_SUCCESS)
+            tf.summary.experimental.write_raw_pb(end.SerializeToString(), step=step)
             self._writer.flush()
-
-
-def write_hparams(experiment: Any) -> None:
-    """Writes an experiment's fields as the hyperparameters of its run.
-
-    Runs of experiments that differ in their seeds share a row of the HParams tab, which has the means of
-    their metrics.
-
-    Args:
-      experiment: a `config.Experiment`.
-    """
-    api.hparams(hyperparameters(experiment), trial_id=group_name(experiment))
 
 
 def group_name(experiment: Any) -> str:
@@ -125,46 +127,6 @@ def hyperparameters(experiment: Any) -> dict[str, float | bool | str]:
     }
 
 
-def write_best(results: dict[str, Any], metrics: Iterable[str], step: int) -> None:
-    """Writes the metrics `validation_best/<metric>` and `test/<metric>`, and marks the run as finished.
-
-    Args:
-      results: of the run; "validation" and "test" hold the result of `evaluator.summarize`.
-      metrics: names; metrics that a split does not have are left out there.
-      step: of the evaluated model.
-    """
-    for split, prefix in (("validation", "validation_best"), ("test", "test")):
-        for name in metrics:
-            if name in results[split]:
-                tf.summary.scalar(f"{prefix}/{name}", results[split][name], step=step)
-    end = summary.session_end_pb(api_pb2.STATUS_SUCCESS)
-    tf.summary.experimental.write_raw_pb(end.SerializeToString(), step=step)
-
-
-def write_text(
-    experiment: Any, command: list[str], git: str | None, packages: dict[str, str], step: int = 0
-) -> None:
-    """Writes the texts `config`, `command` and `versions` of a run.
-
-    Args:
-      experiment: a `config.Experiment`.
-      command: words of the command line; they are quoted for a shell.
-      git: the commit of the code, or None outside a checkout.
-      packages: name -> version.
-      step: number of steps that the run starts with.
-    """
-    versions = [f"# code {git or 'outside a git checkout'}"]
-    versions += [f"{name}=={version}" for name, version in packages.items()]
-    texts = {
-        "config": config.to_json(experiment),
-        "command": shlex.join(command),
-        "versions": "\n".join(versions),
-    }
-    for name, text in texts.items():
-        # Markdown shows indented lines as they are.
-        tf.summary.text(name, textwrap.indent(text, "    "), step=step)
-
-
 def write_projector(
     folder: str,
     class_names: Sequence[str],
@@ -173,13 +135,8 @@ def write_projector(
 ) -> None:
     """Writes the vectors of the classes, with their names and figures, for the projector.
 
-    Only the first classes are written, up to `MAX_POINTS` of them and `MAX_NUMBERS` numbers.
-
-    Args:
-      folder: of the run's event files.
-      class_names: `n` names.
-      vectors: float `[n, d]`.
-      columns: name -> figures of the classes, `[n]`, by which the projector can color them; NaN for none.
+    Only the first classes are written, up to `MAX_POINTS` of them and `MAX_NUMBERS` numbers. The projector
+    can color the classes by the `columns`, name -> figures `[n]`, NaN for none.
     """
     vectors = np.asarray(vectors, np.float32)
     points = min(len(vectors), MAX_POINTS, MAX_NUMBERS // vectors.shape[1])
@@ -222,10 +179,6 @@ def purge_after(folder: str, step: int) -> None:
 
     TensorBoard reads a folder's files in the order of their names, which contain seconds. If the newest file
     is of this second, this waits for the next one, at most `MAX_CLOCK_SKEW` for another machine's clock.
-
-    Args:
-      folder: of the run's event files, which need not exist.
-      step: the last one to keep.
     """
     paths = tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*"))
     times = [int(match[1]) for match in (re.search(r"tfevents\.(\d+)", path) for path in paths) if match]

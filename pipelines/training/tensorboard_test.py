@@ -74,30 +74,34 @@ def test_hyperparameters_are_the_fields_that_are_set():
         config.check_field(EXPERIMENT, name)
 
 
-def test_runs_with_other_seeds_are_sessions_of_one_group(tmp_path):
-    other_seed = config.override(EXPERIMENT, {"seed": 1})
-    other_rate = config.override(EXPERIMENT, {"optimizer.learning_rate": 0.5})
-    assert tensorboard.group_name(other_seed) == tensorboard.group_name(EXPERIMENT)
-    assert tensorboard.group_name(other_rate) != tensorboard.group_name(EXPERIMENT)
-    with writer(tmp_path):
-        tensorboard.write_hparams(EXPERIMENT)
-    ((step, value),) = written(tmp_path)[metadata.SESSION_START_INFO_TAG]
-    info = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+def test_summaries_of_a_run(tmp_path):
+    command = ["python", "-m", "rank4class.scripts.train", "--config.data.path=a file's `name`"]
+    session = {"command": command, "git": None, "packages": {"numpy": "1.26.4", "scipy": "1.11.0"}}
+    summaries = tensorboard.Summaries(str(tmp_path), 3)
+    summaries.write_start(EXPERIMENT, session, 3)
+    summaries.write_end(RESULTS, METRICS, 7)
+    result = written(tmp_path)
+    ((step, start),) = result.pop(metadata.SESSION_START_INFO_TAG)
+    info = metadata.parse_session_start_info_plugin_data(start.metadata.plugin_data.content)
     assert (step, info.group_name) == (0, tensorboard.group_name(EXPERIMENT))
     assert info.group_name.startswith("approx_ndcg-dot ")
     assert set(info.hparams) == set(tensorboard.hyperparameters(EXPERIMENT))
     assert info.hparams["batch_size"].number_value == EXPERIMENT.batch_size
     assert info.hparams["data.cache"].bool_value is True
     assert info.hparams["loss.name"].string_value == "approx_ndcg"
-
-
-def test_tags_of_the_best_metrics(tmp_path):
-    with writer(tmp_path):
-        tensorboard.write_best(RESULTS, METRICS, step=7)
-    result = written(tmp_path)
     ((_, end),) = result.pop(metadata.SESSION_END_INFO_TAG)
     status = metadata.parse_session_end_info_plugin_data(end.metadata.plugin_data.content).status
     assert status == api_pb2.STATUS_SUCCESS
+    texts = {}
+    for name in ("config", "command", "versions"):
+        ((step, value),) = result.pop(name)
+        assert step == 3
+        texts[name] = text_of(value)
+    assert all(line.startswith("    ") for text in texts.values() for line in text.splitlines())
+    assert config.from_json(texts["config"], "config") == EXPERIMENT
+    assert shlex.split(texts["command"]) == command
+    versions = ["    # code outside a git checkout", "numpy==1.26.4", "scipy==1.11.0"]
+    assert texts["versions"].split("\n    ") == versions
     numbers = {
         tag: [(step, tf.make_ndarray(v.tensor).item()) for step, v in all_] for tag, all_ in result.items()
     }
@@ -108,21 +112,11 @@ def test_tags_of_the_best_metrics(tmp_path):
     }
 
 
-def test_texts_of_a_run(tmp_path):
-    command = ["python", "-m", "rank4class.scripts.train", "--config.data.path=a file's `name`"]
-    with writer(tmp_path):
-        tensorboard.write_text(EXPERIMENT, command, None, {"numpy": "1.26.4", "scipy": "1.11.0"}, step=3)
-    result = written(tmp_path)
-    assert {step for values in result.values() for step, _ in values} == {3}
-    texts = {tag: text_of(value) for tag, ((_, value),) in result.items()}
-    assert all(line.startswith("    ") for text in texts.values() for line in text.splitlines())
-    assert config.from_json(texts["config"], "config") == EXPERIMENT
-    assert shlex.split(texts["command"]) == command
-    assert texts["versions"].split("\n    ") == [
-        "    # code outside a git checkout",
-        "numpy==1.26.4",
-        "scipy==1.11.0",
-    ]
+def test_runs_with_other_seeds_are_of_one_group():
+    other_seed = config.override(EXPERIMENT, {"seed": 1})
+    other_rate = config.override(EXPERIMENT, {"optimizer.learning_rate": 0.5})
+    assert tensorboard.group_name(other_seed) == tensorboard.group_name(EXPERIMENT)
+    assert tensorboard.group_name(other_rate) != tensorboard.group_name(EXPERIMENT)
 
 
 @pytest.mark.parametrize("where", ["", "ram://"])
@@ -198,6 +192,14 @@ def test_points_after_the_last_checkpoint_are_removed(tmp_path):
     events = read(tmp_path)
     assert steps(events, "loss") == [0, 10, 20, 30, 40]
     assert steps(events, "only_once") == [0, 10, 20]
+    names = sorted(os.listdir(tmp_path))
+    assert [re.fullmatch(r"events.out.tfevents.\d{10}", name) is not None for name in names] == [
+        False,
+        True,
+        False,
+    ]
+    ages = [(tmp_path / name).stat().st_mtime_ns for name in names]
+    assert ages == sorted(ages)
 
 
 def test_running_tensorboards_discard_removed_points(tmp_path):
@@ -216,18 +218,6 @@ def test_repeated_kills(tmp_path):
         tensorboard.purge_after(str(tmp_path), resumed_at)
         write_points(tmp_path, range(resumed_at + 10, 60, 10))
     assert steps(read(tmp_path), "loss") == [10, 20, 30, 40, 50]
-
-
-def test_files_of_resumed_runs_sort_by_age(tmp_path):
-    killed_and_resumed(tmp_path)
-    names = sorted(os.listdir(tmp_path))
-    assert [re.fullmatch(r"events.out.tfevents.\d{10}", name) is not None for name in names] == [
-        False,
-        True,
-        False,
-    ]
-    ages = [(tmp_path / name).stat().st_mtime_ns for name in names]
-    assert ages == sorted(ages)
 
 
 @pytest.mark.parametrize("folder", ["there", "absent"])
@@ -290,11 +280,11 @@ def until(function, seconds=600):
 
 def write_run(folder, experiment, scale):
     killed_and_resumed(folder)
-    with writer(folder):
-        tensorboard.write_hparams(experiment)
-        tensorboard.write_text(experiment, ["python", "a b"], None, {"numpy": "1.26.4"})
-        tf.summary.image("validation/confusion", PICTURE[None], step=40)
-        tensorboard.write_best(RESULTS | {"test": {"top1_error": scale}}, METRICS, step=40)
+    summaries = tensorboard.Summaries(str(folder), 40)
+    session = {"command": ["python", "a b"], "git": None, "packages": {"numpy": "1.26.4"}}
+    summaries.write_start(experiment, session, 0)
+    summaries.write_pictures("validation", {"confusion": PICTURE}, 40)
+    summaries.write_end(RESULTS | {"test": {"top1_error": scale}}, METRICS, 40)
     vectors = np.array([[1.0, 2.0], [3.0, 4.0 * scale]])
     tensorboard.write_projector(str(folder), ["first", "second\t"], vectors, {"examples": np.array([3, 4])})
 

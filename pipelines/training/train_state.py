@@ -15,11 +15,7 @@ MAX_CHECKPOINTS = 2  # to resume from: the newest, and the one before in case it
 
 
 class Owner(tf.train.experimental.PythonState):
-    """Marks a checkpoint as that of one run.
-
-    Args:
-      run: `run_hash` of the experiment and its data.
-    """
+    """Marks a checkpoint as that of the run with a `run_hash`."""
 
     def __init__(self, run: str):
         self._run = run
@@ -66,12 +62,7 @@ class TrainProgress(tf.train.experimental.PythonState):
         self.loss_sum = 0.0
 
     def best_index(self, monitor: str | None, until: int | None = None) -> int | None:
-        """Returns the index in the history of the best evaluation, or None if no value is a number.
-
-        Args:
-          monitor: the metric to compare; None compares nothing.
-          until: the last step to look at; None looks at all.
-        """
+        """Returns the index of the best evaluation until a step, None if no value is a number."""
         if monitor is None:
             return None
         best = None
@@ -100,18 +91,7 @@ class TrainState:
 
     A checkpoint to resume from is complete. The best model is written before the first checkpoint that refers
     to it, and removed after the last one. A run that is killed at any time thus leaves the best model of each
-    of its checkpoints.
-
-    Attributes:
-      progress: `TrainProgress`.
-
-    Args:
-      folder: of the checkpoints.
-      model: with its variables created.
-      optimizer: with its variables created.
-      monitor: metric that selects the best model; None writes none.
-      run: `run_hash` of the experiment and its data.
-      writes: whether this process keeps its files; see `Checkpoints`.
+    of its checkpoints. A `monitor` of None writes no best model.
     """
 
     def __init__(

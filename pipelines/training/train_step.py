@@ -72,25 +72,11 @@ def build_steps(
     optimizer: tf.keras.optimizers.Optimizer,
     options: StepOptions,
 ) -> Callable[..., StepResults]:
-    """Compiles training steps.
+    """Compiles training steps; raises ValueError if batch norm cannot see the whole batch.
 
     The loss is the mean over the whole batch for any number of replicas: each replica divides the sum over
-    its examples by `batch_size`, and gradients are summed.
-
-    Args:
-      strategy: the `tf.distribute.Strategy` under which model and optimizer were made.
-      model: with its variables created.
-      forward: function of features and `training` to the outputs for the loss.
-      loss: function of a step's number, from 0, labels, outputs and weights to the losses, float32 `[B]`.
-      optimizer: with its variables created.
-      options: `StepOptions`.
-
-    Returns:
-      A function of an iterator over batches, the first step, the number of steps, and whether this
-      worker asks to stop, to `StepResults`.
-
-    Raises:
-      ValueError: batch norm cannot see the whole batch.
+    its examples by `batch_size`, and gradients are summed. Returns a function of an iterator over batches,
+    the first step, the number of steps, and whether this worker asks to stop.
     """
     _check_batch_norm(strategy, model, options)
     run = loop(strategy, replica_step(strategy, model, forward, loss, optimizer, options))
@@ -105,15 +91,10 @@ def build_steps(
 
 
 def loop(strategy: tf.distribute.Strategy, step: Callable) -> Callable:
-    """Compiles the host's loop: successive steps, each on the iterator's next batch.
+    """Compiles the host's loop over a step from `replica_step`, each on the iterator's next batch.
 
-    Args:
-      strategy: a `tf.distribute.Strategy`.
-      step: from `replica_step`.
-
-    Returns:
-      A `tf.function` of an iterator, the first step int64, the number of steps int32, and whether to stop,
-      to three values per step, float32 `[count, 3]`, and the seconds that it waited for batches.
+    The returned function of an iterator, the first step, the number of steps, and whether to stop returns
+    three values per step, float32 `[count, 3]`, and the seconds that it waited for batches.
     """
 
     now = _clock()
@@ -170,11 +151,8 @@ def replica_step(
 ) -> Callable[..., tf.Tensor]:
     """Returns one replica's step. All of it runs on the device: a TPU can run no op of the host.
 
-    Args: see `build_steps`.
-
-    Returns:
-      A `tf.function` of the step's number int64, whether to stop, and the replica's features, labels and
-      weights, to its shares of the loss, the gradients' norm and the replicas that stop, float32 `[3]`.
+    It is a function of the step's number int64, whether to stop, and the replica's features, labels and
+    weights, to its shares of the loss, the gradients' norm and the replicas that stop, float32 `[3]`.
     """
     replicas = strategy.num_replicas_in_sync
     generators = randomness.generators(model)
@@ -255,9 +233,6 @@ def _sum_rows(gradient):
 
 
 def _part(x, parts, size, i):
-    """Returns part `i` of a batch, whose sequences may have any length.
-
-    Replicas do not know the size of batches of any length before they run.
-    """
+    """Returns part `i` of a batch. Replicas do not know the length of its sequences before they run."""
     lengths = [-1 if length is None else length for length in x.shape[1:]]
     return tf.reshape(x, [parts, size, *lengths])[i]

@@ -1,9 +1,8 @@
 """A rank model as a task of the trainer: its losses, batches, evaluations and pictures."""
 
-import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,100 +25,133 @@ SPLITS = ("train", "validation", "test")
 Draw = Callable[..., dict[str, np.ndarray]]  # data, split, evaluation and counts to name -> pixels
 
 
-@dataclasses.dataclass(kw_only=True)
 class TrainableRankModel:
     """A rank model that learns to rank the classes of a dataset; a `trainer.Trainable`.
 
-    Attributes:
-      model: with its variables created under the strategy.
-      data: the dataset and the inputs of the model.
-      loss: function of a step, labels, outputs and weights to the losses, float32 `[B]`.
-      loss_name: for messages and TensorBoard.
-      metrics: names of the metrics that are defined for the classes of validation.
-      evaluators: split -> its evaluator.
-      count_prior: of the number of classes.
-      calibration_method: of the scores of the best model; None does not calibrate them.
-      batch_size, seed: of the training batches.
-      evaluation_batch_size: of evaluations.
+    Args:
+      experiment: a checked `config.Experiment`.
+      loaded: its data.
+      schedule: of the training.
       strategy: a `tf.distribute.Strategy`.
-      sorter: file of the sorter that is trained further; None without one.
       progress: whether to show the progress of evaluations.
       draw: draws an evaluation for TensorBoard, such as `evaluation_pictures.draw`; None draws none.
+
+    Raises:
+      ValueError: the loss, the metrics, the count prior or the calibration do not fit the dataset.
     """
 
-    model: tf.keras.Model
-    data: TaskData
-    loss: Callable[..., tf.Tensor]
-    loss_name: str
-    metrics: tuple[str, ...]
-    evaluators: dict[str, evaluator.Evaluator]
-    count_prior: count_priors.CountPrior
-    calibration_method: str | None
-    batch_size: int
-    seed: int
-    evaluation_batch_size: int
-    strategy: tf.distribute.Strategy
-    sorter: str | None = None
-    progress: bool = True
-    draw: Draw | None = None
-    _calibration: Calibration | None = dataclasses.field(default=None, init=False)
-    _is_final: bool = dataclasses.field(default=False, init=False)
+    def __init__(
+        self,
+        experiment: config.Experiment,
+        loaded: TaskData,
+        schedule: Schedule,
+        strategy: tf.distribute.Strategy,
+        progress: bool = True,
+        draw: Draw | None = None,
+    ):
+        part, splits = experiment.loss, loaded.splits
+        self._data, self._strategy, self._progress, self._draw = loaded, strategy, progress, draw
+        self._batch_size, self._seed = experiment.batch_size, experiment.seed
+        self._evaluation_batch_size = experiment.evaluation_batch_size
+        self._sorter = part.sorter if part.fine_tune else None
+        self._calibration: Calibration | None = None
+        self._is_final = False
+        self.loss_name, self.train_examples = part.name, len(splits["train"])
+        self.hashes, self.class_texts = loaded.hashes, loaded.class_texts
+        self.metrics = _applicable_metrics(experiment, loaded.num_scored("validation"))
+        _check_k(part, loaded.num_scored("train"))
+        self._count_prior = count_priors.get(experiment.count_prior)
+        self._count_prior.check_examples(part, splits["train"])
+        self._calibration_method = run_calibration.method_of(
+            experiment.calibration,
+            splits["validation"],
+            has_items=experiment.encoder.name == "items",
+            count_prior=experiment.count_prior.name,
+        )
+        self.model = build_model(experiment, loaded, strategy)
+        self.forward = loaded.scorer(self.model, "train", self._count_prior)
+        rank_fn = None
+        if hasattr(self.model, "rank_sorter"):
+            rank_fn = self.model.rank_sorter.rank_fn
+        elif part.rank_fn is not None:
+            rank_fn = build_rank_fn(experiment, loaded, strategy)
 
-    def __post_init__(self) -> None:
-        self.train_examples = len(self.data.splits["train"])
-        self.hashes, self.class_texts = self.data.hashes, self.data.class_texts
-        self.forward = self.data.scorer(self.model, "train", self.count_prior)
+        def loss_of(*names: str, l1_steps: int | None = None) -> Callable[..., tf.Tensor]:
+            return optimization.build_loss(
+                part,
+                seed=experiment.seed,
+                temperature=schedule.temperature,
+                count_prior=self._count_prior,
+                max_relevant=loaded.max_relevant(*names),
+                rank_fn=rank_fn,
+                l1_steps=l1_steps,
+            )
+
+        def validation_loss(labels: Any, outputs: ModelOutputs) -> tf.Tensor:
+            return of_all(last_step, labels, outputs, tf.ones(tf.shape(outputs.scores)[:1]))
+
+        of_all, last_step = loss_of(*SPLITS), tf.constant(max(0, schedule.total_steps - 1), tf.int64)
+        l1_steps = None
+        if part.l1_epochs is not None:
+            l1_steps = math.ceil(part.l1_epochs * len(splits["train"]) / experiment.batch_size)
+        self.loss = loss_of("train", l1_steps=l1_steps)
+        self._evaluators = build_evaluators(
+            experiment,
+            loaded,
+            self.model,
+            strategy=strategy,
+            loss=None if part.name in losses.BATCH_LOSSES else validation_loss,
+        )
 
     def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
-        return self.data.training_batches(self.batch_size, self.seed, step, context)
+        return self._data.training_batches(self._batch_size, self._seed, step, context)
 
     def raise_first_unreadable(self, step: int) -> None:
-        self.data.raise_first_unreadable(self.batch_size, self.seed, step)
+        self._data.raise_first_unreadable(self._batch_size, self._seed, step)
 
     def example_names(self, step: int) -> list[str]:
-        split = self.data.splits["train"]
-        return [split.origin(i) for i in self.data.training_examples(self.batch_size, self.seed, step)]
+        split = self._data.splits["train"]
+        return [split.origin(i) for i in self._data.training_examples(self._batch_size, self._seed, step)]
 
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
-        size = self.evaluation_batch_size
-        batches: Iterable[tuple] = self.data.read(split, size, self.strategy)
-        if self.progress:
-            progress = Progress(f"evaluating {split}", "example", len(self.data.splits[split]))
-            batches = progress.over(batches, size)
+        size, examples = self._evaluation_batch_size, self._data.splits[split]
+        batches: Iterable[tuple] = self._data.read(split, size, self._strategy)
+        if self._progress:
+            batches = Progress(f"evaluating {split}", "example", len(examples)).over(batches, size)
         # All evaluations keep the scores, so that the last ones run the function that is compiled already.
-        examples, n = self.data.splits[split], self.data.num_scored(split)
-        calibrated = self.calibration_method is not None
-        keep_scores = run_calibration.measured_examples(len(examples), n) if calibrated else False
-        result = self.evaluators[split](batches, keep_scores=keep_scores, stopping=should_stop)
-        if result is None or self.calibration_method is None:
+        keep_scores: bool | np.ndarray = False
+        if self._calibration_method is not None:
+            keep_scores = run_calibration.measured_examples(len(examples), self._data.num_scored(split))
+        result = self._evaluators[split](batches, keep_scores=keep_scores, stopping=should_stop)
+        if result is None or self._calibration_method is None:
             return result
         if self._is_final:
             if split == "validation":
-                self._calibration = run_calibration.fit(result, self.data)
-            result = run_calibration.measure(result, self._calibration, split, self.data.splits[split])
+                self._calibration = run_calibration.fit(result, self._data)
+            result = run_calibration.measure(result, self._calibration, split, examples)
         return run_calibration.without_scores(result)
 
     def pictures(self, split: str, evaluation: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
-        if self.draw is None:
+        if self._draw is None:
             return {}
-        return self.draw(self.data, split, evaluation, self._count_distributions(split))
+        return self._draw(self._data, split, evaluation, self._count_distributions(split))
 
     def _count_distributions(self, split):
         """Returns the distributions of the number of classes for a split's first batch, and the numbers."""
-        if not self.count_prior.is_model:
+        if not self._count_prior.is_model:
             return None
-        features, _, indices = next(iter(self.data.evaluation_batches(split, self.evaluation_batch_size)))
-        scorer = self.data.scorer(self.model, split, self.count_prior)
-        log_counts = scorer(features).log_counts
+        batches = self._data.evaluation_batches(split, self._evaluation_batch_size)
+        features, _, indices = next(iter(batches))
+        log_counts = self._data.scorer(self.model, split, self._count_prior)(features).log_counts
         assert log_counts is not None
         is_example = indices.numpy() >= 0
-        counts = self.data.splits[split].num_relevant()[indices.numpy()[is_example]]
+        counts = self._data.splits[split].num_relevant()[indices.numpy()[is_example]]
         return np.exp(log_counts.numpy()[is_example]), counts
 
     def describe(self, folder: str) -> None:
-        description.write(folder, self.data, self.model)
-        if self.sorter:
-            files.write(os.path.join(folder, description.SORTER), files.read_bytes(self.sorter))
+        description.write(folder, self._data, self.model)
+        if self._sorter:
+            files.write(os.path.join(folder, description.SORTER), files.read_bytes(self._sorter))
 
     def finalize_weights(self) -> None:
         """The weights stay as they are; the evaluations from here on include the calibration."""
@@ -137,7 +169,7 @@ class TrainableRankModel:
             vectors = self.model.encode_classes(training=False)
             with files.errors_of(run_dir.path):
                 tensorboard.write_projector(
-                    run_dir.path, self.data.class_names, vectors, self._class_columns(test)
+                    run_dir.path, self._data.class_names, vectors, self._class_columns(test)
                 )
 
     def _class_columns(self, test: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
@@ -146,94 +178,12 @@ class TrainableRankModel:
         An example with several classes counts for each of them. The error of a class without test examples is
         NaN.
         """
-        n, labels = len(self.data.class_names), self.data.splits["test"].labels
+        n, labels = len(self._data.class_names), self._data.splits["test"].labels
         rows, classes = (np.arange(len(labels)), labels) if labels.ndim == 1 else labels.nonzero()
         examples = np.bincount(classes, minlength=n)
         errors = np.bincount(classes, test.right[rows] == 0, minlength=n)
         percent = np.divide(100.0 * errors, examples, out=np.full(n, np.nan), where=examples > 0)
-        return {"top1_error of test (%)": percent, "training examples": self.data.training_counts("test")}
-
-
-def build_trainable(
-    experiment: config.Experiment,
-    loaded: TaskData,
-    schedule: Schedule,
-    strategy: tf.distribute.Strategy,
-    progress: bool = True,
-    draw: Draw | None = None,
-) -> TrainableRankModel:
-    """Builds the model, the loss and the evaluators of an experiment.
-
-    Args:
-      experiment: a checked `config.Experiment`.
-      loaded: its data.
-      schedule: of the training.
-      strategy, progress, draw: see `TrainableRankModel`.
-
-    Raises:
-      ValueError: the loss, the metrics, the count prior or the calibration do not fit the dataset.
-    """
-    part, splits = experiment.loss, loaded.splits
-    metrics = _applicable_metrics(experiment.metrics, experiment.monitor, loaded.num_scored("validation"))
-    _check_k(part, loaded.num_scored("train"))
-    count_prior = count_priors.get(experiment.count_prior)
-    count_prior.check_examples(part, splits["train"])
-    calibration_method = run_calibration.method_of(
-        experiment.calibration,
-        splits["validation"],
-        has_items=experiment.encoder.name == "items",
-        count_prior=experiment.count_prior.name,
-    )
-    model = build_model(experiment, loaded, strategy)
-    rank_fn = None
-    if hasattr(model, "rank_sorter"):
-        rank_fn = model.rank_sorter.rank_fn
-    elif part.rank_fn is not None:
-        rank_fn = build_rank_fn(experiment, loaded, strategy)
-
-    def loss_of(*names: str, l1_steps: int | None = None) -> Callable[..., tf.Tensor]:
-        return optimization.build_loss(
-            part,
-            seed=experiment.seed,
-            temperature=schedule.temperature,
-            count_prior=count_prior,
-            max_relevant=loaded.max_relevant(*names),
-            rank_fn=rank_fn,
-            l1_steps=l1_steps,
-        )
-
-    def validation_loss(labels: Any, outputs: ModelOutputs) -> tf.Tensor:
-        return of_all(last_step, labels, outputs, tf.ones(tf.shape(outputs.scores)[:1]))
-
-    of_all, last_step = loss_of(*SPLITS), tf.constant(max(0, schedule.total_steps - 1), tf.int64)
-    l1_steps = None
-    if part.l1_epochs is not None:
-        l1_steps = math.ceil(part.l1_epochs * len(splits["train"]) / experiment.batch_size)
-    return TrainableRankModel(
-        model=model,
-        data=loaded,
-        loss=loss_of("train", l1_steps=l1_steps),
-        loss_name=part.name,
-        metrics=metrics,
-        evaluators=build_evaluators(
-            loaded,
-            model,
-            experiment.metrics,
-            count_prior,
-            strategy=strategy,
-            jit_compile=experiment.jit_compile,
-            loss=None if part.name in losses.BATCH_LOSSES else validation_loss,
-        ),
-        count_prior=count_prior,
-        calibration_method=calibration_method,
-        batch_size=experiment.batch_size,
-        seed=experiment.seed,
-        evaluation_batch_size=experiment.evaluation_batch_size,
-        strategy=strategy,
-        sorter=part.sorter if part.fine_tune else None,
-        progress=progress,
-        draw=draw,
-    )
+        return {"top1_error of test (%)": percent, "training examples": self._data.training_counts("test")}
 
 
 class ModelSource(Protocol):
@@ -277,32 +227,26 @@ def build_rank_fn(
 
 
 def build_evaluators(
+    experiment: config.Experiment,
     loaded: TaskData,
     model: tf.keras.Model,
-    metrics: Sequence[str],
-    count_prior: count_priors.CountPrior = count_priors.NONE,
     *,
     strategy: tf.distribute.Strategy | None = None,
-    jit_compile: bool = False,
     loss: Callable[..., tf.Tensor] | None = None,
 ) -> dict[str, evaluator.Evaluator]:
     """Returns split -> its `evaluator.Evaluator`; splits that rank the same classes share one.
 
-    Args:
-      loaded, model: data and model.
-      metrics: names.
-      count_prior: of the model.
-      strategy, jit_compile: see `evaluator.Evaluator`.
-      loss: see there; it is evaluated where the classes are those of the training.
+    A `loss` is evaluated where the classes are those of the training.
     """
+    count_prior = count_priors.get(experiment.count_prior)
 
     def build(*splits: str) -> evaluator.Evaluator:
         return evaluator.Evaluator(
             loaded.scorer(model, splits[0], count_prior),
-            evaluator.applicable_metrics(metrics, loaded.num_scored(splits[0])),
+            evaluator.applicable_metrics(experiment.metrics, loaded.num_scored(splits[0])),
             max_relevant=loaded.max_relevant(*splits),
             strategy=strategy,
-            jit_compile=jit_compile,
+            jit_compile=experiment.jit_compile,
             loss=loss if "train" in splits else None,
         )
 
@@ -311,12 +255,12 @@ def build_evaluators(
     return {**dict.fromkeys(("train", "validation"), build("train", "validation")), "test": build("test")}
 
 
-def _applicable_metrics(metrics: Sequence[str], monitor: str, num_classes: int) -> tuple[str, ...]:
+def _applicable_metrics(experiment: config.Experiment, num_classes: int) -> tuple[str, ...]:
     """Returns the metrics that are defined for the number of classes in validation."""
-    applicable = evaluator.applicable_metrics(metrics, num_classes)
-    if monitor not in applicable:
+    applicable = evaluator.applicable_metrics(experiment.metrics, num_classes)
+    if experiment.monitor not in applicable:
         raise ValueError(
-            f"monitor={monitor!r}: not defined for {num_classes} classes. Choose another metric."
+            f"monitor={experiment.monitor!r}: not defined for {num_classes} classes. Choose another metric."
         )
     return applicable
 

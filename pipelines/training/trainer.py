@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import signal
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
@@ -127,21 +128,26 @@ class Schedule:
         return min([self.total_steps, *((step // interval + 1) * interval for interval in intervals)])
 
 
-class Trainer:
-    """Trains a task in a run directory, from the newest checkpoint to the end.
-
-    Args:
-      task: the model and its data.
-      optimizer: made under the strategy.
-      run_dir: folder of the run, which the trainer claims.
-      schedule: steps to train, evaluate and save at.
-      options: of the steps.
-      strategy: a `tf.distribute.Strategy`.
-      progress: whether to show the progress.
+def open_folder(
+    experiment: Any, path: str | os.PathLike, strategy: tf.distribute.Strategy
+) -> tuple[TrainingDirectory, dict[str, Any] | None]:
+    """Returns the folder of an experiment's training, and the results if it is finished.
 
     Raises:
-      ValueError: batch norm cannot see the whole batch, or the folder belongs to another run.
-      OSError: the folder cannot be written.
+      ValueError: replicas cannot share the batches, or the folder holds something else.
+    """
+    distribution.check(strategy, experiment)
+    run_dir = TrainingDirectory(path, experiment)
+    if results := run_dir.results():
+        logging.info("%s is finished already", run_dir.path)
+    return run_dir, results
+
+
+class Trainer:
+    """Trains a task in a run directory, which it claims, from the newest checkpoint to the end.
+
+    Model and optimizer are made under the strategy. A batch norm that cannot see the whole batch, or the
+    folder of another run, raises ValueError.
     """
 
     def __init__(
@@ -188,11 +194,7 @@ class Trainer:
         self._progress = self._state.progress
 
     def train(self) -> dict[str, Any]:
-        """Trains to the end; returns the results.
-
-        Raises:
-          OSError, FloatingPointError, Interrupted: see `rank_training.train`.
-        """
+        """Trains to the end; returns the results. Its errors are those of `rank_training.train`."""
         with self._interruption, distribution.lost_worker_errors(self._strategy):
             self.resume()
             while not self._is_finished():
