@@ -168,7 +168,7 @@ class _Losses(Registry):
 
 
 class _Layers(Registry):
-    """Layers that Keras can load; `register_keras_serializable` may choose their names."""
+    """Layers that Keras can load, the package's as `rank4class>NAME`; a decorator may choose another name."""
 
     def register(self, name: str) -> Callable[[Any], Any]:
         add = super().register(name)
@@ -177,7 +177,8 @@ class _Layers(Registry):
             import tensorflow as tf
 
             if inspect.isclass(layer) and tf.keras.utils.get_registered_name(layer) == layer.__name__:
-                tf.keras.utils.register_keras_serializable()(layer)
+                package = "rank4class" if layer.__module__.startswith("rank4class.") else "Custom"
+                tf.keras.utils.register_keras_serializable(package)(layer)
             return add(layer)
 
         return add_serializable
@@ -251,6 +252,6 @@ ENCODERS = _Layers("encoder", "ENCODERS.register", "models/encoders/*.py", "mode
 CLASS_ENCODERS = _Layers("class_encoder", "CLASS_ENCODERS.register", "models/class_encoders.py")
 INTERACTIONS = _Layers("interaction", "INTERACTIONS.register", "models/interactions.py")
 COUNT_PRIORS = _Layers("count_prior", "COUNT_PRIORS.register", "models/count_priors.py")
-SORTERS = Registry("sorter", "SORTERS.register", "models/sorters/layers.py")
+SORTERS = _Layers("sorter", "SORTERS.register", "models/sorters/layers.py")
 LOSSES = _Losses("loss", "base.register", "losses/*.py")
 OPTIMIZERS = Registry("optimizer", "OPTIMIZERS.register", "pipelines/training/optimizers.py")

@@ -180,7 +180,7 @@ def modules():
     found = []
     for path in FILES:
         # Commands define flags when they are imported, each in another process: commands_test.py runs them.
-        is_command = path.parent.name == "scripts"
+        is_command = path.parent in (ROOT / "scripts", RESEARCH)
         if not path.name.endswith("_test.py") and (path.parent / "__init__.py").exists() and not is_command:
             dotted = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
             found.append("rank4class." + dotted.removesuffix(".__init__"))

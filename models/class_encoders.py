@@ -13,15 +13,13 @@ from official.nlp.modeling import layers as nlp_layers
 
 from rank4class import arguments
 from rank4class.models import precision
-from rank4class.models.registry import CLASS_ENCODERS
+from rank4class.models.registry import CLASS_ENCODERS, Part
 
 Encode = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
-_serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
 @CLASS_ENCODERS.register("embedding")
-@_serializable
-class Embedding(tf.keras.layers.Layer):
+class Embedding(Part):
     """A learned vector per class.
 
     Args:
@@ -36,6 +34,8 @@ class Embedding(tf.keras.layers.Layer):
     References:
       Rank4Class, section 3.2.
     """
+
+    SAVED = ("num_classes", "width", "weight_decay")
 
     def __init__(
         self,
@@ -60,13 +60,8 @@ class Embedding(tf.keras.layers.Layer):
         del class_ids, encode  # all classes in order need no lookup, and have a dense gradient
         return tf.convert_to_tensor(self.table)
 
-    def get_config(self) -> dict[str, Any]:
-        options = {"num_classes": self.num_classes, "width": self.width, "weight_decay": self.weight_decay}
-        return {**super().get_config(), **options}
-
 
 @CLASS_ENCODERS.register("text")
-@_serializable
 class Text(tf.keras.layers.Layer):
     """The names or descriptions of the classes, encoded by the instance encoder, which is trained on both.
 
@@ -110,8 +105,7 @@ class Text(tf.keras.layers.Layer):
 
 
 @CLASS_ENCODERS.register("frozen_text")
-@_serializable
-class FrozenText(tf.keras.layers.Layer):
+class FrozenText(Part):
     """Fixed vectors of the names or descriptions of the classes, and a learned linear map of them.
 
     Classes held out of training have a vector too. If the widths are equal, the map is initialized to the
@@ -125,6 +119,8 @@ class FrozenText(tf.keras.layers.Layer):
     >>> FrozenText(shape=[2, 3], width=4, vectors=[[1.0, 2.0, 3.0]] * 2)(tf.range(2)).shape
     TensorShape([2, 4])
     """
+
+    SAVED = ("shape", "width")
 
     def __init__(
         self,
@@ -145,12 +141,9 @@ class FrozenText(tf.keras.layers.Layer):
         del class_ids, encode
         return self.map(tf.convert_to_tensor(self.vectors))
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "shape": self.shape, "width": self.width}
 
-
-@_serializable
-class Attention(tf.keras.layers.Layer):
+@tf.keras.utils.register_keras_serializable(package="rank4class")
+class Attention(Part):
     """Self-attention among the classes, on top of another class encoder.
 
     Transformer blocks with layer normalization before each part, `O(n^2 d + n d^2)` per block.
@@ -171,6 +164,8 @@ class Attention(tf.keras.layers.Layer):
     References:
       Vaswani et al. (2017); Rank4Class, section 3.2, as future work.
     """
+
+    SAVED = ("width", "num_layers", "num_heads", "dropout")
 
     def __init__(
         self,
@@ -219,8 +214,7 @@ class Attention(tf.keras.layers.Layer):
         return c
 
     def get_config(self) -> dict[str, Any]:
-        options = {name: getattr(self, name) for name in ("width", "num_layers", "num_heads", "dropout")}
-        return {**super().get_config(), "base": tf.keras.layers.serialize(self.base), **options}
+        return {**super().get_config(), "base": tf.keras.layers.serialize(self.base)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Attention":

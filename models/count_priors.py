@@ -3,7 +3,6 @@
 Each is a Keras layer that is called on the vectors of the instance encoder, `h` `[B, d]`.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,11 @@ import tensorflow as tf
 
 from rank4class import arguments
 from rank4class.models import precision
-from rank4class.models.registry import COUNT_PRIORS
-
-_serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
+from rank4class.models.registry import COUNT_PRIORS, Part
 
 
 @COUNT_PRIORS.register("learned")
-@_serializable
-class LearnedCounts(tf.keras.layers.Layer):
+class LearnedCounts(Part):
     """A distribution of the count that depends on the instance: dense layers with ReLU and a softmax.
 
     Args:
@@ -36,6 +32,8 @@ class LearnedCounts(tf.keras.layers.Layer):
       ranking", section 5.1.
     """
 
+    SAVED = ("most", "hidden")
+
     def __init__(self, most: int, hidden: tuple[int, ...] = (), **kwargs: Any):
         super().__init__(**kwargs)
         arguments.check_integer(most=most)
@@ -50,13 +48,9 @@ class LearnedCounts(tf.keras.layers.Layer):
             h = layer(h)
         return tf.nn.log_softmax(tf.cast(self._last(h), tf.float32))
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "most": self.most, "hidden": self.hidden}
-
 
 @COUNT_PRIORS.register("fixed")
-@_serializable
-class FixedCounts(tf.keras.layers.Layer):
+class FixedCounts(Part):
     """The same distribution of the count for every instance.
 
     Args:
@@ -69,28 +63,24 @@ class FixedCounts(tf.keras.layers.Layer):
     array([[0.  , 0.75, 0.25]], dtype=float32)
     """
 
+    SAVED = ("probabilities",)
+
     def __init__(self, probabilities: tuple[float, ...], **kwargs: Any):
         super().__init__(**kwargs)
         self.probabilities = tuple(map(float, probabilities))
-        check_probabilities(self.probabilities)
+        for count, probability in enumerate(self.probabilities):
+            if not 0.0 <= probability <= 1.0:
+                raise ValueError(
+                    f"probabilities={self.probabilities}: {probability} of count {count} is not in [0, 1]. "
+                    "Correct it."
+                )
+        total = sum(self.probabilities)
+        if not abs(total - 1.0) < 1e-6:
+            raise ValueError(
+                f"probabilities={self.probabilities}: they sum to {total:g}, not to 1. Scale them."
+            )
 
     def call(self, h: tf.Tensor) -> tf.Tensor:
         with np.errstate(divide="ignore"):
             log_prior = np.log(np.array(self.probabilities)).astype(np.float32)
         return tf.broadcast_to(log_prior, [tf.shape(h)[0], len(log_prior)])
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "probabilities": self.probabilities}
-
-
-def check_probabilities(probabilities: Sequence[float]) -> None:
-    """Raises ValueError unless numbers are probabilities of the counts `0, 1, ...`."""
-    for count, probability in enumerate(probabilities):
-        if not 0.0 <= probability <= 1.0:
-            raise ValueError(
-                f"probabilities={probabilities}: {probability} of count {count} is not in [0, 1]. Correct it."
-            )
-    if not abs(sum(probabilities) - 1.0) < 1e-6:
-        raise ValueError(
-            f"probabilities={probabilities}: they sum to {sum(probabilities):g}, not to 1. Scale them."
-        )

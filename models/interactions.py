@@ -12,14 +12,11 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class import arguments
-from rank4class.models.registry import INTERACTIONS
-
-_serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
+from rank4class.models.registry import INTERACTIONS, Part
 
 
 @INTERACTIONS.register("dot")
-@_serializable
-class Dot(tf.keras.layers.Layer):
+class Dot(Part):
     r"""Dot product with a bias per class, $s_i = h \cdot c_i + b_i$: a dense layer.
 
     `O(B n d)` time.
@@ -34,6 +31,8 @@ class Dot(tf.keras.layers.Layer):
       Rank4Class, Claim 1.
     """
 
+    SAVED = ("use_bias",)
+
     def __init__(self, use_bias: bool = True, **kwargs: Any):
         super().__init__(**kwargs)
         self.use_bias = use_bias
@@ -42,21 +41,17 @@ class Dot(tf.keras.layers.Layer):
         _, (num_classes, _) = shapes
         if self.use_bias:
             # Not rounded to half precision, in which the classes would tie.
-            options = {"initializer": "zeros", "experimental_autocast": False}
-            self.bias = self.add_weight("bias", [num_classes], **options)
+            exact = {"experimental_autocast": False}
+            self.bias = self.add_weight("bias", [num_classes], initializer="zeros", **exact)
         super().build(shapes)
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         scores = _dot(*inputs)
         return scores + tf.cast(self.bias, scores.dtype) if self.use_bias else scores
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "use_bias": self.use_bias}
-
 
 @INTERACTIONS.register("bilinear")
-@_serializable
-class Bilinear(tf.keras.layers.Layer):
+class Bilinear(Part):
     r"""A learned bilinear form, $s_i = h^\top W c_i$, initialized to the dot product.
 
     `O(B d^2 + B n d)` time. It has no weights per class.
@@ -65,9 +60,6 @@ class Bilinear(tf.keras.layers.Layer):
     array([[4., 4., 4.],
            [4., 4., 4.]], dtype=float32)
     """
-
-    def __init__(self, **kwargs: Any):
-        super().__init__(**kwargs)
 
     def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         (_, width), (_, class_width) = shapes
@@ -80,8 +72,7 @@ class Bilinear(tf.keras.layers.Layer):
 
 
 @INTERACTIONS.register("cosine")
-@_serializable
-class Cosine(tf.keras.layers.Layer):
+class Cosine(Part):
     r"""The cosine of the two vectors over a temperature, $s_i = \cos(h, c_i) / \tau$.
 
     `O(B n d)` time. It has no weights. The cosine of a zero vector with any other is 0.
@@ -96,6 +87,8 @@ class Cosine(tf.keras.layers.Layer):
     array([[ 2., -2.]], dtype=float32)
     """
 
+    SAVED = ("temperature",)
+
     def __init__(self, temperature: float = 0.1, **kwargs: Any):
         super().__init__(**kwargs)
         arguments.check_positive(temperature=temperature)
@@ -104,9 +97,6 @@ class Cosine(tf.keras.layers.Layer):
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         h, c = map(_unit, inputs)
         return _dot(h, c) / self.temperature
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "temperature": self.temperature}
 
 
 def _unit(x: tf.Tensor) -> tf.Tensor:
@@ -128,7 +118,7 @@ def _dot(h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
     return tf.matmul(tf.cast(h, _exact(h.dtype)), tf.cast(c, _exact(c.dtype)), transpose_b=True)
 
 
-class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
+class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
     """An MLP on the pairs of `h` and `c_i`: two layers of equal width with ReLU, and one score per pair.
 
     A subclass computes the pre-activations of the first layer. The classes are processed in blocks, so the
@@ -143,6 +133,8 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
     Raises:
       ValueError: `units` is not positive, or `dropout` is not in [0, 1).
     """
+
+    SAVED = ("units", "dropout", "seed")
 
     def __init__(self, units: int = 128, dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
@@ -165,13 +157,9 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         """Returns the size of the first layer's input for a pair."""
         raise NotImplementedError
 
-    def blocks(self, batch_size: int, num_classes: int, width: int) -> int:
-        """Returns the number of blocks of classes."""
+    def plan(self, batch_size: int, num_classes: int, width: int) -> tuple[int, bool]:
+        """Returns the number of blocks of classes, and whether the gradient reads a stored first layer."""
         raise NotImplementedError
-
-    def stores_first_layer(self, batch_size: int, num_classes: int) -> bool:
-        """Returns whether the first layer of all blocks is stored for the gradient."""
-        return False
 
     def pairs(self, h: tf.Tensor, c: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         """Returns the first layer's pre-activations, `[B * n, units]`."""
@@ -184,11 +172,13 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
             seed = self._random_generator.random_uniform([2], 0, tf.int32.max, tf.int32)
         hidden = (self.first_kernel, self.first_bias, self.second_kernel, self.second_bias)
         read_out = (self.read_out, self.read_out_bias)
-        batch_size, num_classes = h.shape[0] or _USUAL_BATCH, c.shape[0]
-        blocks = self.blocks(batch_size, num_classes, h.shape[-1])
-        stored = self.stores_first_layer(batch_size, num_classes)
         weights = [*(tf.cast(w, h.dtype) for w in hidden), *(tf.cast(w, _exact(h.dtype)) for w in read_out)]
-        return _score_in_blocks(self.pairs, self._rest, blocks, stored, seed, h, c, weights)
+        blocks, stored = self.plan(h.shape[0] or _USUAL_BATCH, c.shape[0], h.shape[-1])
+        if blocks == 1:
+            return tf.reshape(
+                self._rest(self.pairs(h, c, *weights[:2]), seed, *weights[2:]), [-1, c.shape[0]]
+            )
+        return self._score_in_blocks(blocks, stored, seed, h, c, weights)
 
     def _rest(self, pairs: tf.Tensor, seed: tf.Tensor | None, *weights: tf.Tensor) -> tf.Tensor:
         """Returns the scores `[B * n, 1]` of the first layer's pre-activations `[B * n, units]`."""
@@ -203,21 +193,93 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         seed = tf.random.fold_in(seed, layer, alg="philox")
         return tf.nn.experimental.stateless_dropout(hidden, self.dropout, seed, rng_alg="philox")
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "units": self.units, "dropout": self.dropout, "seed": self.seed}
+    def _score_in_blocks(
+        self,
+        blocks: int,
+        stored: bool,
+        seed: tf.Tensor | None,
+        h: tf.Tensor,
+        c: tf.Tensor,
+        weights: Sequence[tf.Tensor],
+    ) -> tf.Tensor:
+        """Returns the scores `[B, n]`, computed one block of classes after the other."""
+        n, d = c.shape
+        size = math.ceil(n / blocks)
+        blocks = math.ceil(n / size)
+        padding = blocks * size - n
+
+        def seed_of(i: tf.Tensor) -> tf.Tensor | None:
+            return None if seed is None else tf.random.fold_in(seed, i, alg="philox")
+
+        @tf.custom_gradient
+        def scores_of(h: tf.Tensor, c: tf.Tensor, *weights: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+            c_blocks = tf.reshape(tf.pad(c, [[0, padding], [0, 0]]), [blocks, size, d])
+            first_weights, other_weights = weights[:2], weights[2:]
+
+            def score_block(i: tf.Tensor) -> tuple[tf.Tensor, ...]:
+                pairs = self.pairs(h, c_blocks[i], *first_weights)
+                scores = tf.reshape(self._rest(pairs, seed_of(i), *other_weights), [-1, size])
+                return (scores, pairs) if stored else (scores,)
+
+            batch_size = h.shape[0]
+            score_spec = tf.TensorSpec([batch_size, size], _exact(h.dtype))
+            pair_spec = tf.TensorSpec([batch_size and batch_size * size, self.units], h.dtype)
+            scores, *all_pairs = tf.map_fn(
+                score_block,
+                tf.range(blocks),
+                fn_output_signature=(score_spec, pair_spec) if stored else (score_spec,),
+                parallel_iterations=1,
+            )
+
+            def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+                padded = tf.pad(upstream, [[0, 0], [0, padding]])
+                upstream_blocks = tf.transpose(tf.reshape(padded, [-1, blocks, size]), [1, 0, 2])
+
+                def add_block(i: tf.Tensor, grad_c: tf.TensorArray, *sums: tf.Tensor) -> list[Any]:
+                    inputs = [h, c_blocks[i], *first_weights]
+                    with tf.GradientTape() as first_tape:
+                        first_tape.watch(inputs)
+                        pairs = self.pairs(*inputs)
+                    # In a graph the pre-activations are computed only if they are not stored.
+                    values = [all_pairs[0][i] if stored else pairs, *other_weights]
+                    with tf.GradientTape() as rest_tape:
+                        rest_tape.watch(values)
+                        block_scores = self._rest(values[0], seed_of(i), *values[1:])
+                    grad_scores = tf.reshape(upstream_blocks[i], [-1, 1])
+                    grad_pairs, *grad_others = rest_tape.gradient(block_scores, values, grad_scores)
+                    grad_h, grad_block, *grad_first = first_tape.gradient(pairs, inputs, grad_pairs)
+                    terms = [
+                        tf.cast(term, _exact(term.dtype)) for term in (grad_h, *grad_first, *grad_others)
+                    ]
+                    totals = [total + term for total, term in zip(sums, terms, strict=True)]
+                    return [i + 1, grad_c.write(i, grad_block), *totals]
+
+                grad_c = tf.TensorArray(c.dtype, blocks, element_shape=[size, d])
+                zeros = [tf.zeros(tf.shape(x), _exact(x.dtype)) for x in (h, *weights)]
+                _, grad_c, *totals = tf.while_loop(
+                    lambda i, *_: i < blocks,
+                    add_block,
+                    [0, grad_c, *zeros],
+                    parallel_iterations=1,
+                    maximum_iterations=blocks,
+                )
+                grads = [tf.cast(total, x.dtype) for total, x in zip(totals, [h, *weights], strict=True)]
+                return grads[0], tf.reshape(grad_c.stack(), [blocks * size, d])[:n], *grads[1:]
+
+            return tf.reshape(tf.transpose(scores, [1, 0, 2]), [-1, blocks * size])[:, :n], gradient
+
+        return scores_of(h, c, *weights)
 
 
 @INTERACTIONS.register("lc_mlp")
-@_serializable
 class LatentCrossMlp(_Mlp):
     r"""LC+MLP: a two-layer MLP on the element-wise product, $s_i = \text{MLP}(h \odot c_i)$.
 
-    `O(B n d k)` time for `k` units, the least that the products allow. An instance multiplies the classes, or
-    the kernel if its `k` columns are fewer than the classes. Up to 16 MiB of products and of outputs (in
-    float32), a single block holds all classes, and nothing is recomputed. Above that, blocks of 4 MiB are
-    processed one after the other. The gradient computes their products again; the first layer's outputs,
-    `B n k` numbers, are stored if they take at most 64 MiB (at ImageNet's 64 x 1,000 x 256: 62.5 MiB). Larger
-    ones are recomputed block by block, which takes a third more time and only the memory of a block.
+    `O(B n d k)` time for `k` units, the least that the products allow. Up to 16 MiB of products and of
+    outputs (in float32), a single block holds all classes, and nothing is recomputed. Above that, blocks of
+    4 MiB are processed one after the other, and the gradient computes their products again. The first layer's
+    outputs, `B n k` numbers, are stored if they take at most 64 MiB (at ImageNet's 64 x 1,000 x 256: 62.5
+    MiB); else they are recomputed too, which takes a third more time and only the memory of a block.
 
     Args:
       units: `k`, the width of both layers.
@@ -233,15 +295,12 @@ class LatentCrossMlp(_Mlp):
     def pair_width(self, width: int, class_width: int) -> int:
         return width
 
-    def blocks(self, batch_size: int, num_classes: int, width: int) -> int:
-        products = width * min(num_classes, self.units)
-        if batch_size * max(products, num_classes * self.units) <= _BLOCK:
-            return 1
-        wanted = math.ceil(batch_size * num_classes * max(width, self.units) / _PRODUCTS)
-        return min(wanted, num_classes)
-
-    def stores_first_layer(self, batch_size: int, num_classes: int) -> bool:
-        return batch_size * num_classes * self.units <= _STORED
+    def plan(self, batch_size: int, num_classes: int, width: int) -> tuple[int, bool]:
+        outputs = batch_size * num_classes * self.units
+        if max(batch_size * width * min(num_classes, self.units), outputs) <= _BLOCK:
+            return 1, False
+        blocks = math.ceil(batch_size * num_classes * max(width, self.units) / _PRODUCTS)
+        return min(blocks, num_classes), outputs <= _STORED
 
     def pairs(self, h: tf.Tensor, c: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         n, width = c.shape
@@ -254,7 +313,6 @@ class LatentCrossMlp(_Mlp):
 
 
 @INTERACTIONS.register("concat_mlp")
-@_serializable
 class ConcatMlp(_Mlp):
     r"""Concat+MLP: a two-layer MLP on both vectors, $s_i = \text{MLP}([h; c_i])$.
 
@@ -276,8 +334,8 @@ class ConcatMlp(_Mlp):
     def pair_width(self, width: int, class_width: int) -> int:
         return width + class_width
 
-    def blocks(self, batch_size: int, num_classes: int, width: int) -> int:
-        return min(math.ceil(batch_size * num_classes * self.units / _BLOCK), num_classes)
+    def plan(self, batch_size: int, num_classes: int, width: int) -> tuple[int, bool]:
+        return min(math.ceil(batch_size * num_classes * self.units / _BLOCK), num_classes), False
 
     def pairs(self, h: tf.Tensor, c: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         kernel_h, kernel_c = tf.split(kernel, [h.shape[-1], c.shape[-1]], axis=0)
@@ -287,105 +345,8 @@ class ConcatMlp(_Mlp):
 
 _BLOCK = 1 << 22  # largest size of a block of pairs: 16 MiB of float32
 _PRODUCTS = 1 << 20  # of a block of products, if there are several: 4 MiB stay in the processor's cache
-_STORED = 1 << 24  # largest size of a stored first layer: 64 MiB of float32; ImageNet's has 64 * 1,000 * 256
+_STORED = 1 << 24  # largest size of a stored first layer: 64 MiB of float32
 _USUAL_BATCH = 64  # if the batch size is known only at run time
-
-
-def _score_in_blocks(
-    first: Callable[..., tf.Tensor],
-    rest: Callable[..., tf.Tensor],
-    blocks: int,
-    stored: bool,
-    seed: tf.Tensor | None,
-    h: tf.Tensor,
-    c: tf.Tensor,
-    weights: Sequence[tf.Tensor],
-) -> tf.Tensor:
-    """Scores the classes in blocks, one after the other.
-
-    The gradient recomputes each block, except for a stored first layer.
-
-    Args:
-      first: function of `h`, a block of `c` and the first two weights to the pre-activations of the first
-        layer, `[B * size, units]`.
-      rest: function of these, a seed and the other weights to scores `[B * size, 1]`.
-      blocks: number of blocks; a single one is not recomputed.
-      stored: whether the pre-activations of all blocks are stored for the gradient.
-      seed: int32 `[2]`, from which each block derives one, or None.
-      h, c: `[B, d]`, `[n, d]`.
-      weights: list of tensors.
-
-    Returns:
-      Scores `[B, n]`.
-    """
-    n, d = c.shape
-    if blocks == 1:
-        return tf.reshape(rest(first(h, c, *weights[:2]), seed, *weights[2:]), [-1, n])
-    size = math.ceil(n / blocks)
-    blocks = math.ceil(n / size)
-    padding = blocks * size - n
-
-    def seed_of(i: tf.Tensor) -> tf.Tensor | None:
-        return None if seed is None else tf.random.fold_in(seed, i, alg="philox")
-
-    @tf.custom_gradient
-    def scores_of(h: tf.Tensor, c: tf.Tensor, *weights: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        c_blocks = tf.reshape(tf.pad(c, [[0, padding], [0, 0]]), [blocks, size, d])
-        first_weights, other_weights = weights[:2], weights[2:]
-
-        def score_block(i: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            pairs = first(h, c_blocks[i], *first_weights)
-            scores = tf.reshape(rest(pairs, seed_of(i), *other_weights), [-1, size])
-            return (scores, pairs) if stored else (scores,)
-
-        batch_size = h.shape[0]
-        score_spec = tf.TensorSpec([batch_size, size], _exact(h.dtype))
-        pair_spec = tf.TensorSpec([batch_size and batch_size * size, weights[0].shape[-1]], h.dtype)
-        scores, *all_pairs = tf.map_fn(
-            score_block,
-            tf.range(blocks),
-            fn_output_signature=(score_spec, pair_spec) if stored else (score_spec,),
-            parallel_iterations=1,
-        )
-
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            padded = tf.pad(upstream, [[0, 0], [0, padding]])
-            upstream_blocks = tf.transpose(tf.reshape(padded, [-1, blocks, size]), [1, 0, 2])
-
-            def add_block(i: tf.Tensor, grad_c: tf.TensorArray, *sums: tf.Tensor) -> list[Any]:
-                inputs = [h, c_blocks[i], *first_weights]
-                with tf.GradientTape() as first_tape:
-                    first_tape.watch(inputs)
-                    pairs = first(*inputs)
-                # In a graph the pre-activations are computed only if they are not stored.
-                values = [all_pairs[0][i] if stored else pairs, *other_weights]
-                with tf.GradientTape() as rest_tape:
-                    rest_tape.watch(values)
-                    block_scores = rest(values[0], seed_of(i), *values[1:])
-                grad_scores = tf.reshape(upstream_blocks[i], [-1, 1])
-                grad_pairs, *grad_others = rest_tape.gradient(block_scores, values, grad_scores)
-                grad_h, grad_block, *grad_first = first_tape.gradient(pairs, inputs, grad_pairs)
-                terms = [tf.cast(term, _exact(term.dtype)) for term in (grad_h, *grad_first, *grad_others)]
-                totals = [total + term for total, term in zip(sums, terms, strict=True)]
-                return [i + 1, grad_c.write(i, grad_block), *totals]
-
-            grad_c = tf.TensorArray(c.dtype, blocks, element_shape=[size, d])
-            zeros = [tf.zeros(tf.shape(x), _exact(x.dtype)) for x in (h, *weights)]
-            _, grad_c, grad_h, *grad_weights = tf.while_loop(
-                lambda i, *_: i < blocks,
-                add_block,
-                [0, grad_c, *zeros],
-                parallel_iterations=1,
-                maximum_iterations=blocks,
-            )
-            grad_c = tf.reshape(grad_c.stack(), [blocks * size, d])[:n]
-            totals = zip([grad_h, *grad_weights], [h, *weights], strict=True)
-            grad_h, *grad_weights = (tf.cast(total, x.dtype) for total, x in totals)
-            return grad_h, grad_c, *grad_weights
-
-        return tf.reshape(tf.transpose(scores, [1, 0, 2]), [-1, blocks * size])[:, :n], gradient
-
-    return scores_of(h, c, *weights)
 
 
 def _exact(dtype: tf.DType) -> tf.DType:

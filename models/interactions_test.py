@@ -93,7 +93,7 @@ class TestEveryInteraction:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", MLPS)
-@pytest.mark.parametrize(("blocks", "stored"), [(1, False), (2, False), (2, True), (4, True), (5, False)])
+@pytest.mark.parametrize(("blocks", "stored"), [(2, False), (2, True), (4, True), (5, False)])
 @pytest.mark.parametrize("dropped", [False, True])
 def test_blocks_equal_a_loop_with_and_without_dropout(name, blocks, stored, dropped):
     h, c = vectors()
@@ -102,15 +102,14 @@ def test_blocks_equal_a_loop_with_and_without_dropout(name, blocks, stored, drop
     seed = tf.constant([3, 4]) if dropped else None
 
     def in_blocks():
-        parts = interaction.pairs, interaction._rest
-        return interactions._score_in_blocks(*parts, blocks, stored, seed, h, c, weights)
+        return interaction._score_in_blocks(blocks, stored, seed, h, c, weights)
 
     def loop():
         size = -(-N // blocks)
         scores = []
         for i in range(blocks):
             part = c[i * size : (i + 1) * size]
-            of_block = tf.random.fold_in(seed, i, alg="philox") if dropped and blocks > 1 else seed
+            of_block = tf.random.fold_in(seed, i, alg="philox") if dropped else seed
             # A padded block also draws noise for its padding.
             padded = tf.pad(part, [[0, size - len(part)], [0, 0]])
             all_scores = interaction._rest(interaction.pairs(h, padded, *weights[:2]), of_block, *weights[2:])
@@ -134,8 +133,9 @@ def test_gradients_in_float64_equal_the_naive_form(name, budget, monkeypatch):
     watched = [h, c, *interaction.trainable_variables]
     forms = (lambda: interaction([h, c]), lambda: naive(interaction, name, h, c))
     results = [value_and_gradients(form, watched) for form in forms]
-    assert interaction.blocks(B, N, D) > 1
-    assert interaction.stores_first_layer(B, N) == (name == "lc_mlp" and budget == B * N * K)
+    blocks, stored = interaction.plan(B, N, D)
+    assert blocks > 1
+    assert stored == (name == "lc_mlp" and budget == B * N * K)
     assert_all_close(results, rtol=1e-11, atol=1e-13)
 
 

@@ -12,7 +12,6 @@ from rank4class.models.registry import ENCODERS
 
 
 @ENCODERS.register("items")
-@tf.keras.utils.register_keras_serializable(package="rank4class")
 class ItemModel(WithWeightDecay, tf.keras.Model):
     r"""Scores each item of an instance by its features: $s_{ij} = f(x_{ij})$.
 
@@ -39,6 +38,7 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
     """
 
     FEATURES = ("items",)
+    SAVED = ("name", "trainable", "hidden", "dropout", "weight_decay")
 
     def __init__(
         self, hidden: tuple[int, ...] = (), dropout: float = 0.0, weight_decay: float = 0.0, **kwargs: Any
@@ -66,8 +66,7 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
         return tf.squeeze(scores, axis=-1)
 
     def get_config(self) -> dict[str, Any]:
-        fields = {name: getattr(self, name) for name in ("name", "trainable", "hidden", "dropout")}
-        return {**super().get_config(), **fields, "dtype": self.dtype_policy.name}
+        return {**super().get_config(), "dtype": self.dtype_policy.name}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "ItemModel":

@@ -6,6 +6,8 @@ rank models, importing `rank4class.models.sorters` all sorters.
 
 from typing import Any
 
+import tensorflow as tf
+
 from rank4class.registry import CLASS_ENCODERS, COUNT_PRIORS, ENCODERS, INTERACTIONS
 
 PARTS = {part.kind: part for part in (ENCODERS, CLASS_ENCODERS, INTERACTIONS, COUNT_PRIORS)}
@@ -16,7 +18,7 @@ def get(part: str, name: str, **options: Any) -> Any:
 
     Args:
       part: "encoder", "class_encoder", "interaction" or "count_prior".
-      name: one of `PARTS[part]`.
+      name: one of the registry of that part.
       **options: the arguments of that part.
 
     Raises:
@@ -26,3 +28,15 @@ def get(part: str, name: str, **options: Any) -> Any:
     32
     """
     return PARTS[part].build(name, **options)
+
+
+class Part(tf.keras.layers.Layer):
+    """A layer that is saved with those arguments of its constructor that `SAVED` names: its attributes."""
+
+    SAVED: tuple[str, ...] = ()
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **{name: getattr(self, name) for name in self.SAVED}}

@@ -8,16 +8,13 @@ from absl import logging
 
 from rank4class import arguments
 from rank4class.models import checkpoints
+from rank4class.models.registry import Part
 
 serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
 def check_features(encoder: tf.keras.layers.Layer, features: Any) -> None:
-    """Raises ValueError if features lack one that the encoder takes.
-
-    Args:
-      encoder: a layer; without `FEATURES` it accepts any features.
-      features: the tensors of a call, or their shapes.
+    """Raises ValueError if the features of a call, or their shapes, lack one of the encoder's `FEATURES`.
 
     >>> from rank4class.models.encoders import Identity
     >>> check_features(Identity(), tf.zeros([2, 4]))
@@ -38,7 +35,7 @@ def check_features(encoder: tf.keras.layers.Layer, features: Any) -> None:
             )
 
 
-class ImageEncoder(tf.keras.layers.Layer):
+class ImageEncoder(Part):
     """Applies `layers`, which a subclass sets, to the image in order."""
 
     FEATURES = ("image",)
@@ -50,8 +47,10 @@ class ImageEncoder(tf.keras.layers.Layer):
         return h
 
 
-class WithWeightDecay(tf.keras.layers.Layer):
+class WithWeightDecay(Part):
     """Adds `weight_decay` times the sum of the squared kernels to the losses of the layer."""
+
+    SAVED: tuple[str, ...] = ("weight_decay",)
 
     def __init__(self, weight_decay: float, **kwargs: Any):
         super().__init__(**kwargs)
@@ -64,43 +63,28 @@ class WithWeightDecay(tf.keras.layers.Layer):
         kernels = [v for v in self.trainable_variables if v.name.endswith("kernel:0")]
         return self.weight_decay * sum(tf.reduce_sum(tf.square(kernel)) for kernel in kernels)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "weight_decay": self.weight_decay}
 
+def load(cls: Any, path: str, **options: Any) -> Any:
+    """Returns the encoder of class `cls` that a checkpoint describes, with its weights.
 
-def load(
-    cls: type[tf.keras.layers.Layer],
-    path: str,
-    name: str,
-    options: dict[str, Any],
-    empty: dict[str, tf.Tensor],
-) -> tf.keras.layers.Layer:
-    """Returns the encoder that a checkpoint describes, with its weights.
-
-    Args:
-      cls: the encoder's class.
-      path: see `checkpoints.find`.
-      name: the name of the encoder in `checkpoints`.
-      options: arguments of the constructor that the checkpoint does not set.
-      empty: features of one instance; a call on them creates the variables.
-
-    Raises:
-      ValueError: the checkpoint is of a different encoder, or describes none.
+    The options are arguments of the constructor that the checkpoint does not set, or None.
     """
     checkpoint = checkpoints.find(path)
-    if checkpoint.encoder != name:
+    if checkpoint.encoder != cls.NAME:
         raise ValueError(
-            f"path={path}: the {checkpoint.format} is of {checkpoint.encoder!r}, not {name!r}. Set the "
+            f"path={path}: the {checkpoint.format} is of {checkpoint.encoder!r}, not {cls.NAME!r}. Set the "
             f"encoder's name to {checkpoint.encoder!r}."
         )
     logging.info("%s: %s", path, checkpoint.format)
     try:
+        options = {name: option for name, option in options.items() if option is not None}
         encoder = cls(**{**checkpoint.settings, **options})
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{checkpoint.path}: its configuration does not describe this encoder: {error} Choose another "
             "checkpoint."
         ) from error
-    encoder(empty)
+    empty = tf.zeros([1, 32, 32, 3]) if "image" in cls.FEATURES else tf.zeros([1, 1], tf.int32)
+    encoder(dict.fromkeys(cls.FEATURES, empty))  # creates the variables
     checkpoint.assign(encoder.named_variables())
     return encoder

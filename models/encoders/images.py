@@ -1,6 +1,6 @@
 """Encoders of images: a small CNN, VGG16 and ResNet50."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +12,6 @@ from rank4class.models.registry import ENCODERS
 
 
 @ENCODERS.register("small_cnn")
-@base.serializable
 class SmallCnn(base.ImageEncoder):
     """A CNN for small images: 3 x 3 convolutions, max pooling by 2, and a dense layer.
 
@@ -26,6 +25,8 @@ class SmallCnn(base.ImageEncoder):
     >>> SmallCnn(units=8)({"image": tf.zeros([2, 8, 8, 1])}).shape
     TensorShape([2, 8])
     """
+
+    SAVED = ("filters", "units", "dropout")
 
     def __init__(
         self, filters: tuple[int, ...] = (32, 64), units: int = 64, dropout: float = 0.0, **kwargs: Any
@@ -49,9 +50,6 @@ class SmallCnn(base.ImageEncoder):
     def width(self) -> int:
         return self.units
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "filters": self.filters, "units": self.units, "dropout": self.dropout}
-
 
 @base.serializable
 class Vgg16(base.WithWeightDecay, base.ImageEncoder):
@@ -70,36 +68,28 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
       Simonyan & Zisserman (2014); github.com/geifmany/cifar-vgg, cited by Rank4Class, appendix B.2.
     """
 
+    NAME = "vgg16"
     BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
     PIXEL_MEAN, PIXEL_DEVIATION = 120.707 / 255, 64.15 / 255
 
     def __init__(self, weight_decay: float = 5e-4, **kwargs: Any):
         super().__init__(weight_decay, **kwargs)
-        self.layers: list[tf.keras.layers.Layer] = []
         with precision.scope(self.dtype_policy.name):
-            self._make_layers()
+            self.layers = list(self._make_layers())
 
-    def _make_layers(self) -> None:
-        rate = 0.3  # after the first convolution; 0.4 later, 0.5 before and after the dense layer
+    def _make_layers(self) -> Iterator[tf.keras.layers.Layer]:
+        layers, rate = tf.keras.layers, 0.3  # after the first convolution; 0.4 after the others
         for block, (filters, convolutions) in enumerate(self.BLOCKS, 1):
             for i in range(1, convolutions + 1):
-                self._add(tf.keras.layers.Conv2D(filters, 3, padding="same", name=f"conv_{block}_{i}"))
+                yield from _normalized(layers.Conv2D(filters, 3, padding="same", name=f"conv_{block}_{i}"))
                 if i < convolutions:
-                    self._drop(rate)
+                    yield layers.Dropout(rate)
                     rate = 0.4
-            self.layers.append(tf.keras.layers.MaxPooling2D(2))
-        self._drop(0.5)
-        self.layers.append(tf.keras.layers.Flatten())
-        self._add(tf.keras.layers.Dense(self.width, name="dense"))
-        self._drop(0.5)
-
-    def _add(self, layer: tf.keras.layers.Layer) -> None:
-        self.layers += [layer, tf.keras.layers.ReLU()]
-        norm = tf.keras.layers.BatchNormalization(synchronized=_several_replicas(), name=f"{layer.name}_norm")
-        self.layers.append(norm)
-
-    def _drop(self, rate: float) -> None:
-        self.layers.append(tf.keras.layers.Dropout(rate))
+            yield layers.MaxPooling2D(2)
+        yield layers.Dropout(0.5)
+        yield layers.Flatten()
+        yield from _normalized(layers.Dense(self.width, name="dense"))
+        yield layers.Dropout(0.5)
 
     @property
     def width(self) -> int:
@@ -130,8 +120,7 @@ def vgg16(path: str | None = None, weight_decay: float = 5e-4) -> Vgg16:
     """
     if path is None:
         return Vgg16(weight_decay=weight_decay)
-    empty = {"image": tf.zeros([1, 32, 32, 3])}
-    return base.load(Vgg16, path, "vgg16", {"weight_decay": weight_decay}, empty)
+    return base.load(Vgg16, path, weight_decay=weight_decay)
 
 
 @base.serializable
@@ -155,7 +144,9 @@ class ResNet50(base.WithWeightDecay):
       He et al. (2016); Rank4Class, appendix B.2.
     """
 
+    NAME = "resnet50"
     FEATURES = ("image",)
+    SAVED = ("variant", "weight_decay")
     VARIANTS = ("model_garden", "keras")
 
     def __init__(self, variant: str = "model_garden", weight_decay: float = 1e-4, **kwargs: Any):
@@ -184,7 +175,7 @@ class ResNet50(base.WithWeightDecay):
         return {
             f"layer_{i}/{name}": variable
             for i, layer in enumerate(with_weights)
-            for name, variable in (_of_block(layer) if hasattr(layer, "_conv1") else _of_layer(layer)).items()
+            for name, variable in _of_block(layer).items()
         }
 
     def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
@@ -196,9 +187,6 @@ class ResNet50(base.WithWeightDecay):
             _IMAGENET_DEVIATION, image.dtype
         )
         return tf.reduce_mean(self.network(image, training=training)["5"], axis=(1, 2))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "variant": self.variant}
 
 
 # Mean and standard deviation of ImageNet's training pixels per channel, as in the Model Garden.
@@ -215,8 +203,13 @@ def resnet50(path: str | None = None, weight_decay: float = 1e-4) -> ResNet50:
     """
     if path is None:
         return ResNet50(weight_decay=weight_decay)
-    empty = {"image": tf.zeros([1, 32, 32, 3])}
-    return base.load(ResNet50, path, "resnet50", {"weight_decay": weight_decay}, empty)
+    return base.load(ResNet50, path, weight_decay=weight_decay)
+
+
+def _normalized(layer: tf.keras.layers.Layer) -> list[tf.keras.layers.Layer]:
+    """Returns a layer with ReLU and batch normalization."""
+    norm = tf.keras.layers.BatchNormalization(synchronized=_several_replicas(), name=f"{layer.name}_norm")
+    return [layer, tf.keras.layers.ReLU(), norm]
 
 
 def _several_replicas() -> bool:
@@ -232,12 +225,14 @@ def _by_layer(layers: Iterable[tf.keras.layers.Layer]) -> dict[str, tf.Variable]
     return {f"{layer.name}/{name}": v for layer in layers for name, v in _of_layer(layer).items()}
 
 
-def _of_block(block: tf.keras.layers.Layer) -> dict[str, tf.Variable]:
-    parts = ("shortcut", "norm0", "conv1", "norm1", "conv2", "norm2", "conv3", "norm3")
-    present = {part: getattr(block, f"_{part}", None) for part in parts}
-    return {
-        f"{part}/{name}": variable
-        for part, layer in present.items()
-        if layer is not None
-        for name, variable in _of_layer(layer).items()
-    }
+def _of_block(layer: tf.keras.layers.Layer) -> dict[str, tf.Variable]:
+    """Returns the variables of a block of convolutions with the names of its layers, or those of a layer."""
+    names = ("shortcut", "norm0", "conv1", "norm1", "conv2", "norm2", "conv3", "norm3")
+    parts = {name: getattr(layer, f"_{name}") for name in names if hasattr(layer, f"_{name}")}
+    return (
+        _of_layer(layer)
+        if not parts
+        else {
+            f"{part}/{name}": variable for part in parts for name, variable in _of_layer(parts[part]).items()
+        }
+    )

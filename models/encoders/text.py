@@ -37,7 +37,6 @@ class Bert(tf.keras.layers.Layer):
 
     FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
     NAME = "bert"
-    HAS_POOLER = True
     POOLINGS: tuple[str, ...] = ("pooler", "cls", "mean")
 
     def __init__(
@@ -96,9 +95,8 @@ class Bert(tf.keras.layers.Layer):
     def named_variables(self) -> dict[str, tf.Variable]:
         """Returns the variables that a checkpoint has to provide, by the names of the network."""
         scope = self.network.name + "/"
-        names = [v.name.rsplit(scope, 1)[-1].removesuffix(":0") for v in self.network.variables]
-        named = dict(zip(names, self.network.variables, strict=True))
-        return {name: v for name, v in named.items() if self.HAS_POOLER or "pooler" not in name}
+        named = {v.name.rsplit(scope, 1)[-1].removesuffix(":0"): v for v in self.network.variables}
+        return {name: v for name, v in named.items() if "pooler" in self.POOLINGS or "pooler" not in name}
 
     @property
     def width(self) -> int:
@@ -159,7 +157,6 @@ class Electra(Bert):
 
     POOLINGS = ("cls", "mean")
     NAME = "electra"
-    HAS_POOLER = False
 
 
 @ENCODERS.register("electra")
@@ -172,11 +169,7 @@ def electra(
 
 def _load(cls: type[Bert], path: str, dropout: float, output_dropout: float, pooling: str | None) -> Any:
     arguments.check_fraction(dropout=dropout, output_dropout=output_dropout)
-    options: dict[str, Any] = {"dropout": dropout, "output_dropout": output_dropout}
-    if pooling is not None:
-        options["pooling"] = pooling
-    empty = {name: tf.zeros([1, 1], tf.int32) for name in cls.FEATURES}
-    return base.load(cls, path, cls.NAME, options, empty)
+    return base.load(cls, path, dropout=dropout, output_dropout=output_dropout, pooling=pooling)
 
 
 def _gelu_new(x: tf.Tensor) -> tf.Tensor:

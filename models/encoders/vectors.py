@@ -8,12 +8,11 @@ import tensorflow as tf
 from rank4class import arguments
 from rank4class.models import precision
 from rank4class.models.encoders import base
-from rank4class.models.registry import ENCODERS
+from rank4class.models.registry import ENCODERS, Part
 
 
 @ENCODERS.register("identity")
-@base.serializable
-class Identity(tf.keras.layers.Layer):
+class Identity(Part):
     """Returns vectors that are already encoded.
 
     Features: `embedding` float `[B, d]`.
@@ -23,6 +22,7 @@ class Identity(tf.keras.layers.Layer):
     """
 
     FEATURES = ("embedding",)
+    SAVED = ("width",)
 
     def __init__(self, width: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
@@ -38,13 +38,9 @@ class Identity(tf.keras.layers.Layer):
     def call(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
         return features["embedding"]
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "width": self.width}
-
 
 @ENCODERS.register("embedding")
-@base.serializable
-class InstanceEmbedding(tf.keras.layers.Layer):
+class InstanceEmbedding(Part):
     """A learned vector per instance, for instances that are known only by their ids, such as users.
 
     Features: `id` int `[B]`, in `0..num_ids-1`. Another id raises `tf.errors.InvalidArgumentError`; under XLA
@@ -65,6 +61,7 @@ class InstanceEmbedding(tf.keras.layers.Layer):
     """
 
     FEATURES = ("id",)
+    SAVED = ("num_ids", "units", "dropout", "weight_decay")
 
     def __init__(
         self,
@@ -101,13 +98,8 @@ class InstanceEmbedding(tf.keras.layers.Layer):
         vectors = tf.where(known[..., None], vectors, tf.constant(float("nan"), vectors.dtype))
         return self._drop(vectors, training=training)
 
-    def get_config(self) -> dict[str, Any]:
-        names = ("num_ids", "units", "dropout", "weight_decay")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
 
 @ENCODERS.register("mlp")
-@base.serializable
 class Mlp(base.ImageEncoder):
     """Dense layers with ReLU over the flattened image.
 
@@ -120,6 +112,8 @@ class Mlp(base.ImageEncoder):
     >>> Mlp(hidden=[16, 8])({"image": tf.zeros([2, 4, 4, 1])}).shape
     TensorShape([2, 8])
     """
+
+    SAVED = ("hidden", "dropout")
 
     def __init__(self, hidden: tuple[int, ...] = (128, 64), dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
@@ -135,6 +129,3 @@ class Mlp(base.ImageEncoder):
     @property
     def width(self) -> int:
         return self.hidden[-1]
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "hidden": self.hidden, "dropout": self.dropout}

@@ -9,15 +9,15 @@ import safetensors.numpy
 import tensorflow as tf
 
 from rank4class import arguments
+from rank4class.models.registry import Part
 from rank4class.models.sorters import order_statistics, weights
 from rank4class.registry import SORTERS
 
-_serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 _TensorLike: TypeAlias = tf.types.experimental.TensorLike
 _FLOAT32: dict[str, Any] = {"dtype": "float32"}  # of layers in a sorter, which else have the global policy
 
 
-class Sorter(tf.keras.layers.Layer):
+class Sorter(Part):
     """Base class of sorters. It computes in float32 under any policy."""
 
     n: int | None = None  # the only length of lists that it sorts, or None for any
@@ -68,7 +68,7 @@ class Sorter(tf.keras.layers.Layer):
         raise NotImplementedError
 
 
-@_serializable
+@tf.keras.utils.register_keras_serializable(package="rank4class")
 class RankFunction:
     """A sorter as the rank function of a loss: from scores `[..., n]` to soft ranks in `1..n`.
 
@@ -114,7 +114,6 @@ class RankFunction:
 
 
 @SORTERS.register("exact")
-@_serializable
 class Exact(Sorter):
     """The exact ranks, with the mean rank for ties. `O(n log n)`; it has no gradient.
 
@@ -131,7 +130,6 @@ class Exact(Sorter):
 
 
 @SORTERS.register("handcrafted")
-@_serializable
 class Handcrafted(Sorter):
     r"""A sorter without weights that compares by sigmoids: `O(n^2)` time and memory.
 
@@ -148,6 +146,8 @@ class Handcrafted(Sorter):
       surrogates", section 4.1.
     """
 
+    SAVED = ("sharpness",)
+
     def __init__(self, sharpness: float = 10.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.sharpness = sharpness
@@ -159,9 +159,6 @@ class Handcrafted(Sorter):
         if where is not None:
             comparisons = tf.where(where[:, None, :], comparisons, 0.0)
         return 0.5 + tf.reduce_sum(comparisons, axis=2)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "sharpness": self.sharpness}
 
 
 class LearnedSorter(Sorter):
@@ -192,12 +189,11 @@ class FixedLengthSorter(LearnedSorter):
     It fills a list that has masked classes with scores spread evenly among those of the others.
 
     Args:
-      n: length of the lists; None for training on several lengths.
+      n: length of the lists, at least 2; None for training on several lengths.
       trained: see `LearnedSorter`.
-
-    Raises:
-      ValueError: `n` is not an integer of at least 2.
     """
+
+    SAVED: tuple[str, ...] = ("n",)
 
     def __init__(self, n: int | None = None, trained: str | None = None, **kwargs: Any):
         super().__init__(trained, **kwargs)
@@ -237,12 +233,8 @@ class FixedLengthSorter(LearnedSorter):
         self.net.build([None, self.n, 1])
         super().build(shape)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "n": self.n}
-
 
 @SORTERS.register("cnn")
-@_serializable
 class Cnn(FixedLengthSorter):
     """A CNN: blocks of convolution, batch normalization and ReLU, and a last convolution.
 
@@ -253,9 +245,6 @@ class Cnn(FixedLengthSorter):
       layers: number of convolutions, the last one included.
       trained: see `LearnedSorter`.
 
-    Raises:
-      ValueError: `layers` is not a positive integer.
-
     >>> Cnn(n=10)(tf.zeros([2, 10])).shape
     TensorShape([2, 10])
 
@@ -263,6 +252,8 @@ class Cnn(FixedLengthSorter):
       Engilberge et al. (2019), section 3.1.1, where the last layer has one position with `n` channels;
       figure 4 compares numbers of layers.
     """
+
+    SAVED = ("n", "filters", "width", "layers")
 
     def __init__(
         self,
@@ -277,25 +268,20 @@ class Cnn(FixedLengthSorter):
         arguments.check_integer(layers=layers)
         self.filters, self.width, self.layers = filters, width, layers
         self.net = tf.keras.Sequential(name="net")
+        # Spreads the kinks of the first ReLUs over the range of scores, which would take long to learn.
+        kernel_width, beta = 1, tf.keras.initializers.RandomUniform(-2.0, 2.0)
         for i in range(layers - 1):
-            # Spreads the kinks of the first ReLUs over the range of scores, which would take long to learn.
-            beta = tf.keras.initializers.RandomUniform(-2.0, 2.0) if i == 0 else "zeros"
-            kernel_width = 1 if i == 0 else width
             options = {"padding": "same", "use_bias": False, "name": f"convolution_{i}", **_FLOAT32}
             self.net.add(tf.keras.layers.Conv1D(filters, kernel_width, **options))
             norm = {"beta_initializer": beta, "name": f"norm_{i}", **_FLOAT32}
             self.net.add(tf.keras.layers.BatchNormalization(**norm))
             self.net.add(tf.keras.layers.ReLU(name=f"relu_{i}", **_FLOAT32))
+            kernel_width, beta = width, "zeros"
         self.net.add(tf.keras.layers.Conv1D(1, width, padding="same", name="readout", **_FLOAT32))
         self.net.add(tf.keras.layers.Reshape([-1], name="ranks", **_FLOAT32))
 
-    def get_config(self) -> dict[str, Any]:
-        options = {"filters": self.filters, "width": self.width, "layers": self.layers}
-        return {**super().get_config(), **options}
-
 
 @SORTERS.register("lstm")
-@_serializable
 class Lstm(FixedLengthSorter):
     """Bidirectional LSTMs over the list, and a linear layer at each position.
 
@@ -311,6 +297,8 @@ class Lstm(FixedLengthSorter):
     References:
       Engilberge et al. (2019), section 3.1.1.
     """
+
+    SAVED = ("n", "units", "layers")
 
     def __init__(
         self,
@@ -333,12 +321,8 @@ class Lstm(FixedLengthSorter):
         self.net.add(tf.keras.layers.Dense(1, name="readout", **_FLOAT32))
         self.net.add(tf.keras.layers.Reshape([-1], name="ranks", **_FLOAT32))
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "units": self.units, "layers": self.layers}
-
 
 @SORTERS.register("equivariant")
-@_serializable
 class Equivariant(LearnedSorter):
     r"""A sorter with one learned weight, the sharpness `lambda`, for lists of any length.
 

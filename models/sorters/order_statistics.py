@@ -1,4 +1,7 @@
-"""Mathematics of sorted lists: standardization, filling of masked positions, and ranks from comparisons."""
+"""Mathematics of sorted lists: standardization, filling of masked positions, and ranks from comparisons.
+
+Scores and ranks are float32 `[N, n]`; `where` is bool `[N, n]`, or None.
+"""
 
 from collections.abc import Callable
 
@@ -47,13 +50,6 @@ def fill_masked(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
 
     The `j`-th of `f` masked classes gets the score at rank `(j - 1/6) m / f + 1/2` of the other `m` classes,
     interpolated between neighbors: a third of a step past the middle, where it rarely equals one of them.
-
-    Args:
-      scores: float32 `[N, n]`.
-      where: bool `[N, n]`.
-
-    Returns:
-      float32 `[N, n]`.
     """
     scores = tf.where(where, scores, 0.0)
     sorted_scores = tf.gather(scores, _descending(scores, where), batch_dims=1)
@@ -71,17 +67,7 @@ def fill_masked(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
 
 
 def ranks_without_masked(ranks: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    """Converts soft ranks in a list of `fill_masked` to ranks without masked classes.
-
-    Exact ranks stay exact.
-
-    Args:
-      ranks: float32 `[N, n]`.
-      where: bool `[N, n]`.
-
-    Returns:
-      float32 `[N, n]`; meaningful where `where` is True.
-    """
+    """Converts ranks in a list of `fill_masked` to ranks without masked classes; exact ranks stay exact."""
     size, num_masked = list_size(ranks, where), _num_masked(where)
 
     def filled_rank(rank: tf.Tensor) -> tf.Tensor:
@@ -111,14 +97,8 @@ def rank_sorted(
 ) -> tf.Tensor:
     """Ranks lists by a function of the sorted scores: the result does not depend on the original order.
 
-    Args:
-      scores: float32 `[N, n]`.
-      where: bool `[N, n]` or None.
-      sorted_ranks: function from scores, sorted from high to low with masked ones at the end, and their mask
-        or None, to ranks.
-
-    Returns:
-      float32 `[N, n]`, the ranks in the order of the scores; equal scores have equal ranks.
+    `sorted_ranks` takes scores from high to low, with masked ones at the end, and their mask or None. Equal
+    scores have equal ranks.
     """
     order = _descending(scores, where)
     sorted_scores = tf.gather(scores, order, batch_dims=1)
@@ -150,12 +130,6 @@ def ranks_of_decays(decays: tf.Tensor) -> tf.Tensor:
     r"""Returns soft ranks of sorted lists from the decay of comparisons between neighbors.
 
     $$r_i = i + \frac{1}{2} (B_i - A_i), \quad A_i = d_i (A_{i-1} + 1), \quad B_i = d_{i+1} (B_{i+1} + 1)$$
-
-    Args:
-      decays: `[N, n - 1]`, in `[0, 1]`.
-
-    Returns:
-      float32 `[N, n]`.
 
     >>> ranks_of_decays(tf.constant([[0.0, 1.0]])).numpy()  # the second and the third are equal
     array([[1. , 2.5, 2.5]], dtype=float32)

@@ -26,9 +26,11 @@ def to_bytes(sorter: tf.keras.layers.Layer, **metadata: str) -> bytes:
     """
     tensors = {name: np.array(weight, np.float16) for name, weight in by_name(sorter).items()}
     name, config = name_of(sorter), sorter.get_config()
-    defaults = {option: default for option, (_, default) in SORTERS.options(name).items()}
-    changed = {option: config[option] for option, d in defaults.items() if config.get(option, d) != d}
-    changed = {option: value for option, value in changed.items() if option not in ("n", "trained")}
+    changed = {
+        option: config[option]
+        for option, (_, default) in SORTERS.options(name).items()
+        if option not in ("n", "trained") and config.get(option, default) != default
+    }
     if changed:
         metadata["options"] = json.dumps(changed)
     return safetensors.numpy.save(tensors, metadata={"sorter": name, **metadata})
