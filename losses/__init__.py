@@ -1,9 +1,4 @@
-"""Ranking losses and metrics: scores and labels to one value per instance.
-
-Each loss is a pure function `loss(scores, labels, ...)` and a Keras class: `softmax` and `Softmax`. The
-modules of `losses` hold one family each, `losses.metrics` the metrics, and `losses.ops` the mathematics under
-them.
-"""
+"""Ranking losses and metrics, as pure functions and as Keras classes: one family of losses per module."""
 
 from rank4class.losses import metrics
 from rank4class.losses.approx import *

@@ -21,19 +21,17 @@ def approx_ndcg(
     temperature: float = 0.1,
     rank_fn: Callable | None = None,
 ) -> tf.Tensor:
-    r"""Negative NDCG with soft ranks.
+    r"""Negative NDCG with soft ranks, in `[-1, 0)` for ranks from 1 on; 0 if no class is relevant.
 
     $$\ell = -\frac{1}{\log_2(1 + r)}, \quad r = 1 + \sum_{j \ne y} \frac{1}{1 + e^{-m_j / \tau}}$$
 
+    Dense labels have gains `2^t - 1`.
+
     Args:
-      scores, labels, where, weights: see `losses.base`. Dense labels have gains `2^t - 1`.
       temperature: `tau > 0`; as it falls, the loss tends to negative NDCG.
       rank_fn: another rank function `rank_fn(scores / tau, where) -> ranks`, both `[..., n]`, such as
         `ranks.all_ranks` (the loss is then negative NDCG itself) or a learned sorter. `where` is bool
         `[..., n]` or None. None uses `ranks.sigmoid_ranks`, in `O(n)` for class ids.
-
-    Returns:
-      float32 `[...]`, in `[-1, 0)` for ranks of at least 1; 0 if no class is relevant.
 
     >>> approx_ndcg([[0., 0., 0.]], [2]).numpy().round(4)  # rank 2: -1 / log2(3)
     array([-0.6309], dtype=float32)
@@ -74,11 +72,7 @@ def _approx_ndcg_of_dense(
 
 @base.register
 class ApproxNDCG(base.RankingLoss):
-    """Negative NDCG with soft ranks, as a Keras loss: see `approx_ndcg`.
-
-    >>> print(ApproxNDCG()([2], [[0., 0., 0.]]).numpy().round(4))
-    -0.6309
-    """
+    """`approx_ndcg` as a Keras loss."""
 
     function = staticmethod(approx_ndcg)
 
@@ -92,17 +86,11 @@ def approx_mrr(
     temperature: float = 0.1,
     rank_fn: Callable | None = None,
 ) -> tf.Tensor:
-    r"""Negative reciprocal rank with soft ranks.
+    r"""Negative reciprocal rank with soft ranks, in `[-1, 0)` for ranks from 1 on; 0 if no class is relevant.
 
     $$\ell = -\frac{1}{r}, \quad r = 1 + \sum_{j \ne y} \frac{1}{1 + e^{-m_j / \tau}}$$
 
-    Args:
-      scores, labels, where, weights: see `losses.base`. Dense labels average over the relevant classes,
-        weighted by label.
-      temperature, rank_fn: see `approx_ndcg`.
-
-    Returns:
-      float32 `[...]`, in `[-1, 0)` for ranks of at least 1; 0 if no class is relevant.
+    Dense labels average over the relevant classes, weighted by label. For the options see `approx_ndcg`.
 
     >>> approx_mrr([[0., 0., 0.]], [2]).numpy()
     array([-0.5], dtype=float32)
@@ -125,10 +113,6 @@ def _approx_mrr_of_dense(
 
 @base.register
 class ApproxMRR(base.RankingLoss):
-    """Negative reciprocal rank with soft ranks, as a Keras loss: see `approx_mrr`.
-
-    >>> print(ApproxMRR()([2], [[0., 0., 0.]]).numpy())
-    -0.5
-    """
+    """`approx_mrr` as a Keras loss."""
 
     function = staticmethod(approx_mrr)

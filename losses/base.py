@@ -1,8 +1,8 @@
 """The parts that all ranking losses share: argument checks, the two forms of labels, and the Keras class.
 
 A loss is a pure function `loss(scores, labels, *, where=None, weights=None, ...)` and a Keras class of it.
-The last axis of the scores holds the classes, and the function returns one value per instance, float32
-`[...]`. Labels come in two forms, which give the same value for the same problem:
+The last axis of the scores holds the classes. The function returns one value per instance, float32 `[...]`,
+at least 0 unless its text says otherwise. Labels come in two forms, which give the same value:
 
 - class ids, integers `[...]`, take an exact form with `O(n)` time and memory, gradient included;
 - dense labels `[..., n]` (one-hot, multi-label or graded gains) take `O(n log n)`. Pairwise losses other than
@@ -20,6 +20,9 @@ Common arguments:
     `calibrated_softmax` that of its virtual class.)
   weights: optional, broadcastable to `[...]`; multiplies the loss of each instance. A weight of 0 does not
     make an invalid label valid.
+  temperature: `tau > 0`; divides the scores.
+  seed: int32 `[2]`; the noise is a pure function of it.
+  samples: number of draws of the noise; time and memory grow with it.
 
 Common errors:
   ValueError: shapes or dtypes do not fit, an argument is not a dense tensor of numbers, an option is out of
@@ -83,6 +86,10 @@ class RankingLoss(tf.keras.losses.Loss):
       TypeError: the function has no such option.
       ValueError: raised by a call: labels or scores are not dense tensors of numbers, their shapes do not
         fit, or (in eager mode) a label is outside the classes or not a gain.
+
+    >>> from rank4class import losses
+    >>> print(losses.Softmax()([2], [[0., 0., 0., 0.]]).numpy().round(4))  # log 4
+    1.3863
     """
 
     function: Any = None  # the pure function, which a subclass sets
@@ -194,13 +201,9 @@ def evaluate(
       of_ids: `form(scores, labels, where, **options)` for class ids: float32 `[..., n]`, integers `[...]`
         within the classes, bool `[..., n]` or None, to losses `[...]`. None converts ids to one-hot labels.
       of_dense: the same for dense labels, with float32 labels and a bool mask `[..., n]`.
-      scores, labels, where, weights: see the module.
+      scores, labels, where, weights: see the module. An instance with invalid labels, or with a score of NaN
+        or infinity that the form may pass over, has the loss NaN.
       heads: whether the scores have one more axis than the lists, `[..., n, H]`.
-      **options: passed to the form.
-
-    Returns:
-      float32 `[...]`; NaN for an instance whose labels are not valid, or with a score of NaN or infinity that
-      the form may pass over.
     """
     for name in {"temperature", "kappa", "alpha"} & options.keys():
         arguments.check_positive(**{name: options[name]})

@@ -1,9 +1,8 @@
-r"""Losses of a whole batch on a rank function: metrics with the ranks of that function.
+"""Losses of a whole batch on a rank function: metrics with the ranks of that function.
 
-The lists are not the classes of an instance here: they run over the instances of the batch, which therefore
-needs enough instances to rank. On several devices, the instances of each replica are ranked among one
-another. The functions still return one value per instance, whose mean over the batch is the loss of the
-batch.
+The lists run over the instances of the batch instead of the classes of an instance; on several devices,
+over those of each replica. The functions still return one value per instance, float32 `[B]`, whose mean is
+the loss of the batch.
 
 Common arguments:
   rank_fn: function from scores `[..., m]` and a mask of that shape or None to ranks `[..., m]`, 1 for the
@@ -66,11 +65,7 @@ def spearman(
     Args:
       scores: float `[B]`.
       labels: float `[B]`, the targets, on any scale; ties get the mean of their ranks.
-      where: optional bool `[B]`, the instances that take part.
-      rank_fn, weights, l1: see the module.
-
-    Returns:
-      float32 `[B]`, 0 for masked instances.
+      where: optional bool `[B]`, the instances that take part; the others have the loss 0.
 
     >>> spearman([0.1, 0.3, 0.2], [5.0, 9.0, 1.0], rank_fn=ranks.all_ranks).numpy()  # mean 1 - 0.5
     array([0.75, 0.  , 0.75], dtype=float32)
@@ -90,13 +85,7 @@ def spearman(
 
 @base.register
 class Spearman(BatchLoss):
-    """One minus Spearman's rank correlation: see `spearman`. `y_true` and `y_pred` are `[B]` or `[B, 1]`.
-
-    >>> from rank4class.losses.ops import ranks
-    >>> loss = Spearman(rank_fn=ranks.mean_ranks)
-    >>> print(loss([[5.0], [9.0], [1.0]], [[0.1], [0.3], [0.2]]).numpy())
-    0.5
-    """
+    """`spearman` as a Keras loss: `y_true` and `y_pred` are `[B]` or `[B, 1]`."""
 
     function = staticmethod(spearman)
     of_classes = False
@@ -138,13 +127,9 @@ def mean_average_precision(
 
     Args:
       scores: float `[B, n]`.
-      labels: integer `[B]`, or `[B, n]`, where values above 0 count as 1.
+      labels: integer `[B]`, or `[B, n]`, where values above 0 count as 1, also for `l1`.
       where: optional bool, broadcastable to `[B, n]`: the instances and classes that take part.
       form: "ranks" or "precision".
-      rank_fn, weights, l1: see the module; the error is against labels of 0 and 1.
-
-    Returns:
-      float32 `[B]`.
 
     >>> scores, labels = [[0.9], [0.1], [0.5]], [[1.0], [1.0], [0.0]]
     >>> mean_average_precision(scores, labels, rank_fn=ranks.all_ranks).numpy().round(3)
@@ -193,13 +178,7 @@ def mean_average_precision(
 
 @base.register
 class MeanAveragePrecision(BatchLoss):
-    """Ranks of each class's instances, as a Keras loss: see `mean_average_precision`.
-
-    >>> from rank4class.losses.ops import ranks
-    >>> loss = MeanAveragePrecision(rank_fn=ranks.mean_ranks, form="precision")
-    >>> print(loss([[1.0], [1.0], [0.0]], [[0.9], [0.1], [0.5]]).numpy().round(4))
-    -0.8333
-    """
+    """`mean_average_precision` as a Keras loss."""
 
     function = staticmethod(mean_average_precision)
 
@@ -225,13 +204,6 @@ def recall_triplet(
       where: optional bool `[B, B]`, the pairs that take part. Mask a query's other true items. The row and
         column of a masked diagonal entry have no loss.
       margin: in ranks, at least 0. With 1, the loss of exact ranks is 0 if the matching pairs are first.
-      rank_fn, weights: see the module.
-
-    Returns:
-      float32 `[B]`.
-
-    Raises:
-      ValueError: also if the scores are not square.
 
     >>> scores = [[0.9, 0.1, 0.2], [0.3, 0.5, 0.8], [0.1, 0.0, 0.9]]
     >>> recall_triplet(scores, rank_fn=ranks.all_ranks).numpy().round(4)  # second in its row
@@ -263,15 +235,7 @@ def recall_triplet(
 
 @base.register
 class RecallTriplet(BatchLoss):
-    """Triplet loss of ranks in both directions, as a Keras loss: see `recall_triplet`.
-
-    `y_pred` holds the scores of all pairs, `[B, B]`, with the matching pairs on the diagonal; `y_true` is
-    ignored.
-
-    >>> from rank4class.losses.ops import ranks
-    >>> print(RecallTriplet(rank_fn=ranks.mean_ranks)([0.0, 0.0], [[0.1, 0.3], [0.2, 0.4]]).numpy())
-    1.0
-    """
+    """`recall_triplet` as a Keras loss: `y_pred` is the scores of all pairs, `y_true` is ignored."""
 
     function = staticmethod(recall_triplet)
     of_classes = False

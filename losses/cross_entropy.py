@@ -23,15 +23,11 @@ def softmax(
 
     $$\ell = \log \sum_j e^{m_j / \tau} - \frac{a}{n} \sum_j m_j / \tau, \quad m_j = s_j - s_y$$
 
+    Dense labels sum over the relevant classes, each times its label.
+
     Args:
-      scores, labels, where, weights: see `losses.base`. Dense labels sum over the relevant classes, each
-        times its label.
-      temperature: `tau > 0`.
       label_smoothing: `a`, in [0, 1): labels `t` become `(1 - a) t + a / n`, as in
         `tf.keras.losses.CategoricalCrossentropy`, where `n` counts the classes that take part.
-
-    Returns:
-      float32 `[...]`, at least 0.
 
     >>> softmax([[0., 0., 0., 0.]], [2]).numpy().round(4)  # log 4
     array([1.3863], dtype=float32)
@@ -86,11 +82,7 @@ def _cross_entropy(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf
 
 @base.register
 class Softmax(base.RankingLoss):
-    """Softmax cross entropy, as a Keras loss: see `softmax`.
-
-    >>> print(Softmax()([2], [[0., 0., 0., 0.]]).numpy().round(4))
-    1.3863
-    """
+    """`softmax` as a Keras loss."""
 
     function = staticmethod(softmax)
 
@@ -109,12 +101,7 @@ def calibrated_softmax(
     $$\ell = (1 + v) \log \Big(1 + \sum_j e^{s_j / \tau}\Big) - s_y / \tau$$
 
     Args:
-      scores, labels, where, weights: see `losses.base`.
-      temperature: `tau > 0`.
       virtual_label: `v >= 0`, the label of the additional class.
-
-    Returns:
-      float32 `[...]`, at least 0.
 
     >>> calibrated_softmax([[0., 0., 0.]], [2]).numpy().round(4)  # log 4
     array([1.3863], dtype=float32)
@@ -131,10 +118,7 @@ def calibrated_softmax(
 def _calibrated_softmax_of_ids(
     scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float, virtual_label: float
 ) -> tf.Tensor:
-    """Adds the cross entropy of the true class and that of the additional one.
-
-    The true score is subtracted before the exponentials, so that large scores keep their digits.
-    """
+    """Subtracts the true score before the exponentials, so that large scores keep their digits."""
     scores /= temperature
     if where is not None:
         scores = tf.where(where, scores, ranks.MASKED)
@@ -159,11 +143,7 @@ def _calibrated_softmax_of_dense(
 
 @base.register
 class CalibratedSoftmax(base.RankingLoss):
-    """Softmax cross entropy with an additional class, as a Keras loss: see `calibrated_softmax`.
-
-    >>> print(CalibratedSoftmax()([2], [[0., 0., 0.]]).numpy().round(4))
-    1.3863
-    """
+    """`calibrated_softmax` as a Keras loss."""
 
     function = staticmethod(calibrated_softmax)
 
@@ -181,13 +161,6 @@ def unique_softmax(
     $$\ell = \sum_i (2^{t_i} - 1) \log \Big(1 + \sum_{j : t_j < t_i} e^{(s_j - s_i) / \tau}\Big)$$
 
     With one relevant class it equals `softmax`.
-
-    Args:
-      scores, labels, where, weights: see `losses.base`.
-      temperature: `tau > 0`.
-
-    Returns:
-      float32 `[...]`, at least 0.
 
     >>> unique_softmax([[0., 0., 0.]], [[2., 1., 0.]]).numpy().round(4)  # 3 log 3 + log 2
     array([3.989], dtype=float32)
@@ -212,10 +185,6 @@ def _unique_softmax_of_dense(
 
 @base.register
 class UniqueSoftmax(base.RankingLoss):
-    """Softmax cross entropy against the classes of lower label, as a Keras loss: see `unique_softmax`.
-
-    >>> print(UniqueSoftmax()([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4))
-    3.989
-    """
+    """`unique_softmax` as a Keras loss."""
 
     function = staticmethod(unique_softmax)

@@ -31,22 +31,14 @@ def rankmax(
 
     $$\ell = \log \sum_j \max(0, 1 + m_j)$$
 
+    and 0 if all other classes are behind by a margin of 1. Dense labels sum over the relevant classes, each
+    times its label, in `O(n log m)` altogether, where `m` is `max_relevant`; they may round 0 to 1e-6.
+
     Args:
-      scores, labels, where, weights: see `losses.base`. Dense labels sum over the relevant classes, each
-        times its label, in `O(n log m)` altogether; `m` is `max_relevant`.
-      temperature: `tau > 0`; divides the scores.
       k: the number of selected classes. Class ids take `O(n log k)`. A masked list of at most `k` classes has
         the loss 0.
       max_relevant: the largest number of relevant classes of a list with dense labels; None allows all `n`.
-        A smaller number is faster.
-
-    Returns:
-      float32 `[...]`, at least 0; 0 if the share of the true class is 1, which for `k = 1` is a margin of 1
-      from all other classes. Dense labels may round 0 to 1e-6.
-
-    Raises:
-      ValueError: `k` is outside `1..n`, or (in eager mode, otherwise the loss is NaN) a list has more than
-        `max_relevant` relevant classes.
+        A smaller number is faster. More relevant classes raise ValueError in eager mode, else give NaN.
 
     >>> rankmax([[2.0, 1.5, 0.0]], [1]).numpy().round(4)  # log 2.5
     array([0.9163], dtype=float32)
@@ -123,16 +115,7 @@ def _rankmax_of_dense(
 
 
 def _minus_log_shares(scores: tf.Tensor, relevant: tf.Tensor, k: int) -> tf.Tensor:
-    """Returns `-log` of the share of each relevant class in its projection; 0 if the share is 1.
-
-    Args:
-      scores: `[..., n]`.
-      relevant: scores of the relevant classes, from the highest to the lowest, `[..., m]`.
-      k: int.
-
-    Returns:
-      float32 `[..., m]`.
-    """
+    """Returns `-log` of the share of each of the relevant classes, `[..., m]`, whose scores fall."""
     if k == 1:
         total, _ = _within_margin(scores, relevant)
         return tf.math.log(tf.maximum(total, 1.0))
@@ -152,11 +135,7 @@ def _minus_log_shares(scores: tf.Tensor, relevant: tf.Tensor, k: int) -> tf.Tens
 
 @base.register
 class Rankmax(base.RankingLoss):
-    """Rankmax cross entropy, as a Keras loss: see `rankmax`.
-
-    >>> print(Rankmax()([1], [[2.0, 1.5, 0.0]]).numpy().round(4))
-    0.9163
-    """
+    """`rankmax` as a Keras loss."""
 
     function = staticmethod(rankmax)
 
@@ -174,15 +153,8 @@ def sparsemax(
     $$\ell = \sum_j p_j m_j + \tfrac{1}{2} (1 - \lVert p \rVert^2), \quad m_j = s_j - s_y$$
 
     Its gradient is `p - e_y`, and it is 0 if the true class is first by a margin of 1. It takes one pass over
-    the scores if at most 64 classes of a list have a share, and otherwise `O(n)` per step of a search.
-
-    Args:
-      scores, labels, where, weights: see `losses.base`. Dense labels sum over the relevant classes, each
-        times its label.
-      temperature: `tau > 0`; divides the scores.
-
-    Returns:
-      float32 `[...]`, at least 0.
+    the scores if at most 64 classes of a list have a share, and otherwise `O(n)` per step of a search. Dense
+    labels sum over the relevant classes, each times its label.
 
     >>> sparsemax([[2.0, 1.5, 0.0]], [1]).numpy()  # p is (0.75, 0.25, 0)
     array([0.5625], dtype=float32)
@@ -260,11 +232,7 @@ def _sparsemax_of_dense(
 
 @base.register
 class Sparsemax(base.RankingLoss):
-    """Sparsemax loss, as a Keras loss: see `sparsemax`.
-
-    >>> print(Sparsemax()([1], [[2.0, 1.5, 0.0]]).numpy())
-    0.5625
-    """
+    """`sparsemax` as a Keras loss."""
 
     function = staticmethod(sparsemax)
 
@@ -283,16 +251,8 @@ def warp(
     $$\ell = \frac{1}{v} \sum_{i=1}^{v} \frac{1}{i} \sum_{j \ne y} \max(0, 1 + m_j), \quad
     v = |\{j \ne y : m_j > -1\}|$$
 
-    No gradient flows through the weight.
-
-    Args:
-      scores, labels, where, weights: see `losses.base`. Dense labels sum over the relevant classes, each
-        times its label, against the irrelevant ones, in `O(n log m)`; `m` is `max_relevant`.
-      temperature: `tau > 0`; divides the scores.
-      max_relevant: see `rankmax`.
-
-    Returns:
-      float32 `[...]`, at least 0.
+    No gradient flows through the weight. Dense labels sum over the relevant classes, each times its label,
+    against the irrelevant ones, in `O(n log m)`, where `m` is `max_relevant` (see `rankmax`).
 
     >>> warp([[2.0, 1.5, 0.0]], [1]).numpy().round(4)
     array([1.5], dtype=float32)
@@ -345,14 +305,10 @@ def _within_margin(scores: tf.Tensor, relevant: tf.Tensor) -> tuple[tf.Tensor, t
 
 
 def _relevant(scores: tf.Tensor, labels: tf.Tensor, max_relevant: int | None) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the scores of the relevant classes, from the highest to the lowest, and their labels.
+    """Returns the falling scores of the relevant classes and their labels, both `[..., m]`.
 
-    Args:
-      scores, labels: `[..., n]`.
-      max_relevant: `m`; a list with more relevant classes gets labels of NaN. None is `n`.
-
-    Returns:
-      Two float32 `[..., m]`, padded with the lowest of those scores and the label 0.
+    They are padded with the lowest of those scores and the label 0. A list with more than `max_relevant`
+    relevant classes gets labels of NaN.
     """
     relevant, gains = top_relevant.sorted_scores(scores, labels, max_relevant)
     lowest = tf.reduce_min(tf.where(gains > 0.0, relevant, float("inf")), axis=-1, keepdims=True)
@@ -363,10 +319,6 @@ def _relevant(scores: tf.Tensor, labels: tf.Tensor, max_relevant: int | None) ->
 
 @base.register
 class WARP(base.RankingLoss):
-    """WARP loss, as a Keras loss: see `warp`.
-
-    >>> print(WARP()([1], [[2.0, 1.5, 0.0]]).numpy().round(4))
-    1.5
-    """
+    """`warp` as a Keras loss."""
 
     function = staticmethod(warp)

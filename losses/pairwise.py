@@ -37,21 +37,15 @@ def pairwise_logistic(
 
     $$\ell = \frac{1}{z} \sum_{j \ne y} w_j \log(1 + e^{m_j / \tau}), \quad m_j = s_j - s_y$$
 
+    Dense labels sum over all pairs of different labels.
+
     Args:
-      scores, labels, where, weights: see `losses.base`. Dense labels sum over all pairs of different labels.
-      temperature: `tau = 1 / sigma > 0`.
       normalize: `z`. "list" is `n`, as in TF-Ranking's default reduction: with many classes the gradient
         shrinks, so a larger learning rate is needed. "pairs" is the number of pairs (`n - 1` for one relevant
         class). "none" is 1, as in the paper's formula.
       lambda_weight: `w_j`. "none" is 1. "ndcg" and "mrr" are the change of the metric if the two classes
         of the pair swapped ranks (LambdaRank). "ndcg_loss2" is the bound of the LambdaLoss paper, the default
         NDCG weight of TF-Ranking. They multiply by `n`, take `O(n log n)`, and let no gradient through.
-
-    Returns:
-      float32 `[...]`, at least 0.
-
-    Raises:
-      ValueError: unknown `normalize` or `lambda_weight`.
 
     >>> pairwise_logistic([[0., 0., 0., 0.]], [2], normalize="pairs").numpy().round(4)  # log 2
     array([0.6931], dtype=float32)
@@ -65,11 +59,7 @@ def pairwise_logistic(
 
 @base.register
 class PairwiseLogistic(base.RankingLoss):
-    """Pairwise logistic loss, as a Keras loss: see `pairwise_logistic`.
-
-    >>> print(PairwiseLogistic(normalize="pairs")([2], [[0., 0., 0., 0.]]).numpy().round(4))
-    0.6931
-    """
+    """`pairwise_logistic` as a Keras loss."""
 
     function = staticmethod(pairwise_logistic)
 
@@ -88,11 +78,7 @@ def pairwise_hinge(
 
     $$\ell = \frac{1}{z} \sum_{j \ne y} w_j \max(0, 1 + m_j / \tau), \quad m_j = s_j - s_y$$
 
-    Args:
-      scores, labels, where, weights, temperature, normalize, lambda_weight: see `pairwise_logistic`.
-
-    Returns:
-      float32 `[...]`, at least 0.
+    For dense labels and the options see `pairwise_logistic`.
 
     >>> pairwise_hinge([[0., 0.5, -2.]], [0], normalize="none").numpy()  # the second class: 1 + 0.5
     array([1.5], dtype=float32)
@@ -105,11 +91,7 @@ def pairwise_hinge(
 
 @base.register
 class PairwiseHinge(base.RankingLoss):
-    """Pairwise hinge loss, as a Keras loss: see `pairwise_hinge`.
-
-    >>> print(PairwiseHinge(normalize="none")([0], [[0., 0.5, -2.]]).numpy())
-    1.5
-    """
+    """`pairwise_hinge` as a Keras loss."""
 
     function = staticmethod(pairwise_hinge)
 
@@ -128,11 +110,7 @@ def pairwise_soft_zero_one(
 
     $$\ell = \frac{1}{z} \sum_{j \ne y} \frac{w_j}{1 + e^{-m_j / \tau}}, \quad m_j = s_j - s_y$$
 
-    Args:
-      scores, labels, where, weights, temperature, normalize, lambda_weight: see `pairwise_logistic`.
-
-    Returns:
-      float32 `[...]`, at least 0.
+    For dense labels and the options see `pairwise_logistic`.
 
     >>> pairwise_soft_zero_one([[0., 0., 0., 0.]], [2], normalize="pairs").numpy()
     array([0.5], dtype=float32)
@@ -144,11 +122,7 @@ def pairwise_soft_zero_one(
 
 @base.register
 class PairwiseSoftZeroOne(base.RankingLoss):
-    """Soft number of the classes above the true one, as a Keras loss: see `pairwise_soft_zero_one`.
-
-    >>> print(PairwiseSoftZeroOne(normalize="pairs")([2], [[0., 0., 0., 0.]]).numpy())
-    0.5
-    """
+    """`pairwise_soft_zero_one` as a Keras loss."""
 
     function = staticmethod(pairwise_soft_zero_one)
 
@@ -221,14 +195,8 @@ def pairwise_mse(
     $$\ell = \frac{1}{z} \sum_{i \ne j} \big((s_i - s_j) / \tau - (t_i - t_j)\big)^2$$
 
     Unlike the mean squared error it does not change if all scores shift. Both forms of labels take `O(n)`:
-    the sum is `2n` times the squared distance of `s - t` from its mean.
-
-    Args:
-      scores, labels, where, weights, temperature, normalize: see `pairwise_logistic`; there are
-        `n (n - 1)` pairs.
-
-    Returns:
-      float32 `[...]`, at least 0.
+    the sum is `2n` times the squared distance of `s - t` from its mean. For `normalize` see
+    `pairwise_logistic`; there are `n (n - 1)` pairs.
 
     >>> pairwise_mse([[3., 0.]], [0], normalize="pairs").numpy()  # the difference is 3, not 1
     array([4.], dtype=float32)
@@ -266,11 +234,7 @@ def _pairwise_mse_of_dense(
 
 @base.register
 class PairwiseMSE(base.RankingLoss):
-    """Squared error of every difference between two scores, as a Keras loss: see `pairwise_mse`.
-
-    >>> print(PairwiseMSE(normalize="pairs")([0], [[3., 0.]]).numpy())
-    4.0
-    """
+    """`pairwise_mse` as a Keras loss."""
 
     function = staticmethod(pairwise_mse)
 
@@ -292,16 +256,12 @@ def yeti_logistic(
     $$\ell = \frac{n}{z S} \Big(1 - \frac{1}{\log_2 3}\Big) \sum_{i=1}^{S} \sum_{(a, b)}
     (2^{t_a} - 2^{t_b}) \log(1 + e^{(s^{(i)}_b - s^{(i)}_a) / \tau})$$
 
-    over the pairs of neighbors, `t_a > t_b`, in the order of `s^{(i)}`, the i-th noisy copy of the scores.
+    over the pairs of neighbors, `t_a > t_b`, in the order of `s^{(i)}`, the i-th of `S` noisy copies of the
+    scores.
 
     Args:
-      scores, labels, where, weights, temperature, normalize: see `pairwise_logistic`.
-      seed: int32 `[2]`; the noise is a pure function of it.
-      samples: `S`; time and memory grow with it.
       gumbel_temperature: divides the noisy scores.
-
-    Returns:
-      float32 `[...]`, at least 0.
+      normalize: see `pairwise_logistic`.
 
     >>> yeti_logistic([[9., 0., 0.]], [0], seed=[0, 0]).numpy() < 0.01
     array([ True])
@@ -336,10 +296,6 @@ def _yeti_logistic_of_dense(
 
 @base.register
 class YetiLogistic(base.RankingLoss):
-    """YetiRank's pairwise logistic loss of neighbors, as a Keras loss: see `yeti_logistic`.
-
-    >>> print(YetiLogistic()([0], [[99., 0., 0.]]).numpy())
-    0.0
-    """
+    """`yeti_logistic` as a Keras loss."""
 
     function = staticmethod(yeti_logistic)

@@ -23,16 +23,7 @@ def list_mle(
 
     $$\ell = \sum_i \Big(\log \sum_{j \ge i} e^{s_{\pi(j)} / \tau} - s_{\pi(i)} / \tau\Big)$$
 
-    The sort takes `O(n log n)`, all else `O(n)`.
-
-    Args:
-      scores, labels, where, weights: see `losses.base`.
-      seed: int32 `[2]`. `pi` sorts the labels from high to low; the order of classes with equal labels is
-        drawn from the seed.
-      temperature: `tau > 0`.
-
-    Returns:
-      float32 `[...]`, at least 0.
+    `pi` sorts the labels from high to low; the order of classes with equal labels is drawn from the seed.
 
     >>> list_mle([[0., 0., 0.]], [[2., 1., 0.]], seed=[0, 0]).numpy().round(4)  # log 3!
     array([1.7918], dtype=float32)
@@ -57,11 +48,7 @@ def _list_mle_of_dense(
 
 @base.register
 class ListMLE(base.RankingLoss):
-    """Negative log-likelihood of the order of the labels, as a Keras loss: see `list_mle`.
-
-    >>> print(ListMLE()([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4))  # log 3!
-    1.7918
-    """
+    """`list_mle` as a Keras loss."""
 
     function = staticmethod(list_mle)
 
@@ -84,15 +71,8 @@ def coupled_rank_distil(
     `P` is the Plackett-Luce model, `P_K` that of its first `K` ranks.
 
     Args:
-      scores, where, weights: see `losses.base`.
       labels: `t`, the scores of the teacher, at least 0.
-      seed: int32 `[2]`; the orders are a pure function of it.
-      temperature: `tau > 0`.
-      samples: `S`; time and memory grow with it.
       top_k: `K`, at least 1; None counts the whole list.
-
-    Returns:
-      float32 `[...]`, at least 0.
 
     >>> coupled_rank_distil([[0., 0., 0.]], [[2., 1., 0.]], seed=[0, 0], top_k=1).numpy().round(4)
     array([1.0986], dtype=float32)
@@ -141,10 +121,6 @@ def _zero_without_relevant(losses: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 @base.register
 class CoupledRankDistil(base.RankingLoss):
-    """Cross entropy of the model's orders against a teacher's, as a Keras loss: see `coupled_rank_distil`.
-
-    >>> print(CoupledRankDistil(top_k=1)([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4))
-    1.0986
-    """
+    """`coupled_rank_distil` as a Keras loss."""
 
     function = staticmethod(coupled_rank_distil)

@@ -34,12 +34,6 @@ def mse(
 
     $$\ell = \frac{1}{n} \sum_j (s_j - [j = y])^2$$
 
-    Args:
-      scores, labels, where, weights: see `losses.base`.
-
-    Returns:
-      float32 `[...]`, at least 0.
-
     >>> mse([[0., 0., 0., 2.]], [3]).numpy()
     array([0.25], dtype=float32)
 
@@ -79,11 +73,7 @@ def _mean(losses: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
 
 @base.register
 class MSE(base.RankingLoss):
-    """Mean squared error against the one-hot label, as a Keras loss: see `mse`.
-
-    >>> print(MSE()([3], [[0., 0., 0., 2.]]).numpy())
-    0.25
-    """
+    """`mse` as a Keras loss."""
 
     function = staticmethod(mse)
 
@@ -101,16 +91,12 @@ def rescaled_mse(
 
     $$\ell = \frac{1}{n} \Big(\kappa (s_y - M)^2 + \sum_{j \ne y} s_j^2\Big)$$
 
-    It is meant for many classes, where in the plain form the zeros outweigh the one true class.
+    It is meant for many classes, where in the plain form the zeros outweigh the one true class. A graded
+    label `t` has the target `t M` and the weight `1 + t (kappa - 1)`, at least 0 if `kappa >= 1` or `t <= 1`.
 
     Args:
-      scores, labels, where, weights: see `losses.base`. A graded label `t` has the target `t M` and the
-        weight `1 + t (kappa - 1)`.
       kappa: weight of the true class; the published value for ImageNet is 15.
       target: `M`, its target; the published value for ImageNet is 30.
-
-    Returns:
-      float32 `[...]`, at least 0 if `kappa >= 1` or the labels are in `[0, 1]`.
 
     >>> rescaled_mse([[0., 2.]], [1], kappa=4.0, target=3.0).numpy()
     array([2.], dtype=float32)
@@ -138,11 +124,7 @@ def _rescaled_mse_of_dense(
 
 @base.register
 class RescaledMSE(base.RankingLoss):
-    """Mean squared error with a larger target and weight, as a Keras loss: see `rescaled_mse`.
-
-    >>> print(RescaledMSE(kappa=4.0, target=3.0)([1], [[0., 2.]]).numpy())
-    2.0
-    """
+    """`rescaled_mse` as a Keras loss."""
 
     function = staticmethod(rescaled_mse)
 
@@ -160,14 +142,11 @@ def sigmoid_cross_entropy(
 
     $$\ell = \frac{1}{n} \Big(\log(1 + e^{-s_y / \tau}) + \sum_{j \ne y} \log(1 + e^{s_j / \tau})\Big)$$
 
+    Dense labels are probabilities, in `[0, 1]`.
+
     Args:
-      scores, labels, where, weights: see `losses.base`. Dense labels are probabilities, in `[0, 1]`.
-      temperature: `tau > 0`.
       label_smoothing: `a`, in [0, 1): labels `t` become `(1 - a) t + a / 2`, as in
         `tf.keras.losses.BinaryCrossentropy`.
-
-    Returns:
-      float32 `[...]`, at least 0 for labels in `[0, 1]`.
 
     >>> sigmoid_cross_entropy([[0., 0., 0.]], [2]).numpy().round(4)  # log 2
     array([0.6931], dtype=float32)
@@ -200,11 +179,7 @@ def _sigmoid_cross_entropy_of_dense(
 
 @base.register
 class SigmoidCrossEntropy(base.RankingLoss):
-    """Mean cross entropy of one binary problem per class, as a Keras loss: see `sigmoid_cross_entropy`.
-
-    >>> print(SigmoidCrossEntropy()([2], [[0., 0., 0.]]).numpy().round(4))
-    0.6931
-    """
+    """`sigmoid_cross_entropy` as a Keras loss."""
 
     function = staticmethod(sigmoid_cross_entropy)
 
@@ -223,11 +198,7 @@ def ordinal(
 
     Args:
       scores: float `[..., n, L]`, one score per level.
-      labels, where, weights: see `losses.base`.
       use_fraction_label: whether a label between two levels counts for the upper one by its fraction.
-
-    Returns:
-      float32 `[...]`, at least 0.
 
     >>> ordinal([[[0., 0.], [0., 0.]]], [[2., 1.]]).numpy().round(4)  # 2 log 2
     array([1.3863], dtype=float32)
@@ -250,11 +221,7 @@ def _ordinal_of_dense(
 
 @base.register
 class Ordinal(base.RankingLoss):
-    """Cross entropy of one binary problem per level, on scores `[B, n, L]`, as a Keras loss: see `ordinal`.
-
-    >>> print(Ordinal()([[2., 1.]], [[[0., 0.], [0., 0.]]]).numpy().round(4))
-    1.3863
-    """
+    """`ordinal` as a Keras loss, of scores `[B, n, L]`."""
 
     function = staticmethod(ordinal)
     heads = True
@@ -273,13 +240,11 @@ def mixture_em(
     $$\ell = \sum_h q_h \ell_h, \quad q_h \propto e^{-\alpha \ell_h}, \quad
     \ell_h = \sum_j \text{CE}(t_j, \sigma(s_{jh}))$$
 
+    Dense labels are probabilities, in `[0, 1]`. No gradient flows through `q`.
+
     Args:
       scores: float `[..., n, H]`, one score per model.
-      labels, where, weights: see `losses.base`.
-      alpha: `alpha > 0`; larger values assign lists to models more sharply. No gradient flows through `q`.
-
-    Returns:
-      float32 `[...]`, at least 0 for labels in `[0, 1]`.
+      alpha: `alpha > 0`; larger values assign lists to models more sharply.
 
     >>> mixture_em([[[0., 0.], [0., 0.]]], [[1., 0.]]).numpy().round(4)  # 2 log 2
     array([1.3863], dtype=float32)
@@ -304,11 +269,7 @@ def _mixture_em_of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor,
 
 @base.register
 class MixtureEM(base.RankingLoss):
-    """Expectation maximization over models, on scores `[B, n, H]`, as a Keras loss: see `mixture_em`.
-
-    >>> print(MixtureEM()([[1., 0.]], [[[0., 0.], [0., 0.]]]).numpy().round(4))
-    1.3863
-    """
+    """`mixture_em` as a Keras loss, of scores `[B, n, H]`."""
 
     function = staticmethod(mixture_em)
     heads = True
@@ -323,7 +284,7 @@ def click_em(
     exam_loss_weight: float = 1.0,
     rel_loss_weight: float = 1.0,
 ) -> tf.Tensor:
-    r"""Expectation maximization for clicks: a clicked class was examined and is relevant.
+    """Expectation maximization for clicks: a clicked class was examined and is relevant.
 
     The loss is the mean over the classes of the cross entropy of the two scores against the posterior
     probabilities of examination and of relevance given the click. No gradient flows through the posteriors.
@@ -331,14 +292,7 @@ def click_em(
     Args:
       scores: float `[..., n, 2]`: the score of examination and the score of relevance.
       labels: clicks, at least 1 for a clicked class; or the id of the one clicked class.
-      where, weights: see `losses.base`.
       exam_loss_weight, rel_loss_weight: weights of the two parts.
-
-    Returns:
-      float32 `[...]`, at least 0.
-
-    Raises:
-      ValueError: the last axis of the scores is not 2.
 
     >>> click_em([[[0., 0.]]], [[1.]]).numpy().round(4)  # 2 log 2
     array([1.3863], dtype=float32)
@@ -372,11 +326,7 @@ def _click_em_of_dense(
 
 @base.register
 class ClickEM(base.RankingLoss):
-    """Expectation maximization for clicks, on scores `[B, n, 2]`, as a Keras loss: see `click_em`.
-
-    >>> print(ClickEM()([[1.]], [[[0., 0.]]]).numpy().round(4))
-    1.3863
-    """
+    """`click_em` as a Keras loss, of scores `[B, n, 2]`."""
 
     function = staticmethod(click_em)
     heads = True

@@ -23,8 +23,8 @@ def gumbel(loss: Callable) -> Callable:
       loss: a pure function of this package with one score per class.
 
     Returns:
-      The same function with three more keyword arguments: `seed`, int32 `[2]`, which determines the
-      noise; `samples=8`, `S`, with which time and memory grow; and `gumbel_temperature=1.0`, `tau_g > 0`.
+      The same function with three more keyword arguments: `seed`, `samples=8`, `S`, and
+      `gumbel_temperature=1.0`, `tau_g > 0`.
 
     Raises:
       ValueError: the loss draws noise itself, or is of a batch or of several scores per class.
@@ -96,7 +96,7 @@ class Gumbel(base.RankingLoss):
       samples, gumbel_temperature, seed: see `gumbel` and `RankingLoss`.
 
     Raises:
-      ValueError: the loss draws noise itself, or is of a batch or of several scores per class.
+      ValueError: as `gumbel`.
       TypeError: the loss is not from this package.
 
     >>> from rank4class import losses
@@ -142,14 +142,7 @@ def gumbel_approx_ndcg(
     samples: int = 8,
     gumbel_temperature: float = 1.0,
 ) -> tf.Tensor:
-    r"""ApproxNDCG on scores with Gumbel noise, averaged over samples: `gumbel(approx_ndcg)`.
-
-    Args:
-      scores, labels, where, weights, temperature: see `approx_ndcg`.
-      seed, samples, gumbel_temperature: see `gumbel`.
-
-    Returns:
-      float32 `[...]`, in `[-1, 0)`; 0 if no class is relevant.
+    """ApproxNDCG on scores with Gumbel noise, averaged over samples: `gumbel(approx_ndcg)`.
 
     >>> gumbel_approx_ndcg([[9., 0., 0.]], [0], seed=[0, 0]).numpy().round(2)
     array([-1.], dtype=float32)
@@ -164,10 +157,6 @@ def gumbel_approx_ndcg(
 
 @base.register
 class GumbelApproxNDCG(base.RankingLoss):
-    """ApproxNDCG averaged over Gumbel noise, as a Keras loss: see `gumbel_approx_ndcg`.
-
-    >>> print(GumbelApproxNDCG()([0], [[9., 0., 0.]]).numpy().round(2))
-    -1.0
-    """
+    """`gumbel_approx_ndcg` as a Keras loss."""
 
     function = staticmethod(gumbel_approx_ndcg)

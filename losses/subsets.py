@@ -30,17 +30,9 @@ def n_choose_k(
     one relevant class it is softmax.
 
     Args:
-      scores, labels, where, weights: see `losses.base`. Dense labels are whole numbers in `0..levels - 1`, in
-        `O(L n)`. A level may be empty; a list without a relevant class has the loss 0.
-      temperature: `tau > 0`; divides the scores.
+      labels: dense ones are whole numbers in `0..levels - 1`, in `O(L n)`; others raise ValueError in eager
+        mode, and give NaN otherwise. A level may be empty.
       levels: `L`, at least 2.
-
-    Returns:
-      float32 `[...]`, at least 0.
-
-    Raises:
-      ValueError: a dense label is not a whole number in `0..levels - 1` (in eager mode, otherwise the loss is
-        NaN).
 
     >>> n_choose_k([[0.0, 0.0, 0.0, 0.0]], [[1.0, 1.0, 0.0, 0.0]]).numpy().round(4)  # log 6
     array([1.7918], dtype=float32)
@@ -77,11 +69,7 @@ def _n_choose_k_of_dense(
 
 @base.register
 class NChooseK(base.RankingLoss):
-    """Negative log-likelihood of the relevant classes, as a Keras loss: see `n_choose_k`.
-
-    >>> print(NChooseK()([[1.0, 1.0, 0.0, 0.0]], [[0.0, 0.0, 0.0, 0.0]]).numpy().round(4))
-    1.7918
-    """
+    """`n_choose_k` as a Keras loss."""
 
     function = staticmethod(n_choose_k)
 
@@ -100,19 +88,11 @@ def top_k_gain(
     $$\ell = -\log \frac{\sum_j t_j \pi_j}{\sum_{j \le K} t_{[j]}}, \quad \pi_j = p(j \in c \mid K)$$
 
     under the n-choose-k model (`ops.n_choose_k.marginals`), relative to the gain of the `K` highest labels.
-    With several relevant classes it is the logarithm of the expected precision; `K = 1` is softmax.
+    With several relevant classes it is the logarithm of the expected precision; `K = 1` is softmax. It takes
+    `O(n)`. Dense labels have a first derivative, class ids a second one too.
 
     Args:
-      scores, labels, where, weights: see `losses.base`. `O(n)`. Dense labels have a first derivative, class
-        ids a second one too.
-      temperature: `tau > 0`; divides the scores.
       k: the number of chosen classes. A masked list of at most `k` classes has the loss 0.
-
-    Returns:
-      float32 `[...]`, at least 0.
-
-    Raises:
-      ValueError: `k` is outside `1..n`.
 
     >>> top_k_gain([[0.0, 0.0, 0.0, 0.0]], [2], k=3).numpy().round(4)  # -log 3/4
     array([0.2877], dtype=float32)
@@ -158,11 +138,7 @@ def _top_k_gain_of_dense(
 
 @base.register
 class TopKGain(base.RankingLoss):
-    """Negative log-probability that the true class is among `k` classes, as a Keras loss: see `top_k_gain`.
-
-    >>> print(TopKGain(k=3)([2], [[0.0, 0.0, 0.0, 0.0]]).numpy().round(4))
-    0.2877
-    """
+    """`top_k_gain` as a Keras loss."""
 
     function = staticmethod(top_k_gain)
 
