@@ -189,7 +189,6 @@ def modules():
 
 # Modules whose doctests would take too long in one test.
 PARTS = {
-    "rank4class.losses.metrics.keras": 4,
     "rank4class.losses.metrics.sets": 6,
     "rank4class.losses.ops.n_choose_k": 8,
     "rank4class.losses.ops.set_sizes": 7,

@@ -78,10 +78,7 @@ class Order(typing.NamedTuple):
 def in_order(
     scores: tf.Tensor, gains: tf.Tensor, ties: str, max_relevant: int | None, k: int | None = None
 ) -> Order:
-    """Returns the `Order` of lists `[..., n]` for a metric of the first `k` classes, or of all.
-
-    See `functional` for `ties` and `max_relevant`.
-    """
+    """Returns the `Order` of lists `[..., n]` for a metric of the first `k` classes, or of all."""
     n = tensors.length(scores)
     if scores.dtype != tf.float64:
         scores = tf.cast(scores, tf.float32)
@@ -162,9 +159,7 @@ def _expected(values: tf.Tensor, order: Order) -> tf.Tensor:
 def _of_first_relevant(order: Order, weigh: Callable) -> tf.Tensor:
     """Returns the expected value at the first relevant class.
 
-    Args:
-      order: the classes in order.
-      weigh: multiplies probabilities of ranks by their values, which are at least 0 and never rise.
+    `weigh` multiplies probabilities of ranks by their values, which are at least 0 and never rise.
     """
     if order.runs is None:
         return tf.reduce_max(weigh(order.relevant), axis=-1)

@@ -1,15 +1,10 @@
 """Ranking metrics as pure functions: `metric(scores, labels, *, where=None, ties="worst", ...)`.
 
-Each function returns one value per instance, float32 `[...]`. `scores` is `[..., n]`. `labels` is either one
-integer class id per instance, `[...]`, which takes `O(n)` without a sort; or dense gains, `[..., n]`,
-multi-label or graded. A class is relevant if its gain is above 0. `where` is an optional bool, broadcastable
-to `[..., n]`: the classes that take part.
+Each function returns one value per instance, float32 `[...]`, in `[0, 1]` unless its text says otherwise.
 
 Dense gains sort all scores, `O(n log n)`. Metrics of the first K classes sort only these, `O(n log K)`,
-unless ties are averaged or reach beyond them. If `max_relevant` limits the relevant classes of a list to `m`,
-only these are sorted and the others are counted: `O(n log m)`, unless ties are averaged. A list with more
-raises ValueError in eager mode; compiled functions cannot raise, and return the worst value. Class ids ignore
-it.
+unless ties are averaged or reach beyond them. With `max_relevant`, `m`, only the relevant classes are sorted
+and the others are counted: `O(n log m)`, unless ties are averaged.
 
 No metric hides a problem:
   - Ties: by default ("worst") the true class ranks behind all classes of equal score, and among dense labels
@@ -19,6 +14,20 @@ No metric hides a problem:
     the classes or not a finite gain of at least 0, or no class is relevant.
   - The top `n` of `n` classes are always right: top-K accuracy, precision and recall do not accept `K >= n`,
     and return the worst value for a masked list of at most `K` classes. NDCG and MAP use the whole list then.
+
+Common arguments:
+  scores: floats `[..., n]`.
+  labels: one integer class id per instance, `[...]`, which takes `O(n)` without a sort; or dense gains,
+    `[..., n]`, multi-label or graded. A class is relevant if its gain is above 0.
+  k: `K`, the number of classes that count, in `1..n-1`; for `ndcg` and `average_precision` at least 1, or
+    None for the whole list.
+  where: optional bool, broadcastable to `[..., n]`: the classes that take part.
+  ties: "worst" or "average".
+  max_relevant: the largest number of relevant classes of a list with dense gains, or None.
+
+Common errors:
+  ValueError: shapes or dtypes do not fit, an option is out of its range, or (in eager mode, otherwise the
+    value is the worst one) a list has more than `max_relevant` relevant classes.
 """
 
 import functools
@@ -58,17 +67,7 @@ def top_k_accuracy(
     ties: str = "worst",
     max_relevant: int | None = None,
 ) -> tf.Tensor:
-    r"""Returns top-K accuracy, `[rank <= K]`; one of several relevant classes is enough.
-
-    Args:
-      scores, labels, where, ties, max_relevant: see the module.
-      k: `K`, less than the number of classes.
-
-    Returns:
-      float32 `[...]`, in `[0, 1]`.
-
-    Raises:
-      ValueError: `k` outside `1..n-1`, or unknown `ties`.
+    """Returns top-K accuracy, `[rank <= K]`; one of several relevant classes is enough.
 
     >>> top_k_accuracy([[3., 1., 2.], [3., 1., 2.]], [2, 1], k=2).numpy()
     array([1., 0.], dtype=float32)
@@ -113,16 +112,6 @@ def ndcg(
 
     `Z` is the value of the ideal order. With one relevant class it is `[rank <= K] / log2(1 + rank)`.
 
-    Args:
-      scores, labels, where, ties, max_relevant: see the module.
-      k: `K` of at least 1; None counts the whole list.
-
-    Returns:
-      float32 `[...]`, in `[0, 1]`.
-
-    Raises:
-      ValueError: `k` less than 1, or unknown `ties`.
-
     >>> ndcg([[3., 1., 2.], [3., 1., 2.]], [2, 1], k=2).numpy().round(4)  # 1 / log2(3), beyond K
     array([0.6309, 0.    ], dtype=float32)
     >>> ndcg([[3., 1., 2.]], [[1., 0., 2.]]).numpy().round(4)  # (1 + 3 / log2(3)) / (3 + 1 / log2(3))
@@ -144,12 +133,6 @@ def mrr(
 ) -> tf.Tensor:
     """Returns the reciprocal rank of the first relevant class.
 
-    Args:
-      scores, labels, where, ties, max_relevant: see the module.
-
-    Returns:
-      float32 `[...]`, in `[0, 1]`.
-
     >>> mrr([[3., 1., 2.]], [2]).numpy()
     array([0.5], dtype=float32)
     """
@@ -168,11 +151,7 @@ def mean_rank(
 
     $$\frac{\sum_i i \, t_{\pi(i)}}{\sum_i t_{\pi(i)}}$$
 
-    Args:
-      scores, labels, where, ties, max_relevant: see the module.
-
-    Returns:
-      float32 `[...]`, in `1..n` or infinity; lower is better.
+    It is in `1..n` or infinite; lower is better.
 
     >>> mean_rank([[3., 1., 2.]], [2]).numpy()
     array([2.], dtype=float32)
@@ -190,16 +169,6 @@ def precision(
     max_relevant: int | None = None,
 ) -> tf.Tensor:
     """Returns the share of the first K classes that are relevant.
-
-    Args:
-      scores, labels, where, ties, max_relevant: see the module.
-      k: `K`, less than the number of classes.
-
-    Returns:
-      float32 `[...]`, in `[0, 1]`.
-
-    Raises:
-      ValueError: `k` outside `1..n-1`, or unknown `ties`.
 
     >>> precision([[3., 1., 2., 0.]], [[1., 0., 1., 1.]], k=3).numpy().round(4)
     array([0.6667], dtype=float32)
@@ -222,16 +191,7 @@ def grade_precision(
     With the highest grade it is the precision of the n-choose-k paper; `precision` counts each grade above 0.
 
     Args:
-      scores, where, ties, max_relevant: see the module.
-      labels: see the module. A class id has grade 1.
-      k: `K`, less than the number of classes.
-      grade: the lowest grade that counts, a whole number of at least 1.
-
-    Returns:
-      float32 `[...]`, in `[0, 1]`.
-
-    Raises:
-      ValueError: `k` outside `1..n-1`, an invalid `grade`, or unknown `ties`.
+      grade: the lowest grade that counts, a whole number of at least 1. A class id has grade 1.
 
     >>> grade_precision([[3., 1., 2., 0.]], [[1., 0., 2., 2.]], k=2, grade=2).numpy()
     array([0.5], dtype=float32)
@@ -261,16 +221,6 @@ def recall(
 ) -> tf.Tensor:
     """Returns the share of the relevant classes that are among the first K.
 
-    Args:
-      scores, labels, where, ties, max_relevant: see the module.
-      k: `K`, less than the number of classes.
-
-    Returns:
-      float32 `[...]`, in `[0, 1]`.
-
-    Raises:
-      ValueError: `k` outside `1..n-1`, or unknown `ties`.
-
     >>> recall([[3., 1., 2., 0.]], [[1., 0., 1., 1.]], k=3).numpy().round(4)
     array([0.6667], dtype=float32)
     """
@@ -291,16 +241,6 @@ def average_precision(
     $$\text{AP@}K = \frac{1}{R} \sum_{i=1}^{K} [t_{\pi(i)} > 0] \, \text{precision@}i$$
 
     `R` is the number of relevant classes, even if it exceeds `K`, as in TF-Ranking.
-
-    Args:
-      scores, labels, where, ties, max_relevant: see the module.
-      k: `K` of at least 1; None counts the whole list.
-
-    Returns:
-      float32 `[...]`, in `[0, 1]`.
-
-    Raises:
-      ValueError: `k` less than 1, or unknown `ties`.
 
     >>> average_precision([[3., 1., 2., 0.]], [[1., 0., 0., 1.]]).numpy()  # (1 / 1 + 2 / 4) / 2
     array([0.75], dtype=float32)
@@ -328,8 +268,6 @@ def information(values: TensorLike) -> tf.Tensor:
 
     >>> print(information(ndcg([[3., 1., 2.]] * 4, [0, 0, 2, 1], k=2)).numpy())  # 1/2, 1/4, 1/4
     1.5
-    >>> print(information(top_k_accuracy([[3., 1., 2.]] * 4, [0, 0, 2, 1], k=2)).numpy().round(4))
-    0.8113
 
     References:
       Rank4Class, Theorem 1 and appendix A.

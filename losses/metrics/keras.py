@@ -46,16 +46,19 @@ def _register(*patterns: str) -> Callable:
 class RankingMetric(tf.keras.metrics.Mean):
     """The weighted mean over the instances of a function of `losses.metrics.functional`.
 
-    A subclass sets the function and the default name.
+    A subclass sets the function and the default name. Its options come first, such as `k`.
 
     Args:
-      ties: "worst" or "average"; see `functional`.
+      ties, max_relevant: see `functional`.
       name, dtype: see `tf.keras.metrics.Mean`.
-      max_relevant: the largest number of relevant classes of a list with dense labels; None allows all. A
-        smaller number is faster; see `functional`.
 
     Raises:
-      ValueError: unknown `ties`, or an invalid `max_relevant`.
+      ValueError: an option is out of its range.
+
+    >>> metric = TopKAccuracy(k=2)
+    >>> _ = metric.update_state([2, 1], [[3., 1., 2.], [3., 1., 2.]])
+    >>> print(metric.result().numpy())
+    0.5
     """
 
     function: Any = None
@@ -147,13 +150,7 @@ class _TopK(_AmongK):
 
 @_register(r"top(\d+)_accuracy")
 class TopKAccuracy(_TopK):
-    """Share of instances with a relevant class among the first `k`; see `functional.top_k_accuracy`.
-
-    >>> metric = TopKAccuracy(k=2)
-    >>> _ = metric.update_state([2, 1], [[3., 1., 2.], [3., 1., 2.]])
-    >>> print(metric.result().numpy())
-    0.5
-    """
+    """`top_k_accuracy` as a Keras metric."""
 
     function = staticmethod(functional.top_k_accuracy)
     default_name = "top{k}_accuracy"
@@ -161,13 +158,7 @@ class TopKAccuracy(_TopK):
 
 @_register(r"top(\d+)_error")
 class TopKError(_TopK):
-    """Share of instances without a relevant class among the first `k`; see `functional.top_k_error`.
-
-    >>> metric = TopKError(k=1)
-    >>> _ = metric.update_state([2, 0], [[3., 1., 2.], [3., 1., 2.]])
-    >>> print(metric.result().numpy())
-    0.5
-    """
+    """`top_k_error` as a Keras metric."""
 
     function = staticmethod(functional.top_k_error)
     default_name = "top{k}_error"
@@ -176,13 +167,7 @@ class TopKError(_TopK):
 
 @_register(r"ndcg@(\d+)", "ndcg")
 class NDCG(_AtK):
-    """NDCG of the first `k`, or of the whole list; see `functional.ndcg`.
-
-    >>> metric = NDCG(k=5)
-    >>> _ = metric.update_state([2], [[3., 1., 2.]])
-    >>> print(metric.result().numpy().round(4))
-    0.6309
-    """
+    """`ndcg` as a Keras metric."""
 
     function = staticmethod(functional.ndcg)
     default_name = "ndcg@{k}"
@@ -190,13 +175,7 @@ class NDCG(_AtK):
 
 @_register("mrr")
 class MRR(RankingMetric):
-    """Mean reciprocal rank of the first relevant class; see `functional.mrr`.
-
-    >>> metric = MRR()
-    >>> _ = metric.update_state([2], [[3., 1., 2.]])
-    >>> print(metric.result().numpy())
-    0.5
-    """
+    """`mrr` as a Keras metric."""
 
     function = staticmethod(functional.mrr)
     default_name = "mrr"
@@ -204,13 +183,7 @@ class MRR(RankingMetric):
 
 @_register("mean_rank")
 class MeanRank(RankingMetric):
-    """Mean rank of the relevant classes; see `functional.mean_rank`.
-
-    >>> metric = MeanRank()
-    >>> _ = metric.update_state([2], [[3., 1., 2.]])
-    >>> print(metric.result().numpy())
-    2.0
-    """
+    """`mean_rank` as a Keras metric."""
 
     function = staticmethod(functional.mean_rank)
     default_name = "mean_rank"
@@ -220,13 +193,7 @@ class MeanRank(RankingMetric):
 
 @_register(r"precision@(\d+)")
 class Precision(_AmongK):
-    """Share of the first `k` classes that are relevant; see `functional.precision`.
-
-    >>> metric = Precision(k=2)
-    >>> _ = metric.update_state([[1., 0., 1.]], [[3., 1., 2.]])
-    >>> print(metric.result().numpy())
-    1.0
-    """
+    """`precision` as a Keras metric."""
 
     function = staticmethod(functional.precision)
     default_name = "precision@{k}"
@@ -234,13 +201,7 @@ class Precision(_AmongK):
 
 @_register(r"grade(\d+)_precision@(\d+)")
 class GradePrecision(RankingMetric):
-    """Share of the first `k` classes that have at least a grade; see `functional.grade_precision`.
-
-    >>> metric = GradePrecision(grade=2, k=2)
-    >>> _ = metric.update_state([[1., 0., 2.]], [[3., 1., 2.]])
-    >>> print(metric.result().numpy())
-    0.5
-    """
+    """`grade_precision` as a Keras metric."""
 
     function = staticmethod(functional.grade_precision)
     default_name = "grade{grade}_precision@{k}"
@@ -258,13 +219,7 @@ class GradePrecision(RankingMetric):
 
 @_register(r"recall@(\d+)")
 class Recall(_AmongK):
-    """Share of the relevant classes that are among the first `k`; see `functional.recall`.
-
-    >>> metric = Recall(k=1)
-    >>> _ = metric.update_state([[1., 0., 1.]], [[3., 1., 2.]])
-    >>> print(metric.result().numpy())
-    0.5
-    """
+    """`recall` as a Keras metric."""
 
     function = staticmethod(functional.recall)
     default_name = "recall@{k}"
@@ -272,13 +227,7 @@ class Recall(_AmongK):
 
 @_register(r"map@(\d+)", "map")
 class MAP(_AtK):
-    """Mean average precision of the first `k`, or of the whole list; see `functional.average_precision`.
-
-    >>> metric = MAP()
-    >>> _ = metric.update_state([[1., 1., 0.]], [[3., 1., 2.]])
-    >>> print(metric.result().numpy().round(4))  # (1 / 1 + 2 / 3) / 2
-    0.8333
-    """
+    """`average_precision` as a Keras metric."""
 
     function = staticmethod(functional.average_precision)
     default_name = "map@{k}"

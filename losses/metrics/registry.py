@@ -12,9 +12,7 @@ def get_metric(name: str, ties: str = "worst", max_relevant: int | None = None) 
     Args:
       name: one of `METRICS`, with a number for K, or of `SET_METRICS`, to which the other arguments do not
         apply.
-      ties: "worst" or "average"; see `losses.metrics.functional`.
-      max_relevant: the largest number of relevant classes in a list of dense labels, or None; see
-        `losses.metrics.functional`.
+      ties, max_relevant: see `losses.metrics.functional`.
 
     Raises:
       ValueError: an unknown name, or an option that is out of its range.

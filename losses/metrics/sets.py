@@ -23,16 +23,12 @@ __all__ = ["SET_METRICS", "SetMetric", "exact_match", "nll"]
 def nll(
     scores: TensorLike, labels: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None
 ) -> tf.Tensor:
-    r"""Returns the negative log-likelihood of the set, in nats.
+    r"""Returns the negative log-likelihood of the set, in nats, float32 `[...]`.
 
     $$-\log p(k) - \log p(c \mid k)$$
 
-    Args:
-      scores, labels, log_prior, where: see the module.
-
-    Returns:
-      float32 `[...]`, at least 0; infinite if the prior excludes the count, or if a score, a label or the
-      prior is invalid (in eager mode an invalid prior raises ValueError, see `losses.ops.set_sizes`).
+    It is infinite if the prior excludes the count, or if a score, a label or the prior is invalid (in eager
+    mode an invalid prior raises ValueError, see `losses.ops.set_sizes`).
 
     References:
       Swersky, Tarlow, Adams, Zemel, Frey (2012), eq. 3, and section 5.1.
@@ -49,13 +45,9 @@ def nll(
 def exact_match(
     scores: TensorLike, labels: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None
 ) -> tf.Tensor:
-    """Returns whether the most probable set, over all sizes, is the true one.
+    """Returns whether the most probable set, over all sizes, is the true one, as float32 `[...]`, 0 or 1.
 
-    Args:
-      scores, labels, log_prior, where: see the module.
-
-    Returns:
-      float32 `[...]`, 0 or 1; 0 if a score, a label or the prior is invalid.
+    It is 0 if a score, a label or the prior is invalid.
 
     >>> exact_match([[3.0, 1.0, 2.0]], [[1.0, 0.0, 1.0]], tf.math.log([[0.0, 0.2, 0.8]])).numpy()
     array([1.], dtype=float32)
@@ -84,12 +76,10 @@ def _chosen(scores: tf.Tensor, labels: TensorLike, where: TensorLike | None) -> 
 
 @dataclasses.dataclass(frozen=True)
 class SetMetric:
-    """A metric of sets, with the attributes of `losses.metrics.RankingMetric`.
+    """A metric of sets, `function(scores, labels, log_prior, *, where=None)`.
 
-    Attributes:
-      function: `function(scores, labels, log_prior, *, where=None)`, one value per instance.
-      percent: whether it is reported in percent.
-      higher_is_better: whether a higher value is better.
+    Its other attributes are those of `losses.metrics.RankingMetric`: whether it is reported in percent, and
+    whether a higher value is better.
     """
 
     function: Callable

@@ -6,17 +6,11 @@ import tensorflow as tf
 
 
 def exponential_gains(labels: tf.Tensor, largest: tf.Tensor | None = None) -> tf.Tensor:
-    r"""Returns the gains `2^t - 1`, divided by the largest `2^t` of the list.
+    """Returns the gains `2^t - 1` of labels `[..., n]`, divided by the largest `2^t` of the list.
 
     The scale cancels where gains are normalized. It keeps labels in the hundreds within float32, and the form
-    of the difference keeps the precision of labels near 0.
-
-    Args:
-      labels: float32 `[..., n]`, at least 0.
-      largest: float32 `[..., 1]`, the largest label of the list; None if it is among these.
-
-    Returns:
-      float32 `[..., n]`, in `[0, 1]`.
+    of the difference keeps the precision of labels near 0. `largest`, `[..., 1]`, is the largest label of the
+    list if that is not among these.
 
     >>> exponential_gains(tf.constant([[2., 1., 0.]])).numpy()  # 3, 1, 0 over 4
     array([[0.75, 0.25, 0.  ]], dtype=float32)
@@ -28,27 +22,12 @@ def exponential_gains(labels: tf.Tensor, largest: tf.Tensor | None = None) -> tf
 
 
 def discount(rank: tf.Tensor) -> tf.Tensor:
-    r"""Returns the discount of DCG, `1 / \log_2(1 + rank)`.
-
-    >>> discount(tf.constant([1., 3.])).numpy()
-    array([1. , 0.5], dtype=float32)
-    """
+    r"""Returns the discount of DCG, `1 / \log_2(1 + rank)`."""
     return tf.math.log(2.0) / tf.math.log1p(rank)
 
 
 def over_ideal(gains: tf.Tensor, discount_of: Callable) -> tf.Tensor:
-    """Returns gains divided by the discounted gain of the ideal order; 0 for a list without gains.
-
-    Args:
-      gains: float32 `[..., n]`.
-      discount_of: a function from ranks to discounts.
-
-    Returns:
-      float32 `[..., n]`.
-
-    >>> over_ideal(tf.constant([[2., 0., 0.]]), discount).numpy()
-    array([[1., 0., 0.]], dtype=float32)
-    """
+    """Returns gains `[..., n]` over the discounted gain of the ideal order; 0 for a list without gains."""
     rank = tf.range(1, tf.shape(gains)[-1] + 1, dtype=gains.dtype)
     ideal = tf.sort(gains, axis=-1, direction="DESCENDING") * discount_of(rank)
     return tf.math.divide_no_nan(gains, tf.reduce_sum(ideal, axis=-1, keepdims=True))

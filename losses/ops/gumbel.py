@@ -8,17 +8,10 @@ from tensorflow.types.experimental import TensorLike
 
 
 def seed_from_scores(seed: int, scores: tf.Tensor) -> tf.Tensor:
-    """Derives a stateless seed from a fixed one and the bits of the scores.
+    """Derives a stateless seed, int32 `[2]`, from a fixed one and the bits of the scores.
 
     The same scores always get the same noise, and new scores get new noise: in eager mode, in a graph, under
     XLA and after a resume, without any state to save.
-
-    Args:
-      seed: Python int.
-      scores: float tensor of any shape.
-
-    Returns:
-      int32 `[2]`, for `tf.random.stateless_*`.
     """
     bits = tf.reshape(tf.bitcast(tf.cast(scores, tf.float32), tf.int32), [-1])
     # Spread the sign, which is only the highest bit: otherwise two signs cancel in the sum below.
@@ -29,15 +22,7 @@ def seed_from_scores(seed: int, scores: tf.Tensor) -> tf.Tensor:
 
 
 def noise(shape: tf.TensorShape | tf.Tensor | list[int], seed: TensorLike) -> tf.Tensor:
-    r"""Draws from the standard Gumbel distribution, `g = -\log(-\log u)`, with `u` uniform on `(0, 1)`.
-
-    Args:
-      shape: shape of the result.
-      seed: int32 `[2]`; the noise is a pure function of it.
-
-    Returns:
-      float32 of that shape, finite.
-    """
+    r"""Draws finite float32, `g = -\log(-\log u)` with `u` uniform on `(0, 1)`."""
     tiny = 1.1754944e-38  # the smallest normal float32, since log(0) would make the noise infinite
     # XLA has the integers of TensorFlow's generator if it is named, but makes floats of other bits of them.
     bits = tf.random.stateless_uniform(shape, seed, minval=None, maxval=None, dtype=tf.int32, alg="philox")
@@ -46,18 +31,7 @@ def noise(shape: tf.TensorShape | tf.Tensor | list[int], seed: TensorLike) -> tf
 
 
 def perturb(scores: tf.Tensor, *, samples: int, seed: TensorLike, temperature: float = 1.0) -> tf.Tensor:
-    r"""Adds Gumbel noise to scores.
-
-    $$z = (s + g) / \tau_g, \quad g = -\log(-\log u), \quad u \sim U(0, 1)$$
-
-    Args:
-      scores: float32 `[..., n]`.
-      samples: number of draws.
-      seed: int32 `[2]`.
-      temperature: `tau_g > 0`.
-
-    Returns:
-      float32 `[samples, ..., n]`.
+    r"""Adds Gumbel noise to scores `[..., n]`: returns `(s + g) / \tau_g`, `[samples, ..., n]`.
 
     References:
       Bruch, Han, Bendersky, Najork (2020), "A stochastic treatment of learning to rank scoring

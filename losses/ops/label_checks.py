@@ -26,13 +26,8 @@ def ids(labels: tf.Tensor, n: int | tf.Tensor) -> tf.Tensor:
 def ids_from_floats(labels: tf.Tensor, n: int | None) -> tf.Tensor:
     """Returns class ids that Keras has cast to floats as int32; -1 in a graph for one that is not whole.
 
-    Args:
-      labels: float `[...]`.
-      n: the number of classes, or None if it is unknown.
-
-    Raises:
-      ValueError: the type is not exact for all classes (float32 is up to `2**24`, float16 up to `2**11`,
-        bfloat16 up to `2**8`); or (in eager mode) an id is not whole.
+    Raises ValueError for a type that is not exact for all `n` classes (None for an unknown number), and in
+    eager mode for an id that is not whole.
 
     >>> ids_from_floats(tf.constant([2.0, 0.0]), 3).numpy()
     array([2, 0], dtype=int32)
@@ -53,13 +48,7 @@ def ids_from_floats(labels: tf.Tensor, n: int | None) -> tf.Tensor:
 
 @tf.autograph.experimental.do_not_convert
 def gains(labels: tf.Tensor, lists: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-    """Returns dense labels as float32; raises ValueError if one that takes part is not a gain.
-
-    Args:
-      labels: `[..., n]`.
-      lists: the scores, of the same shape.
-      where: bool `[..., n]` or None.
-    """
+    """Returns dense labels as float32; raises ValueError if one that takes part is not a gain."""
     labels = tf.cast(labels, tf.float32)
     if not (labels.shape.is_fully_defined() and lists.shape.is_fully_defined()):
         message = (
@@ -78,12 +67,7 @@ def gains(labels: tf.Tensor, lists: tf.Tensor, where: tf.Tensor | None) -> tf.Te
 
 
 def assert_valid(labels: tf.Tensor, lists: tf.Tensor) -> None:
-    """Adds an assertion to a graph that labels are class ids or gains. Eager mode and XLA ignore it.
-
-    Args:
-      labels: integer `[...]` or numeric `[..., n]`.
-      lists: the scores, `[..., n]`.
-    """
+    """Adds an assertion to a graph that labels are class ids or gains. Eager mode and XLA ignore it."""
     if tf.executing_eagerly() or None in (labels.shape.rank, lists.shape.rank):
         return
     if labels.shape.rank == lists.shape.rank:

@@ -19,17 +19,7 @@ NAMES = ("none", "ndcg", "mrr", "ndcg_loss2")
 def of_true_class(
     name: str, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None
 ) -> tf.Tensor | None:
-    """Returns the weights of the pairs of the true class with every other class, in `O(n log n)`.
-
-    Args:
-      name: one of `NAMES`.
-      scores: float32 `[..., n]`.
-      labels: integer `[...]` inside the classes.
-      where: bool `[..., n]` or None.
-
-    Returns:
-      float32 `[..., n]`, or None for "none".
-    """
+    """Returns the weights of the pairs of the true class with the others, `[..., n]`; None for "none"."""
     if name == "none":
         return None
     true = ranks.true_score(scores, labels)[..., None]
@@ -42,16 +32,7 @@ def of_true_class(
 
 
 def of_pairs(name: str, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor | None:
-    """Returns the weights of all pairs of classes, in `O(n^2)`.
-
-    Args:
-      name: one of `NAMES`.
-      scores, labels: float32 `[..., n]`.
-      where: bool `[..., n]`.
-
-    Returns:
-      float32 `[..., n, n]`, or None for "none".
-    """
+    """Returns the weights of all pairs of classes, `[..., n, n]`; None for "none"."""
     if name == "none":
         return None
     higher = scores[..., None, :] > scores[..., :, None]

@@ -15,17 +15,7 @@ _ATANH = (0.08333301308507933, 0.012506809642134530, 0.0021873572858246613, 0.00
 
 
 def softplus(x: tf.Tensor) -> tf.Tensor:
-    r"""Returns `\log(1 + e^x)`, with the exact derivative `1 / (1 + e^{-x})`.
-
-    Args:
-      x: float tensor of any shape.
-
-    Returns:
-      A tensor of the same shape and type, at least 0.
-
-    >>> softplus(tf.constant([0.0, -float("inf")])).numpy().round(4)
-    array([0.6931, 0.    ], dtype=float32)
-    """
+    r"""Returns `\log(1 + e^x)`, with the exact derivative `1 / (1 + e^{-x})`."""
     return _softplus(x) if x.dtype == tf.float32 and compat.in_xla() else tf.nn.softplus(x)
 
 
@@ -40,15 +30,10 @@ def _softplus(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
 
 
 def remaining_logsumexp(values: tf.Tensor) -> tf.Tensor:
-    r"""Returns `\log \sum_{j \ge i} e^{x_j}` at each index `i`.
+    r"""Returns `\log \sum_{j \ge i} e^{x_j}` at each index `i` of float32 `[..., n]`.
 
-    Takes `O(n)`, but `O(n log n)` under XLA if `n` is known only at run time.
-
-    Args:
-      values: float32 `[..., n]`; minus infinity counts as the lowest finite number.
-
-    Returns:
-      float32 `[..., n]`.
+    It takes `O(n)`, but `O(n log n)` under XLA if `n` is known only at run time. Minus infinity counts as the
+    lowest finite number.
 
     >>> remaining_logsumexp(tf.constant([[0.0, 0.0, 0.0]])).numpy().round(4)  # log 3, log 2, log 1
     array([[1.0986, 0.6931, 0.    ]], dtype=float32)

@@ -49,17 +49,11 @@ _MOST_TRIES = 20_000
 
 
 def log_z(scores: TensorLike, k: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
-    r"""Returns the logarithm of the summed weights of all sets of `k` classes.
+    r"""Returns the logarithm of the summed weights of all sets of `k` classes, `[...]`.
 
     $$\log Z_k(s) = \log \sum_{|c| = k} \exp \sum_{j \in c} s_j$$
 
     Its gradient is `marginals`. It takes `O(n)` for any `k`.
-
-    Args:
-      scores, k, where: see the module.
-
-    Returns:
-      float `[...]`.
 
     >>> log_z([[0.0, 0.0, 0.0, 0.0]], 2).numpy().round(4)  # log 6
     array([1.7918], dtype=float32)
@@ -77,20 +71,13 @@ def log_z(scores: TensorLike, k: TensorLike, *, where: TensorLike | None = None)
 
 
 def marginals(scores: TensorLike, k: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
-    r"""Returns the probability that each class is among the `k` chosen ones.
+    r"""Returns the probability that each class is among the `k` chosen, `[..., n]`; 0 for masked classes.
 
     $$\pi_j = p(j \in c \mid k) = \frac{\partial \log Z_k}{\partial s_j}$$
 
-    It takes `O(n)`, and so does its gradient, the product with the covariance of the chosen classes.
+    It takes `O(n)`, and so does its gradient, the product with the covariance of the chosen classes. The
+    relative error is below 1e-7.
 
-    Args:
-      scores, k, where: see the module.
-
-    Returns:
-      float `[..., n]`, in `[0, 1]`, with the sum `k`; 0 for masked classes. The relative error is below 1e-7.
-
-    >>> marginals([[0.0, 0.0, 0.0, 0.0]], 2).numpy()
-    array([[0.5, 0.5, 0.5, 0.5]], dtype=float32)
     >>> marginals([[9.0, 0.0, 0.0]], 2).numpy().round(4)
     array([[0.9999, 0.5   , 0.5   ]], dtype=float32)
     """
@@ -107,13 +94,7 @@ def tiny_log_marginals(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor, are_ne
     $$\pi_j(k) = e^{s_j} \frac{Z_{k-1}}{Z_k} (1 - \pi_j(k - 1)), \quad \pi_j(k - 1) \le \pi_j(k)$$
 
     The circle of `k` adds terms of the size of the coins, in whose sum a far smaller marginal cancels.
-
-    Args:
-      scores, k, where: float64 `[..., n]`, float64 `[...]`, bool `[..., n]`.
-      are_needed: bool; other numbers are returned, in no time, unless it is True.
-
-    Returns:
-      float64 `[..., n]`; minus infinity for masked classes.
+    Unless `are_needed`, a bool, other numbers are returned, in no time. Masked classes have minus infinity.
     """
     fewer = tf.maximum(k - 1.0, 0.0)
 
@@ -133,16 +114,12 @@ def tiny_log_marginals(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor, are_ne
 
 
 def log_likelihood(scores: TensorLike, chosen: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
-    r"""Returns the log-probability of a set among all sets of its size.
+    r"""Returns the log-probability of a set among all sets of its size, `[...]`.
 
     $$\log p(c \mid k) = \sum_{j \in c} s_j - \log Z_k(s), \quad k = |c|$$
 
     Args:
-      scores, where: see the module.
       chosen: bool `[..., n]`, the classes of the set; masked classes do not count.
-
-    Returns:
-      float `[...]`, at most 0.
 
     >>> log_likelihood([[0.0, 0.0, 0.0]], [[True, False, True]]).numpy().round(4)  # one of three
     array([-1.0986], dtype=float32)
@@ -157,16 +134,13 @@ def log_likelihood(scores: TensorLike, chosen: TensorLike, *, where: TensorLike 
 def sample(
     scores: TensorLike, k: TensorLike, seed: TensorLike, *, where: TensorLike | None = None
 ) -> tf.Tensor:
-    """Draws a set of `k` classes from the model, exactly.
+    """Draws a set of `k` classes from the model, exactly: bool `[..., n]`.
 
     Tosses the coins of the module's docstring until they show `k` heads: about `2.5 sqrt(v)` draws of `O(n)`.
+    An instance whose other results are NaN gets no class.
 
     Args:
-      scores, k, where: see the module.
       seed: int32 `[2]`; the same seed draws the same sets, but others under XLA.
-
-    Returns:
-      bool `[..., n]` with `k` classes True; none for an instance whose other results are NaN.
 
     >>> sample([[0.0, 50.0, 0.0, 50.0]], 2, [0, 0]).numpy()
     array([[False,  True, False,  True]])

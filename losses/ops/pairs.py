@@ -6,12 +6,7 @@ NORMALIZERS = ("list", "pairs", "none")
 
 
 def of_higher_label(labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    """Returns bool `[..., i, j]`: both classes take part, and `i` has the higher label.
-
-    Args:
-      labels: float32 `[..., n]`.
-      where: bool `[..., n]`.
-    """
+    """Returns bool `[..., i, j]`: both classes take part, and `i` has the higher label."""
     return (labels[..., :, None] > labels[..., None, :]) & where[..., :, None] & where[..., None, :]
 
 

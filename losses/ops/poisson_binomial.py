@@ -41,13 +41,7 @@ class Circle(NamedTuple):
 
 
 def around(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> Circle:
-    """Returns the `Circle` of a `k` strictly between 0 and the number of classes.
-
-    Args:
-      scores: float64 `[..., n]`.
-      k: float64 `[...]`.
-      where: bool `[..., n]`.
-    """
+    """Returns the `Circle` of a `k` strictly between 0 and the number of classes."""
     shift = find_shift(scores, k, where)
     shifted = tf.where(where & tf.math.is_finite(scores), scores + shift[..., None], -math.inf)
     heads, tails = tf.sigmoid(shifted), tf.sigmoid(-shifted)
@@ -135,9 +129,7 @@ def _product(heads: tf.Tensor, tails: tf.Tensor, angles: tf.Tensor) -> tuple[tf.
 def shares(circle: Circle, real: tf.Tensor | None = None, imaginary: tf.Tensor | None = None) -> tf.Tensor:
     """Returns the probability that each class is among the `k` of the circle, `[..., n]`.
 
-    Args:
-      circle: a `Circle`.
-      real, imaginary: weights of the nodes, `[..., L]`; None uses those of the circle.
+    Other weights of the nodes than those of the circle, `real` and `imaginary`, are `[..., L]`.
     """
     real = circle.real if real is None else real
     imaginary = circle.imaginary if imaginary is None else imaginary

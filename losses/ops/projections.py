@@ -50,15 +50,9 @@ def euclidean(
     exactly, on the linear piece that contains the solution. For `k = 1` see `simplex_level`.
 
     Args:
-      scores, k, where: see the module.
       alpha: positive; a larger value concentrates the shares on the `k` highest scores. A number or a tensor
         broadcastable to `[..., 1]`.
 
-    Returns:
-      float32 `[..., n]`.
-
-    >>> euclidean([[2.0, 1.5, 0.0]]).numpy()
-    array([[0.75, 0.25, 0.  ]], dtype=float32)
     >>> euclidean([[2.0, 1.5, 1.0, 0.0]], k=2).numpy()
     array([[1.  , 0.75, 0.25, 0.  ]], dtype=float32)
 
@@ -70,13 +64,7 @@ def euclidean(
 
 
 def sparsemax(scores: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
-    r"""Euclidean projection onto the standard simplex: a softmax with zeros.
-
-    Args:
-      scores, where: see the module.
-
-    Returns:
-      float32 `[..., n]`, with the sum 1.
+    """Euclidean projection onto the standard simplex, `k = 1`: a softmax with zeros.
 
     >>> sparsemax([[2.0, 1.5, 0.0]]).numpy()
     array([[0.75, 0.25, 0.  ]], dtype=float32)
@@ -91,22 +79,13 @@ def sparsemax(scores: TensorLike, *, where: TensorLike | None = None) -> tf.Tens
 def entropy(
     scores: TensorLike, *, k: int = 1, alpha: float = 1.0, where: TensorLike | None = None
 ) -> tf.Tensor:
-    r"""Entropy projection onto the (n, k)-simplex: a softmax with `k` winners.
+    r"""Entropy projection onto the (n, k)-simplex: a softmax with `k` winners. For `alpha` see `euclidean`.
 
     $$p_j = \min(1, e^{\alpha s_j - c}), \quad \textstyle\sum_j p_j = k$$
 
     `c` follows from the number of classes with the share 1, fewer than `k` of the highest scores: `O(n log
     k)`.
 
-    Args:
-      scores, k, where: see the module.
-      alpha: see `euclidean`.
-
-    Returns:
-      float32 `[..., n]`.
-
-    >>> entropy([[0.0, 0.0, 0.0, 0.0]], k=2).numpy()
-    array([[0.5, 0.5, 0.5, 0.5]], dtype=float32)
     >>> entropy([[9.0, 0.0, 0.0]], k=2).numpy()
     array([[1. , 0.5, 0.5]], dtype=float32)
 
@@ -129,11 +108,7 @@ def rankmax(
     For `k = 1` it is `relu(m_j + 1)` over its sum, with margins `m_j = s_j - s_y`. `O(n log k)`.
 
     Args:
-      scores, k, where: see the module.
-      labels: integer `[...]`, the true classes.
-
-    Returns:
-      float32 `[..., n]`; the share of the true class is positive. NaN if the label is outside the classes.
+      labels: integer `[...]`, the true classes; the shares are NaN if one is outside the classes.
 
     >>> rankmax([[2.0, 1.5, 0.0]], [1]).numpy()
     array([[0.6, 0.4, 0. ]], dtype=float32)
@@ -152,15 +127,10 @@ def rankmax(
 def adaptive_level(
     scores: tf.Tensor, labels: tf.Tensor, k: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    r"""Returns the level of a Rankmax projection and the number of classes with the share 1.
+    """Returns the level of a Rankmax projection and the number of classes with the share 1.
 
     With the level `mu` and `t` classes of share 1, the shares are `clip((k - t) (s_j - mu) / r, 0, 1)`, where
     `r` is the summed excess over the level of all classes but the first `t`.
-
-    Args:
-      scores: float32 `[..., n]`.
-      labels: int `[...]`.
-      k: int, in `1..n`.
 
     Returns:
       `mu`, `r` and `t`, float32 `[...]`, and the class of the k-th score, with the dtype of the labels.
@@ -266,9 +236,6 @@ def simplex_level(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Support]:
     A sort of the 64 highest scores finds it, in one pass, if no more are above the level. Otherwise Newton's
     method rises from the level of these: each step takes `O(n)`, and the last one has the classes above the
     solution, for which it is exact.
-
-    Args:
-      scores: float32 `[..., n]`.
 
     Returns:
       The highest score and the level below it, in `[-1, 0)`, both `[...]`, and a `Support`.

@@ -1,4 +1,8 @@
-"""Ranks from 1, the best: exact ranks for metrics and soft ranks for losses."""
+"""Ranks from 1, the best: exact ranks for metrics and soft ranks for losses.
+
+A rank function takes scores, float32 `[..., n]`, and optionally `where`, bool `[..., n]`, the classes that
+take part. It returns float32 `[..., n]`, in which masked classes rank behind all others.
+"""
 
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
@@ -11,16 +15,7 @@ _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
 def others(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
-    """Returns which classes compete with the true one.
-
-    Args:
-      scores: `[..., n]`, one score per class.
-      labels: `[...]` integer class ids.
-      where: optional bool `[..., n]`, True for the classes that take part.
-
-    Returns:
-      bool `[..., n]`: True for every class that takes part, except the labeled one.
-    """
+    """Returns which classes take part and are not the labeled one, bool `[..., n]`."""
     competes = tf.one_hot(labels, tf.shape(scores)[-1], on_value=False, off_value=True, dtype=tf.bool)
     competes = tf.ensure_shape(competes, scores.shape)
     return competes if where is None else competes & where
@@ -55,24 +50,13 @@ def list_size(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
 
 
 def hard_rank(scores: TensorLike, labels: TensorLike, where: TensorLike | None = None) -> tf.Tensor:
-    r"""Returns the rank of the true class.
+    r"""Returns the rank of the true class, float32 `[...]`.
 
     $$\text{rank}(y) = 1 + |\{j \ne y : s_j \ge s_y\}|$$
 
     Ties count against the true class: the rank is deterministic, and a constant scorer gets the worst value.
     The rank is infinite for an instance with a score that is not finite, or a label that is masked or outside
     the classes, so that every metric takes its worst value.
-
-    Args:
-      scores: float `[..., n]`.
-      labels: integer `[...]`.
-      where: optional bool `[..., n]`, the classes that take part.
-
-    Returns:
-      float32 `[...]`, in `1..n` or infinity.
-
-    Raises:
-      ValueError: the labels are not integers, or not one per instance.
 
     >>> hard_rank([[3., 1., 2.], [0., 0., 0.]], [2, 0]).numpy()
     array([2., 3.], dtype=float32)
@@ -83,13 +67,7 @@ def hard_rank(scores: TensorLike, labels: TensorLike, where: TensorLike | None =
 def tie_range(
     scores: TensorLike, labels: TensorLike, where: TensorLike | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first and the last rank that the true class can have among its ties.
-
-    Args:
-      scores, labels, where: see `hard_rank`.
-
-    Returns:
-      Two float32 `[...]`, in `1..n` or both infinite; equal without ties.
+    """Returns the first and the last rank that the true class can have among its ties; see `hard_rank`.
 
     >>> first, last = tie_range([[3., 1., 1., 1.]], [2])
     >>> first.numpy(), last.numpy()
@@ -115,16 +93,7 @@ def tie_range(
 
 @_serializable
 def all_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
-    """Returns the rank of every class: one plus the number of classes with a higher score.
-
-    Takes `O(n log n)`. Classes of equal score have equal ranks.
-
-    Args:
-      scores: float32 `[..., n]`.
-      where: optional bool `[..., n]`; masked classes rank behind all others.
-
-    Returns:
-      float32 `[..., n]`, in `1..n`.
+    """Returns the rank of every class: one plus the number of classes with a higher score. `O(n log n)`.
 
     >>> all_ranks(tf.constant([[5., 7., 7., 1.]])).numpy()
     array([[3., 1., 1., 4.]], dtype=float32)
@@ -151,12 +120,6 @@ def all_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
 def mean_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
     """Returns the rank of every class, where ties share the mean of their ranks. `O(n log n)`.
 
-    Args:
-      scores, where: see `all_ranks`.
-
-    Returns:
-      float32 `[..., n]`, in `1..n`.
-
     >>> mean_ranks(tf.constant([[5., 7., 7., 1.]])).numpy()
     array([[3. , 1.5, 1.5, 4. ]], dtype=float32)
     """
@@ -167,13 +130,7 @@ def mean_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
 
 
 def number_runs(in_order: tf.Tensor) -> tf.Tensor:
-    """Numbers the runs of equal neighbors in sorted lists.
-
-    Args:
-      in_order: `[N, n]`.
-
-    Returns:
-      int32 `[N, n]`: one number per run, different for every run and list.
+    """Numbers the runs of equal neighbors in sorted lists, `[N, n]`, each with another number.
 
     >>> number_runs(tf.constant([[9., 7., 7.], [7., 7., 1.]])).numpy()
     array([[0, 1, 1],
@@ -191,14 +148,7 @@ def sigmoid_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tenso
     $$r_i = 1 + \sum_{j \ne i} \frac{1}{1 + e^{s_i - s_j}}$$
 
     Takes `O(n^2)` time and memory. Divide the scores by a lower temperature to come closer to the exact
-    ranks.
-
-    Args:
-      scores: float32 `[..., n]`.
-      where: optional bool `[..., n]`, the classes that take part.
-
-    Returns:
-      float32 `[..., n]`, in `[1, n]`.
+    ranks. Masked classes get a rank among the others.
 
     References:
       Qin, Liu, Li (2010), "A general approximation framework for direct optimization of
@@ -228,13 +178,6 @@ def neural_sort_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.T
     A class far in front of a long list has a rank near 0, so that a loss such as `approx_ndcg` may fall below
     -1 and push the class back.
 
-    Args:
-      scores: float32 `[..., n]`.
-      where: optional bool `[..., n]`; masked classes rank behind all others.
-
-    Returns:
-      float32 `[..., n]`.
-
     References:
       Grover, Wang, Zweig, Ermon (2019), "Stochastic optimization of sorting networks via continuous
       relaxations", eq. 5.
@@ -258,12 +201,6 @@ def soft_sort_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Ten
     $$P_{ij} = \operatorname{softmax}_j(-|s_{(i)} - s_j|), \quad r_j = \sum_i i P_{ij}$$
 
     where `s_(i)` is the i-th highest score. `O(n^2)`; see `neural_sort_ranks` for the temperature and sum.
-
-    Args:
-      scores, where: see `neural_sort_ranks`.
-
-    Returns:
-      float32 `[..., n]`.
 
     References:
       Prillo, Eisenschlos (2020), "SoftSort: a continuous relaxation for the argsort operator", eq. 2.

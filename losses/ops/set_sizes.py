@@ -38,14 +38,9 @@ _LEAST = 0.1  # counts of a smaller probability, relative to the peak's, need an
 def log_z_by_count(
     scores: TensorLike, most: int | None = None, *, where: TensorLike | None = None
 ) -> tf.Tensor:
-    """Returns `n_choose_k.log_z` of all counts.
+    """Returns `n_choose_k.log_z` of the counts `0..most`, by default `0..n`, as `[..., most + 1]`.
 
-    Args:
-      scores, where: see the module.
-      most: `m`, the largest count; None is `n`.
-
-    Returns:
-      float `[..., m + 1]`; minus infinity for counts above the number of classes.
+    Counts above the number of classes have minus infinity.
 
     >>> log_z_by_count([[0.0, 0.0, 0.0]]).numpy().round(4)  # log 1, log 3, log 3, log 1
     array([[0.    , 1.0986, 1.0986, 0.    ]], dtype=float32)
@@ -66,16 +61,9 @@ def log_z_by_count(
 def poisson_binomial(
     scores: TensorLike, most: int | None = None, *, where: TensorLike | None = None
 ) -> tf.Tensor:
-    r"""Returns the Poisson binomial log-probabilities: the count prior of independent logistic regressions.
+    r"""Returns the log-probability of each count of independent classes, by default up to `n`.
 
     $$\log p(k) = \log Z_k(s) - \sum_j \log(1 + e^{s_j})$$
-
-    Args:
-      scores, where: see the module.
-      most: `m`, the largest count to return; None is `n`.
-
-    Returns:
-      float `[..., m + 1]`.
 
     References:
       Eq. 2.
@@ -92,16 +80,12 @@ def poisson_binomial(
 def log_likelihood(
     scores: TensorLike, chosen: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None
 ) -> tf.Tensor:
-    r"""Returns the log-probability of a set, including its size.
+    r"""Returns the log-probability of a set, including its size, `[...]`.
 
     $$\log p(c) = \log p(k) + \log p(c \mid k)$$
 
     Args:
-      scores, log_prior, where: see the module.
       chosen: bool `[..., n]`, the classes of the set; masked classes do not count.
-
-    Returns:
-      float `[...]`; minus infinity if the prior excludes the size.
 
     References:
       Eq. 3.
@@ -117,16 +101,9 @@ def log_likelihood(
 
 
 def conditioned(log_prior: TensorLike, where: TensorLike) -> tf.Tensor:
-    r"""Returns a prior given that a set has at most as many classes as take part.
+    r"""Returns a prior given that a set has at most the `r` classes that take part, `[..., m + 1]`.
 
-    $$\log p(k \mid k \le r), \quad r \text{ the number of classes that take part}$$
-
-    Args:
-      log_prior: float `[..., m + 1]`, one per instance; see the module.
-      where: bool `[..., n]`, the classes that take part.
-
-    Returns:
-      float `[..., m + 1]`, minus infinity for counts above `r`.
+    $$\log p(k \mid k \le r)$$
 
     >>> tf.exp(conditioned(tf.math.log([[0.2, 0.2, 0.6]]), [[True, False]])).numpy()
     array([[0.5, 0.5, 0. ]], dtype=float32)
@@ -138,18 +115,13 @@ def conditioned(log_prior: TensorLike, where: TensorLike) -> tf.Tensor:
 
 
 def count_nll(log_prior: TensorLike, labels: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
-    """Returns the negative log-likelihood of the number of classes, the loss of a count prior.
+    """Returns the negative log-likelihood of the number of classes, the loss of a count prior, `[...]`.
+
+    It is infinite if the prior excludes the count, and NaN if the prior is NaN there.
 
     Args:
-      log_prior: float `[..., m + 1]`, one per instance; see the module.
+      log_prior: float `[..., m + 1]`, one per instance.
       labels: one gain per class, `[..., n]`, where values above 0 count; or class ids `[...]`.
-      where: see the module.
-
-    Returns:
-      float32 `[...]`; infinite if the prior excludes the count, NaN if it is NaN there.
-
-    Raises:
-      ValueError: the labels have neither form.
 
     >>> count_nll(tf.math.log([[0.25, 0.5, 0.25]]), [[0.0, 1.0, 1.0, 0.0]]).numpy().round(4)
     array([1.3863], dtype=float32)
@@ -172,16 +144,11 @@ def count_nll(log_prior: TensorLike, labels: TensorLike, *, where: TensorLike | 
 
 
 def marginals(scores: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
-    r"""Returns the probability of each class over all sizes.
+    r"""Returns the probability of each class over all sizes, `[..., n]`; 0 for masked classes.
 
     $$p(j \in c) = \sum_k p(k) \, \pi_j(k)$$
 
-    Args:
-      scores, log_prior, where: see the module.
-
-    Returns:
-      float `[..., n]`, in `[0, 1]`, with the mean of the prior as sum; 0 for masked classes. The
-      absolute error is about 1e-15.
+    The absolute error is about 1e-15.
 
     References:
       Section 2.2.
@@ -199,13 +166,6 @@ def sample(
 ) -> tf.Tensor:
     """Draws a set: a count from the prior, and that many classes with `n_choose_k.sample`.
 
-    Args:
-      scores, log_prior, where: see the module.
-      seed: int32 `[2]`; the same seed draws the same sets, but others under XLA.
-
-    Returns:
-      bool `[..., n]`.
-
     >>> sample([[0.0, 50.0, 0.0]], [[-100.0, 0.0]], [0, 0]).numpy()
     array([[False,  True, False]])
     """
@@ -221,22 +181,13 @@ def sample(
 
 
 def most_probable(scores: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
-    r"""Returns the most probable set, over all sizes.
+    r"""Returns the most probable set, over all sizes, bool `[..., n]`.
 
-    Given the size, it has the highest scores, so one sort finds it:
+    Given the size, it has the highest scores, so one sort finds it (Theorem 1):
 
     $$\arg\max_k \log p(k) + \sum_{i \le k} s_{(i)} - \log Z_k(s)$$
 
     Among equal scores the first classes win, among equally probable counts the smallest.
-
-    Args:
-      scores, log_prior, where: see the module.
-
-    Returns:
-      bool `[..., n]`.
-
-    References:
-      Theorem 1, for the sort.
 
     >>> most_probable([[3.0, 1.0, 2.0]], tf.math.log([[0.0, 0.2, 0.8]])).numpy()
     array([[ True, False,  True]])
@@ -384,16 +335,9 @@ def _over_counts(
 ) -> tf.Tensor:
     """Visits circles until each count strictly between 0 and the size is near the middle of one.
 
-    Args:
-      scores, where: float64 and bool `[..., n]`.
-      most: the largest count, an int.
-      visit: function `visit(circle, away, ratio, covered, state) -> state` of a `coins.Circle`; the
-        difference of each count from the circle's, the ratio of their probabilities, and which counts the
-        circle covers, all `[..., m + 1]`; and the state, a tensor.
-      state: the initial state.
-
-    Returns:
-      The final state.
+    `visit(circle, away, ratio, covered, state)` returns the next state. Its arguments are a `coins.Circle`;
+    the difference of each count from the circle's, the ratio of their probabilities, and which counts the
+    circle covers, all `[..., m + 1]`; and the state, a tensor.
     """
     counts = tf.range(most + 1, dtype=tf.float64)
     size = coins.size_of(where)

@@ -66,11 +66,7 @@ def margin_sum(
 def item_sum(
     term: Term, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, *, scale: float, target: float
 ) -> tf.Tensor:
-    r"""Returns `f(a (s_y - M)) + \sum_{j \ne y} f(s_j)` over the classes that take part, `[...]`.
-
-    Args:
-      scale, target: `a` and `M`.
-    """
+    r"""Returns `f(a (s_y - M)) + \sum_{j \ne y} f(s_j)`, `[...]`; `a` is the scale, `M` the target."""
 
     @tf.custom_gradient
     def total(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:

@@ -78,12 +78,7 @@ def check_ids(labels: tf.Tensor, scores: tf.Tensor | None = None) -> None:
 
 
 def check_labels(labels: tf.Tensor, lists: tf.Tensor) -> None:
-    """Raises ValueError unless labels have the shape of class ids or of values of all classes.
-
-    Args:
-      labels: any tensor.
-      lists: the scores, `[..., n]`.
-    """
+    """Raises ValueError unless labels have the shape of class ids or of values of all classes."""
     if labels.shape.rank is None:
         raise ValueError("labels=<unknown>: of no known rank. Give it with tf.ensure_shape.")
     if not any(map(labels.shape.is_compatible_with, (lists.shape, lists.shape[:-1]))):

@@ -21,18 +21,12 @@ _BLOCK, _MOST_BLOCKS = 1024, 256  # of classes that are summed one after another
 def excess(
     scores: tf.Tensor, thresholds: tf.Tensor, origin: tf.Tensor | float = 0.0
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""Returns the summed excess of the classes above each threshold, and their number.
+    r"""Returns the summed excess of the classes above each threshold, and their number, float32 `[..., m]`.
 
     $$e_i = \sum_j \max(0, s_j - o - \theta_i)$$
 
-    Args:
-      scores: float32 `[..., n]`.
-      thresholds: float32 `[..., m]`, from the highest to the lowest, relative to the origin.
-      origin: `o`, float32 `[..., 1]`, close to the scores of interest: it keeps the digits of the differences
-        between scores that are far from 0.
-
-    Returns:
-      `e`, float32 `[..., m]`, and the number of classes, float32 `[..., m]`, in `0..n`, without a gradient.
+    The thresholds fall, and are relative to the origin `o`, `[..., 1]`. Close to the scores of interest, it
+    keeps the digits of the differences between scores that are far from 0. The number has no gradient.
 
     >>> scores, thresholds = tf.constant([[3.0, 0.0, 2.0]]), tf.constant([[2.5, 1.0]])
     >>> [x.numpy().tolist() for x in excess(scores, thresholds)]
@@ -62,15 +56,7 @@ def excess(
 
 
 def count(falling: tf.Tensor, thresholds: tf.Tensor, or_equal: bool = False) -> tf.Tensor:
-    """Returns how many values of a descending list are above each threshold.
-
-    Args:
-      falling: float `[..., n]`, from the highest to the lowest.
-      thresholds: of the same type, `[..., m]`, in any order.
-      or_equal: whether to count values equal to a threshold too.
-
-    Returns:
-      int32 `[..., m]`, in `0..n`.
+    """Returns how many values of a descending list are above each threshold, or equal to it, as int32.
 
     >>> count(tf.constant([[3.0, 2.0, 2.0, 1.0]]), tf.constant([[2.0, 0.0]])).numpy()
     array([[1, 4]], dtype=int32)
@@ -106,14 +92,7 @@ def _select(choices: list[tf.Tensor], bits: list[tf.Tensor]) -> tf.Tensor:
 
 @tf.function(jit_compile=True, autograph=False)
 def at_or_above(scores: tf.Tensor, thresholds: tf.Tensor) -> tf.Tensor:
-    """Returns how many classes are at or above each threshold.
-
-    Args:
-      scores: float `[..., n]`.
-      thresholds: of the same type, `[..., m]`, from the highest to the lowest.
-
-    Returns:
-      int32 `[..., m]`, in `0..n`.
+    """Returns how many classes are at or above each of falling thresholds, int32 `[..., m]`.
 
     >>> at_or_above(tf.constant([[3.0, 0.0, 2.0]]), tf.constant([[2.5, 2.0]])).numpy()
     array([[1, 2]], dtype=int32)

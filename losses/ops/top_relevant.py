@@ -7,15 +7,10 @@ from rank4class.losses.ops import ranks, tensors
 
 
 def sorted_scores(scores: tf.Tensor, labels: tf.Tensor, most: int | None) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the scores of the relevant classes, from the highest to the lowest, and their labels.
+    """Returns the falling scores of the relevant classes and their labels, both `[..., m]`.
 
-    Args:
-      scores, labels: float `[..., n]`; a class is relevant where its label is above 0.
-      most: `m`, the largest number of relevant classes; None, or more than `n`, is `n`.
-
-    Returns:
-      Two `[..., m]`, padded with scores of minus infinity and labels of 0. A list with more than `m` relevant
-      classes keeps those of the highest scores.
+    `m` is `most`, or the number of classes. A list with fewer is padded with scores of minus infinity and
+    labels of 0; one with more keeps those of the highest scores.
 
     >>> scores, labels = tf.constant([[3.0, 1.0, 2.0, 0.0]]), tf.constant([[0.0, 1.0, 0.0, 2.0]])
     >>> [x.numpy().tolist() for x in sorted_scores(scores, labels, 3)]
@@ -30,11 +25,7 @@ def sorted_scores(scores: tf.Tensor, labels: tf.Tensor, most: int | None) -> tup
 
 
 def too_many(labels: tf.Tensor, most: int | None) -> tf.Tensor:
-    """Returns whether a list has more than `most` relevant classes, bool `[...]`; None allows any number.
-
-    >>> too_many(tf.constant([[0.0, 1.0], [1.0, 2.0]]), 1).numpy()
-    array([False,  True])
-    """
+    """Returns whether a list has more than `most` relevant classes, bool `[...]`; None allows any number."""
     if most is None:
         return tf.zeros(tf.shape(labels)[:-1], tf.bool)
     return _num_relevant(labels) > most
