@@ -17,6 +17,7 @@ from rank4class.pipelines.evaluation import per_class, predictions
 from rank4class.pipelines.reporting import dataset_report
 from rank4class.pipelines.storage import files, run_directory
 from rank4class.pipelines.sweep import grid, report
+from rank4class.pipelines.sweep.grid_run import GridRun
 from rank4class.pipelines.task import hashing, loading, rank_functions
 from rank4class.pipelines.training import rank_training, sorter_training, trainable_rank_model
 from rank4class.pipelines.training.sorter_config import SorterExperiment
@@ -156,7 +157,8 @@ def test_training_and_evaluation(tmp_path):
     restored = rank_training.restore(path)
     experiment, loaded, model = restored.experiment, restored.load_task(), restored.model
     assert run_directory.RunDirectory(path).results() == results
-    assert report.write_grid([report.Run(experiment, results, path)], tmp_path) == str(tmp_path / "report.md")
+    runs = [GridRun(experiment, str(path), results=results)]
+    assert report.write_grid(runs, tmp_path) == str(tmp_path / "report.md")
     evaluated = trainable_rank_model.build_evaluators(experiment, loaded, model)["test"](
         loaded.read("test", experiment.evaluation_batch_size), keep_scores=True
     )

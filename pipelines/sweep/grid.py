@@ -20,8 +20,10 @@ from rank4class.pipelines.sweep import (
     space,
     tensorboard_grid,
 )
+from rank4class.pipelines.sweep.grid_run import GridRun, cell_name
 from rank4class.pipelines.task import checks
 from rank4class.pipelines.training import rank_training
+from rank4class.pipelines.training.trainable_rank_model import Draw
 
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
 FIRST_TUNING_SEED = 10_000
@@ -36,17 +38,7 @@ _NOT_TUNABLE = {
 def parse_tune(
     texts: Iterable[str], base: config.Experiment, losses: Sequence[str], interactions: Sequence[str]
 ) -> dict[str, space.Values]:
-    """Parses the values of the flags `--tune`, each `FIELD=VALUE,VALUE,...` or `FIELD=LOW:HIGH`.
-
-    Args:
-      texts: the values of the flags.
-      base, losses, interactions: see `run_grid`.
-
-    Returns:
-      Field -> its values.
-
-    Raises:
-      ValueError: a text has another form, or names a field of several values or that another text names.
+    """Returns field -> values of the flags `--tune`, each `FIELD=VALUE,VALUE,...` or `FIELD=LOW:HIGH`.
 
     >>> texts = ["optimizer.learning_rate=0.003,0.01", "optimizer.decay=none,cosine"]
     >>> parse_tune(texts, config.Experiment(), ["mse"], ["dot"])
@@ -73,14 +65,7 @@ def parse_tune(
 def build_cells(
     base: config.Experiment, losses: Iterable[str], interactions: Sequence[str]
 ) -> list[config.Experiment]:
-    """Returns the experiment of each combination of a loss and an interaction.
-
-    Args:
-      base, losses, interactions: see `run_grid`.
-
-    Raises:
-      ValueError: an unknown name, or a rank function for a loss that has none.
-    """
+    """Returns the experiment of each combination of a loss and an interaction."""
     cells = []
     for title, interaction in itertools.product(losses, interactions):
         loss, mark, rank_fn = title.partition("@")
@@ -116,20 +101,18 @@ def run_grid(
     jobs: int = 1,
     executor: concurrent.futures.Executor | None = None,
     pictures: bool = False,
-) -> list[report.Run]:
+) -> list[GridRun]:
     """Trains every combination; finished runs are not repeated.
 
     Each cell, a loss with an interaction, is tuned by itself; see `search.Search`. The best choice of values
-    is then trained with all seeds, all unseen by the search. Fields that a cell does not have are
-    left out of its search. A cell keeps the changed fields of `base` that its loss and its interaction have;
-    its runs list the others as `ignored`.
+    is then trained with all seeds, all unseen by the search. A cell has the changed fields of `base` and the
+    tuned ones that its loss and its interaction have; its runs list the others as `ignored`.
 
     Args:
       base: the experiment that the combinations change.
       root: folder of the grid; the folder of a run is named after its loss, interaction and seed.
       losses: names, with `@` and the name of a rank function for a loss that takes one.
-      interactions: names.
-      seeds: seeds of the runs.
+      interactions, seeds: of the runs.
       tune: field -> values to choose from, or a `space.Range`. The search is written to `search.json`.
       trials: number of choices that are tried for each cell; None tries all combinations of lists.
       tuning_seeds: number of runs of each trial, with the seeds from `FIRST_TUNING_SEED` on.
@@ -143,8 +126,8 @@ def run_grid(
       The finished runs, by cell and seed.
 
     Raises:
-      ValueError: a combination cannot run, two combinations are the same experiment, or no cell has a tuned
-        field: nothing has run then. Or the data have changed since an earlier run of the folder.
+      ValueError: a combination cannot run, two are the same experiment, or no cell has a tuned field: nothing
+        has run then. Or the data have changed since an earlier run of the folder.
       FloatingPointError: a run diverged, or all trials of a cell did. Finished runs are kept.
       OSError, Interrupted: see `parallel.Pool.train`.
     """
@@ -181,65 +164,48 @@ def run_grid(
             chosen = search.choices()
         else:
             files.remove([os.path.join(root, search_report.SEARCH)])  # of an earlier sweep
-        draw = evaluation_pictures.draw if pictures else None
-        runs = [
-            parallel.Run(
-                space.apply(cell, {**chosen[name], "seed": seed}), root, f"{name}-seed{seed}", draw=draw
-            )
-            for (name, cell), seed in itertools.product(named.items(), seeds)
-        ]
-        outcomes = _train(pool, runs)
-    return [
-        report.Run(run.experiment, outcomes[run], run.path, ignored(base, run.experiment, tune))
-        for run in runs
-    ]
+        runs = []
+        for (name, cell), seed in itertools.product(named.items(), seeds):
+            experiment = space.apply(cell, {**chosen[name], "seed": seed})
+            path = os.path.join(root, f"{name}-seed{seed}")
+            runs.append(GridRun(experiment, path, ignored(base, experiment, tune)))
+        _train(pool, runs, evaluation_pictures.draw if pictures else None)
+    return runs
 
 
-def _train(pool: parallel.Pool, runs: Sequence[parallel.Run]) -> dict[parallel.Run, parallel.Outcome]:
-    """Trains the final runs of a grid; returns their results."""
+def _train(pool: parallel.Pool, runs: Sequence[GridRun], draw: Draw | None) -> None:
+    """Trains the final runs of a grid and sets their results."""
     for run in runs:
-        run.results()  # raises before the first run is trained
-    waiting, outcomes = iter(runs), {}
-    for run, outcome in pool.train(lambda: next(waiting, None)):
-        outcomes[run] = outcome
-        pool.report(len(outcomes), len(runs), run, outcome, "test")
+        parallel.stored_results(run)  # raises before the first run is trained
+    waiting = iter(runs)
+    for ended, (run, outcome) in enumerate(pool.train(lambda: next(waiting, None), draw), 1):
+        pool.report(ended, len(runs), run, outcome, "test")
         if isinstance(outcome, FloatingPointError):
             raise outcome
-    return outcomes
+        run.results = outcome
 
 
 def write_report(
-    runs: Sequence[report.Run],
+    runs: Sequence[GridRun],
     root: str,
     *,
     baseline: Mapping[str, str] | None = None,
     margin: float = grid_summary.MARGIN,
 ) -> None:
-    """Writes the report of a grid, for TensorBoard too, and prints its tables.
-
-    Args:
-      runs: see `run_grid`.
-      root: folder of the grid.
-      baseline, margin: see `grid_summary.summarize`.
-    """
+    """Writes the report of a grid, for TensorBoard too, and prints its tables."""
     path = report.write_grid(runs, root, _calibrated(runs), baseline=baseline, margin=margin)
     summary, search = read_json(os.path.join(root, report.GRID)), search_report.read(root)
     tensorboard_grid.write_grid(runs, summary, search["fields"] if search else ())
     print(f"\n{grid_tables.text(summary)}\n\nReport with plots: {path}")
 
 
-def _calibrated(runs: Sequence[report.Run]) -> Calibrated | None:
+def _calibrated(runs: Sequence[GridRun]) -> Calibrated | None:
     """Returns the reliability of the test scores of a grid's `best_run`, or None if it has no calibration."""
     best = report.best_run(runs)
     if "calibration" not in best.results["test"]:
         return None
     trained = rank_training.restore(best.path)
     return trained.evaluate(trained.load_task()).calibrated
-
-
-def cell_name(experiment: config.Experiment) -> str:
-    """Returns the name of an experiment's cell, with which the names of its folders begin."""
-    return "-".join(report.cell_of(experiment).values())
 
 
 def check_overrides(
@@ -250,12 +216,7 @@ def check_overrides(
     interactions: Sequence[str],
     tune: space.Tune,
 ) -> None:
-    """Raises ValueError for a field set on the command line that has no effect on any run of a grid.
-
-    Args:
-      fields: dotted names.
-      base, losses, interactions, tune: see `run_grid`.
-    """
+    """Raises ValueError for a field set on the command line that has no effect on any run of a grid."""
     cells = build_cells(base, losses, interactions)
     by_titles = all("@" in title for title in losses)
     for field in fields:

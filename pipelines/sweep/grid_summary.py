@@ -1,7 +1,6 @@
 """The summary of a grid: its metrics over seeds and test examples, differences and verdicts.
 
-The summary is a dict that JSON can hold. Tables and reports are functions of it alone: a summary that is
-stored can be shown again without the runs.
+Tables and reports are functions of this dict, which JSON can hold: it can be shown again without the runs.
 """
 
 import dataclasses
@@ -36,12 +35,10 @@ class Cell:
 
     Attributes:
       name: axis -> value, such as `{"loss": "softmax", "interaction": "dot"}`.
-      seeds: the seeds of its `S` runs. All cells have the same: the values of a model without randomness are
-        repeated for each seed.
+      seeds: of its `S` runs. All cells have the same: values without randomness are repeated for each seed.
       values: metric -> float `[S, N]` for `N` test examples, which all cells share in one order, or `[S]`:
         one figure per seed, if it is no mean over examples, or the test set changes with the seed.
-      intervals: metric -> `(low, high)` over the examples, or None, in the unit of `values`: the interval of
-        figures `[S]` of one seed, or of equal values.
+      intervals: metric -> `(low, high)` over the examples, or None, for figures `[S]` without an interval.
     """
 
     name: Mapping[str, str]
@@ -70,29 +67,12 @@ def summarize(
     Args:
       cells: the cells, with the same seeds and metrics.
       baseline: name of the cell that the others are compared with; None compares none.
-      margin: largest difference, in points of percent, that counts as equivalent. Metrics that are not in
-        percent have no such verdict.
+      margin: largest difference, in points of percent, that counts as equivalent, for metrics in percent.
       metrics: definitions of the metrics that `losses.get_metric` does not know.
-      test_to_train: number of test examples over that of training examples, if each seed draws another split
-        of the same examples; see `inference.crossed_variances`.
+      test_to_train: see `inference.crossed_variances`.
 
     Returns:
-      A dict that JSON can hold, in the units that are shown. Numbers that are not finite are None. The fields
-      are those of `docs/reference/files.md`, in detail:
-
-      * "metrics": name -> "higher_is_better", "percent".
-      * "cells": a list of "name", "seeds" and "metrics": name -> "values" `[S]`, "mean", "interval"
-        `[low, high]` or None, and "examples", which is None for one figure per seed.
-      * "comparisons": a list of "name", "metric", "difference" (the cell minus the baseline), "interval",
-        "p_value", "adjusted_p_value" (Holm's over the list, doubled), "equivalence_p_value" (Holm's), and
-        "verdict": "better", "worse", "equivalent", "not separable", or "not finite", of a mean that is
-        infinite or NaN. With several seeds, also "power": the difference that is `inference.detectable` at
-        the first level of Holm's test, "least", and with `MOST_SEEDS`, "least_of_many"; the numbers of seeds
-        that find the observed difference, "seeds", and the margin, "margin_seeds", None above `MOST_SEEDS`.
-      * "best": of several cells, metric -> "name" of the cell with the best mean, "not_separable", the names
-        of the cells that are not separable from it, itself among them, and "expected_gain", how far the best
-        of as many equal cells is expected beyond their common mean. A cell whose mean is infinite or NaN is
-        separable from one with a finite mean.
+      A dict that JSON can hold, see `docs/reference/files.md`. Numbers that are not finite are None.
 
     Raises:
       ValueError: seeds or numbers of examples differ, a metric is unknown, or the baseline is not a cell.
@@ -241,10 +221,7 @@ def _best_cells(
     level: float,
     test_to_train: float,
 ) -> dict[str, dict[str, Any]]:
-    """Returns the entry "best" of a summary.
-
-    The best is selected, so a cell is separable from it at a level that all pairs of cells would need.
-    """
+    """Returns the best cell of each metric. As it is selected, all pairs of cells share the level."""
     level /= len(definitions) * math.comb(len(cells), 2)
     entries = {}
     for name, metric in definitions.items():

@@ -19,12 +19,7 @@ _CALIBRATION = (
 def cells_table(summary: Mapping[str, Any], digits: int = 2) -> list[list[str]]:
     """Returns a row per cell: its name, and each metric's mean and interval.
 
-    A dagger marks the cells that are not separable from the best, the best among them; there is none in the
-    column of a metric by which no cell is separable.
-
-    Args:
-      summary: see `grid_summary.summarize`.
-      digits: decimal places.
+    A dagger marks the cells that are not separable from the best, unless no cell is separable from it.
 
     >>> figures = {"mean": 2.5, "interval": [1.0, 4.0]}
     >>> cell = {"name": {"loss": "mse"}, "metrics": {"top1_error": figures}}
@@ -44,10 +39,7 @@ def cells_table(summary: Mapping[str, Any], digits: int = 2) -> list[list[str]]:
 
 
 def comparisons_table(summary: Mapping[str, Any]) -> list[list[str]]:
-    """Returns a row per comparison: difference to the baseline, interval, p-values and verdict.
-
-    A difference that is better or worse, and yet equivalent within the margin, has both verdicts.
-    """
+    """Returns a row per comparison: difference to the baseline, interval, p-values and verdict."""
     axes = _axes(summary)
     rows = [["metric", *axes, "difference", "95% interval", "p", "adjusted p", "verdict"]]
     for one in summary["comparisons"]:
@@ -178,11 +170,7 @@ def _separable(summary: Mapping[str, Any]) -> list[str]:
 
 
 def best_by_chance(summary: Mapping[str, Any]) -> str:
-    """Returns a sentence on the expected best of equal cells; an empty text for a single cell.
-
-    >>> best_by_chance({"cells": [1, 2], "best": {"mrr": {"expected_gain": 0.5641}}})
-    'The best of 2 equal cells is expected to be better than their mean by chance alone: by 0.56 (mrr).'
-    """
+    """Returns a sentence on the expected best of equal cells; an empty text for a single cell."""
     gains = ", ".join(
         f"{'an unknown difference' if one['expected_gain'] is None else format(one['expected_gain'], '.2f')} "
         f"({metric})"
@@ -219,13 +207,7 @@ def _blocks(summary: Mapping[str, Any], table: Callable[[list[list[str]]], str])
 
 
 def render(summary: Mapping[str, Any], sections: Sequence[str] = (), opening: Sequence[str] = ()) -> str:
-    """Returns the report of a grid in Markdown.
-
-    Args:
-      summary: see `report.summarize`; those of `grid_summary.summarize` have no title and notes.
-      sections: more Markdown, between the tables and the notes.
-      opening: more Markdown, below the title.
-    """
+    """Returns the report of a grid in Markdown: title, opening, tables, other sections and notes."""
     title = f"# {summary['title']}" if "title" in summary else ""
     blocks = [title, *opening, *_blocks(summary, tables.markdown_table)]
     if "calibration" in summary:

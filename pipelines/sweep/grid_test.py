@@ -37,7 +37,7 @@ def test_run_grid(tmp_path, capsys):
     grid.write_report(runs, str(tmp_path), baseline=report.BASELINE)
     best = report.best_run(runs)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert f"The diagram is of {grid.cell_name(best.experiment)}, seed 1: the cell with" in text
+    assert f"The diagram is of {best.name}, seed 1: the cell with" in text
     assert "1,078 training, 359 validation, 360 test" in text
     for name in ("differences.png", "curves.png", "reliability.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
@@ -188,10 +188,11 @@ def trained_by(monkeypatch):
         started = []
 
         def train(sweep, base, cache_dir, packed, path, draw):
+            experiment = packed.experiment
             started.append(os.path.relpath(path, root))
             os.makedirs(path)
-            write_json(os.path.join(path, "data.json"), {"test": data_of(packed.experiment)})
-            return {split: {"ndcg@5": value_of(packed.experiment)} for split in ("validation", "test")}
+            write_json(os.path.join(path, "data.json"), {"test": data_of(experiment)})
+            return {split: {"ndcg@5": value_of(experiment)} for split in ("validation", "test")}
 
         monkeypatch.setattr(parallel, "_train", train)
         run_small(root, **axes)

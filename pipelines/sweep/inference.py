@@ -26,13 +26,11 @@ class Estimate:
     cases, whatever the sizes of the variances, also at the small levels of many comparisons.
 
     Attributes:
-      mean: the mean.
-      center: center of the interval: the mean, or with the pseudo-examples of `paired_estimate`.
-      variances: pairs of a variance of the mean, positive, and its degrees of freedom; none if unknown.
+      center: of the interval: the mean, or with the pseudo-examples of `paired_estimate`.
+      variances: pairs of a positive variance of the mean and its degrees of freedom; none if unknown.
 
-    References:
-      Banerjee (1960), "Approximate confidence interval for linear functions of means of k populations when
-      the population variances are not equal".
+    Reference: Banerjee (1960), "Approximate confidence interval for linear functions of means of k
+    populations when the population variances are not equal".
     """
 
     mean: float
@@ -64,17 +62,14 @@ class Estimate:
         return self._level(abs(self.center))
 
     def equivalence_p_value(self, margin: float) -> float:
-        """Returns the p-value of the hypothesis that the true mean is `margin` or more away from 0.
-
-        It is the larger one of two one-sided tests (TOST), of `mean <= -margin` and of `mean >= margin`.
+        """Returns the p-value of a true mean `margin` or more away from 0: the larger of two one-sided ones.
 
         >>> one = Estimate(0.1, 0.1, ((0.01, 10.0),))
         >>> round(one.equivalence_p_value(0.5), 4)  # t = (0.5 - 0.1) / 0.1 = 4
         0.0013
 
-        References:
-          Schuirmann (1987), "A comparison of the two one-sided tests procedure and the power approach for
-          assessing the equivalence of average bioavailability".
+        Reference: Schuirmann (1987), "A comparison of the two one-sided tests procedure and the power
+        approach for assessing the equivalence of average bioavailability".
         """
         distance = margin - abs(self.center)
         half = self._level(abs(distance)) / 2
@@ -95,25 +90,18 @@ class Estimate:
 
 
 def crossed_variances(values: np.ndarray, test_to_train: float = 0.0) -> tuple[tuple[float, float], ...]:
-    r"""Returns the variances of a mean over crossed seeds and examples, with their degrees of freedom.
+    r"""Returns the variances of the mean of values `[S, N]` over seeds and examples, and degrees of freedom.
 
     Both are drawn at random: $x_{si} = m + a_s + b_i + e_{si}$. Of the mean squares $A$ of the seeds, $B$ of
     the examples and $E$ of the rest, the variances of the mean are
 
     $$v_1 = \frac{\max(A, E)}{S N}, \quad v_2 = \frac{\max(B - E, 0)}{S N}$$
 
-    with $S - 1$ and $N - 1$ degrees of freedom, as in the analysis of studies in which several readers, here
-    the seeds, judge the same cases (DBM, Obuchowski-Rockette).
+    with $S - 1$ and $N - 1$ degrees of freedom, as in studies in which several readers, here the seeds, judge
+    the same cases (DBM, Obuchowski-Rockette). Variances of 0, or of rounding errors, are left out.
 
-    If each seed draws another split of the same examples, the figures of the seeds are correlated. Nadeau and
-    Bengio's correction multiplies $v_1$ by $1 + S n_{test} / n_{train}$.
-
-    Args:
-      values: float `[S, N]`, finite. With one seed or one example, only the other axis counts.
-      test_to_train: $n_{test} / n_{train}$ of seeds that draw splits of the same examples.
-
-    Returns:
-      Pairs of a variance and its degrees of freedom, without variances of 0 and those of rounding errors.
+    If each seed draws another split of the same examples, `test_to_train` is $n_{test} / n_{train}$: Nadeau
+    and Bengio's correction multiplies $v_1$ by $1 + S n_{test} / n_{train}$.
 
     >>> crossed_variances(np.array([[1.0, 2.0, 3.0]]))  # of one seed
     ((0.3333333333333333, 2.0),)
@@ -144,18 +132,11 @@ def _mean_squares(values: np.ndarray) -> np.ndarray:
 
 
 def crossed_interval(values: np.ndarray, *, bounded: bool, test_to_train: float = 0.0) -> list[float] | None:
-    """Returns the interval of the mean of a metric over seeds and examples.
+    """Returns the interval of the mean of a metric, values `[S, N]`, or `[S, 1]` for one figure per seed.
 
-    Values in [0, 1] have Wilson's interval for the number of independent values that would have the standard
-    error of `crossed_variances`. If all values are equal, it is the number of examples.
-
-    Args:
-      values: float `[S, N]`, or `[S, 1]` for one figure per seed.
-      bounded: whether the metric is in [0, 1].
-      test_to_train: see `crossed_variances`.
-
-    Returns:
-      `[low, high]`; None for one value, for an infinite value, or for equal values without a bound.
+    Values in [0, 1] (`bounded`) have Wilson's interval for the number of independent values that would have
+    the standard error of `crossed_variances`, or of examples if all are equal. It is None for one value, an
+    infinite one, or equal ones without a bound.
 
     >>> errors = np.zeros([5, 360])
     >>> low, high = crossed_interval(errors, bounded=True)
@@ -183,19 +164,11 @@ def crossed_interval(values: np.ndarray, *, bounded: bool, test_to_train: float 
 
 
 def paired_estimate(differences: np.ndarray, *, bounded: bool, test_to_train: float = 0.0) -> Estimate:
-    """Returns the mean of paired differences over seeds and examples with its standard errors.
+    """Returns the mean of paired differences with its standard errors; see `crossed_interval`.
 
     Differences of metrics that are right or wrong are -1, 0 or 1. One pseudo-example of -1 and one of 1 join
     them, as in Bonett and Price's interval, beside the number of independent differences that would have the
-    standard error of `crossed_variances`. If all differences are equal, it is the number of examples.
-
-    Args:
-      differences: float `[S, N]`, or `[S, 1]` for one figure per seed.
-      bounded: whether the metric is in [0, 1].
-      test_to_train: see `crossed_variances`.
-
-    Returns:
-      An estimate, without variances if there is a single difference, or one that is not finite.
+    standard error of `crossed_variances`, or of examples if all are equal.
 
     >>> differences = np.zeros([5, 360])
     >>> differences[:, :5] = 1.0
@@ -221,16 +194,9 @@ def paired_estimate(differences: np.ndarray, *, bounded: bool, test_to_train: fl
 
 
 def paired_p_value(differences: np.ndarray, estimate: Estimate, comparisons: int = 1) -> float:
-    """Returns the two-sided p-value of a true mean of paired differences of 0.
+    """Returns the two-sided p-value of paired differences, for one seed that of `statistics.sign_test`.
 
-    Args:
-      differences: float `[S, N]`. One seed has the p-value of `statistics.sign_test`, which is exact.
-      estimate: see `paired_estimate`.
-      comparisons: number of comparisons in the family: the least p-value has to pass Holm's first level, so
-        more than 125 draw more permutations.
-
-    Returns:
-      A float in (0, 1]; NaN if there is none.
+    The least p-value has to pass Holm's first level: more than 125 comparisons draw more permutations.
     """
     if len(differences) == 1 < differences.size:
         permutations = max(statistics.PERMUTATIONS, math.ceil(4 * comparisons / statistics.LEVEL))
@@ -239,13 +205,9 @@ def paired_p_value(differences: np.ndarray, estimate: Estimate, comparisons: int
 
 
 def unshared_error(values: np.ndarray, test_to_train: float = 0.0) -> float:
-    """Returns the standard error of the mean of a cell without the variation that all cells share.
+    """Returns the standard error of a cell's mean, of values `[C, S, N]`, without the variation all share.
 
     It is the root mean square of the standard errors of all pairs' differences, divided by the root of 2.
-
-    Args:
-      values: float `[C, S, N]`: at least 2 cells, seeds and examples.
-      test_to_train: see `crossed_variances`.
 
     >>> first, second = np.zeros([1, 4]), np.array([[0.0, 1.0, 0.0, 1.0]])
     >>> round(unshared_error(np.stack([first, second])) ** 2, 4)  # half of (1 / 3) / 4
@@ -261,19 +223,12 @@ def unshared_error(values: np.ndarray, test_to_train: float = 0.0) -> float:
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Returns p-values that are adjusted for the number of tests of their family.
-
-    Args:
-      p_values: float `[K]`. NaN stays NaN and does not count as a test.
-
-    Returns:
-      float64 `[K]`, at most 1.
+    """Returns p-values that are adjusted for the number of tests of their family, at most 1; NaN is no test.
 
     >>> holm([0.01, 0.04, 0.03])
     array([0.03, 0.06, 0.06])
 
-    References:
-      Holm (1979), "A simple sequentially rejective multiple test procedure".
+    Reference: Holm (1979), "A simple sequentially rejective multiple test procedure".
     """
     values = np.asarray(p_values, np.float64)
     order = np.argsort(values)
@@ -284,32 +239,24 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def detectable(estimate: Estimate, seeds: int, level: float) -> np.ndarray:
-    r"""Returns the least true difference that a test finds in 80% of cases, by the number of seeds.
+    r"""Returns the least true difference that a test finds in 80% of cases, by the number of seeds from 0 on.
 
-    Of the variances of `crossed_variances`, that of the seeds falls with their number $S$, from
-    the $S_0$ seeds of the estimate, and that of the examples does not:
+    Of the variances of `crossed_variances`, that of the seeds falls with their number $S$, from the $S_0$
+    seeds of the estimate (at least 2), and that of the examples does not:
 
     $$\delta(S) = h_{1 - \alpha / 2}(S) + h_{0.8}(S), \quad
       h_q(S)^2 = t_{q, S - 1}^2 \frac{S_0 v_1}{S} + t_{q, N - 1}^2 v_2$$
 
-    where $t_{q, \nu}$ is the quantile of Student's t, and $h_{1 - \alpha / 2}$ half the width of the test's
-    interval. For $v_2 = 0$ it is the usual $S = (t_{1 - \alpha / 2} + t_{0.8})^2 s^2 / \delta^2$. The
-    variances are estimates: with few seeds the result is a guide.
-
-    Args:
-      estimate: of `seeds` seeds.
-      seeds: $S_0$, at least 2.
-      level: $\alpha$, of one test of a family.
-
-    Returns:
-      float64 `[MOST_SEEDS + 1]`, the difference by $S$; infinite below 2 seeds, NaN without an error.
+    where $t_{q, \nu}$ is the quantile of Student's t, and $h_{1 - \alpha / 2}$ half the width of the interval
+    of a test of level $\alpha$. For $v_2 = 0$ it is the usual $S = (t_{1 - \alpha / 2} + t_{0.8})^2 s^2 /
+    \delta^2$. The variances are estimates: with few seeds the result is a guide. It is infinite below 2
+    seeds.
 
     >>> by_seeds = detectable(Estimate(0.5, 0.5, ((0.2, 4.0),)), 5, 0.05)  # s^2 = 1 of each seed
     >>> int(np.argmax(by_seeds <= 1.0))  # (2.262 + 0.883)^2 / 1^2 = 9.9
     10
 
-    References:
-      Sokal & Rohlf (1995), "Biometry", 3rd edition, section 9.8.
+    Reference: Sokal & Rohlf (1995), "Biometry", 3rd edition, section 9.8.
     """
     counts = np.arange(2, MOST_SEEDS + 1)
     width = np.zeros(len(counts)) if estimate.variances else np.full(len(counts), np.nan)
@@ -326,12 +273,8 @@ def detectable(estimate: Estimate, seeds: int, level: float) -> np.ndarray:
 def expected_best(error: float, cells: int) -> float:
     r"""Returns how far the best of equal cells is expected beyond their common mean, by chance alone.
 
-    It is the expectation of the largest of $m$ normal values of mean 0,
+    It is the expectation of the largest of $m$ normal values of mean 0 and standard deviation `error`,
     $\sigma \int_0^\infty (1 - \Phi(z)^m - (1 - \Phi(z))^m) dz$.
-
-    Args:
-      error: standard error of a cell's mean; see `unshared_error`.
-      cells: their number $m$.
 
     >>> round(expected_best(1.0, 1), 4), round(expected_best(1.0, 2), 4), round(expected_best(1.0, 15), 4)
     (0.0, 0.5642, 1.7359)

@@ -6,7 +6,6 @@ process that starts it.
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import multiprocessing
 import os
 import signal
@@ -24,6 +23,7 @@ import tensorflow as tf
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.sweep.grid_run import GridRun
 from rank4class.pipelines.task import loading
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training
@@ -34,39 +34,18 @@ from rank4class.progress import place, time_left
 POLL_SECONDS = 0.2  # between two looks at signals
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Run:
-    """A run of a sweep, equal to itself alone.
-
-    Attributes:
-      experiment: the experiment.
-      root: folder of the sweep.
-      folder: of the run, relative to `root`.
-      draw: see `rank_training.train`; a function of a module.
-    """
-
-    experiment: config.Experiment
-    root: str
-    folder: str
-    draw: Draw | None = dataclasses.field(default=None, kw_only=True)
-
-    @property
-    def path(self) -> str:
-        """The folder of the run."""
-        return os.path.join(self.root, self.folder)
-
-    def results(self) -> dict[str, Any] | None:
-        """Returns the results if the run is finished; raises ValueError if another one has its folder."""
-        folder = RunDirectory(self.path)
-        try:
-            folder.check_owner(self.experiment)
-        except ValueError as error:
-            raise ValueError(f"{error} Or remove {self.path}, to train it with these values.") from error
-        return folder.results()
-
-
-AnyRun = TypeVar("AnyRun", bound=Run)
+AnyRun = TypeVar("AnyRun", bound=GridRun)
 Outcome = Any  # the results of a run, or a FloatingPointError if it diverged
+
+
+def stored_results(run: GridRun) -> dict[str, Any] | None:
+    """Returns the results of a finished run; raises ValueError if another one has its folder."""
+    folder = RunDirectory(run.path)
+    try:
+        folder.check_owner(run.experiment)
+    except ValueError as error:
+        raise ValueError(f"{error} Or remove {run.path}, to train it with these values.") from error
+    return folder.results()
 
 
 class Pool:
@@ -75,7 +54,7 @@ class Pool:
     Args:
       base: an experiment with the data of all runs, except what depends on frozen encoders, checkpoints or
         texts of the classes: a run loads its own.
-      cache_dir: folder for the outputs of a frozen encoder.
+      root: folder of the sweep, also for the outputs of a frozen encoder.
       executor: trains the runs.
       jobs: number of runs that are submitted at once.
       interruption: records signals while other processes train.
@@ -84,21 +63,24 @@ class Pool:
     def __init__(
         self,
         base: config.Experiment,
-        cache_dir: str,
+        root: str,
         executor: Executor,
         jobs: int,
         interruption: Interruption | None,
     ):
-        self._shared = uuid.uuid4().hex, _Packed(base), cache_dir
+        self._shared, self._root = (uuid.uuid4().hex, _Packed(base), root), root
         self._executor, self._jobs, self._interruption = executor, jobs, interruption
-        self._first: Run | None = None  # whose data the others must have
+        self._first: GridRun | None = None  # whose data the others must have
         self._started, self._trained = time.monotonic(), 0
 
-    def train(self, take: Callable[[], AnyRun | None]) -> Iterator[tuple[AnyRun, Outcome]]:
+    def train(
+        self, take: Callable[[], AnyRun | None], draw: Draw | None = None
+    ) -> Iterator[tuple[AnyRun, Outcome]]:
         """Yields each run with its outcome when it ends, at once if it is finished already.
 
         Args:
           take: returns the next run; None if none can start before an outcome, or at all.
+          draw: see `rank_training.train`; a function of a module.
 
         Raises:
           ChildProcessError: a process ended by itself, such as one that took too much memory.
@@ -108,11 +90,11 @@ class Pool:
         pending: dict[Future, AnyRun] = {}
         while True:
             while len(pending) < self._jobs and (run := take()) is not None:
-                if results := run.results():
+                if results := stored_results(run):
                     self.check_data(run)
                     yield run, results
                 else:
-                    pending[self._submit(run)] = run
+                    pending[self._submit(run, draw)] = run
             if not pending:
                 return
             for future in self._ended(pending):
@@ -122,7 +104,7 @@ class Pool:
                 self._trained += 1
                 yield run, outcome
 
-    def check_data(self, run: Run) -> None:
+    def check_data(self, run: GridRun) -> None:
         """Raises ValueError if a run had other data than the first one."""
         self._first = self._first or run
         if _data_hashes(run) != _data_hashes(self._first):
@@ -131,17 +113,18 @@ class Pool:
                 "another --workdir."
             )
 
-    def report(self, ended: int, total: int, run: Run, outcome: Outcome, split: str) -> None:
+    def report(self, ended: int, total: int, run: GridRun, outcome: Outcome, split: str) -> None:
         """Prints a line on a run that has ended: its place, the time left, and its metrics on a split."""
         diverged = isinstance(outcome, FloatingPointError)
         shown = str(outcome) if diverged else f"{split} {tables.one_line(outcome[split])}"
+        folder = run.path.removeprefix(os.path.join(self._root, ""))
         left = time_left(time.monotonic() - self._started, self._trained, total - ended)
-        print(f"{place(ended, total, left)} {run.folder}: {shown}", flush=True)
+        print(f"{place(ended, total, left)} {folder}: {shown}", flush=True)
 
-    def _submit(self, run: Run) -> Future:
+    def _submit(self, run: GridRun, draw: Draw | None) -> Future:
         # A process that the executor starts inherits that interrupts are ignored.
         with _ignored_interrupts() if self._interruption else contextlib.nullcontext():
-            return self._executor.submit(_train, *self._shared, _Packed(run.experiment), run.path, run.draw)
+            return self._executor.submit(_train, *self._shared, _Packed(run.experiment), run.path, draw)
 
     def _ended(self, futures: Iterable[Future]) -> list[Future]:
         """Waits for one of several futures; returns all that have ended, in their order."""
@@ -152,7 +135,7 @@ class Pool:
             if done:
                 return [future for future in futures if future in done]
 
-    def _result(self, future: Future, run: Run) -> Any:
+    def _result(self, future: Future, run: GridRun) -> Any:
         try:
             return future.result()
         except concurrent.futures.BrokenExecutor as error:
@@ -162,28 +145,23 @@ class Pool:
             ) from error
 
 
-def _data_hashes(run: Run) -> dict[str, str]:
+def _data_hashes(run: GridRun) -> dict[str, str]:
     hashes = RunDirectory(run.path).data_hashes()
     return {name: value for name, value in hashes.items() if name not in ("encoder.path", "loss.sorter")}
 
 
 @contextlib.contextmanager
-def start(
-    base: config.Experiment, cache_dir: str, jobs: int, executor: Executor | None = None
-) -> Iterator[Pool]:
+def start(base: config.Experiment, root: str, jobs: int, executor: Executor | None = None) -> Iterator[Pool]:
     """Starts a `Pool`; at the end of the block its runs in progress save and stop.
 
-    Args:
-      base, cache_dir, jobs: see `Pool`.
-      executor: None trains in this process with one job, and in spawned processes with more. With several
-        GPUs, each of these uses one.
+    Without an executor, one job trains in this process, and several in spawned ones, each with one GPU.
     """
     with contextlib.ExitStack() as stack:
         if executor is None and jobs > 1:
             executor = stack.enter_context(_processes(jobs))
         interruption = stack.enter_context(Interruption()) if executor else None
         stack.callback(_loaded.clear)
-        yield Pool(base, cache_dir, executor or _ThisProcess(), jobs, interruption)
+        yield Pool(base, root, executor or _ThisProcess(), jobs, interruption)
 
 
 class _ThisProcess(Executor):
@@ -285,8 +263,8 @@ class _Packed:
         self.experiment = experiment
 
     def __reduce__(self) -> tuple:
-        parts = config.user_parts(self.experiment).values()
-        return _unpacked, (config.to_json(self.experiment), [part["module"] for part in parts])
+        modules = [part["module"] for part in config.user_parts(self.experiment).values()]
+        return _unpacked, (config.to_json(self.experiment), modules)
 
 
 def _unpacked(text: str, modules: list[str]) -> _Packed:

@@ -13,6 +13,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.sweep import parallel
+from rank4class.pipelines.sweep.grid_run import GridRun
 from rank4class.pipelines.task import loading
 from rank4class.pipelines.training import rank_training
 
@@ -26,7 +27,7 @@ def base(**changes):
 
 
 def runs_below(folder, **changes):
-    return [parallel.Run(base(seed=seed, **changes), str(folder), f"seed{seed}") for seed in (0, 1)]
+    return [GridRun(base(seed=seed, **changes), f"{folder}/seed{seed}") for seed in (0, 1)]
 
 
 def train_all(waiting, jobs):
@@ -56,8 +57,8 @@ def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
     monkeypatch.setattr(parallel.Pool, "check_data", lambda *_: None)
 
     def runs():
-        yield parallel.Run(base(), "", "a")
-        yield parallel.Run(base(), "", f"after {outcomes['a']}")
+        yield GridRun(base(), "a")
+        yield GridRun(base(), f"after {outcomes['a']}")
 
     for run, outcome in train_all(runs(), jobs=1):
         outcomes[run.path] = outcome
@@ -114,7 +115,7 @@ def test_processes_do_not_change_results(tmp_path):
     alone, together = runs_below(tmp_path / "alone"), runs_below(tmp_path / "together")
     for run in alone:
         rank_training.train(run.experiment, run.path, progress=False)
-    diverging = parallel.Run(base(**{"optimizer.learning_rate": 1e30}), str(tmp_path), "diverging")
+    diverging = GridRun(base(**{"optimizer.learning_rate": 1e30}), f"{tmp_path}/diverging")
     outcomes = dict(train_all([diverging, *together], jobs=2))
     for one, other in zip(alone, together, strict=True):
         assert outcomes[other] == RunDirectory(one.path).results()
@@ -156,5 +157,5 @@ def test_an_error_stops_the_other_runs(tmp_path):
     os.makedirs(locked.path)
     locked.lock()
     with pytest.raises(ValueError, match=f"{locked.path}: another process trains in it"):
-        list(train_all([runs[0], parallel.Run(base(), str(tmp_path), "locked")], jobs=2))
+        list(train_all([runs[0], GridRun(base(), locked.path)], jobs=2))
     assert not multiprocessing.active_children()

@@ -35,13 +35,7 @@ def split_metrics(names: Iterable[str]) -> tuple[list[str], dict[str, list[int]]
 def differences(
     summary: Mapping[str, Any], metrics: Sequence[str] | None = None, panel: float = 2.4
 ) -> Figure:
-    """Draws the differences of a grid's cells from its baseline with their intervals, one panel per metric.
-
-    Args:
-      summary: see `grid_summary.summarize`.
-      metrics: names of the metrics to draw; None draws all.
-      panel: width of a panel in inches; the figure has the width of three at least.
-    """
+    """Draws the differences of a summary's cells from its baseline, one panel per metric."""
     metrics = list(summary["metrics"] if metrics is None else metrics)
     comparisons = pd.DataFrame(summary["comparisons"])
     names = list(dict.fromkeys(map(_cell_label, comparisons["name"])))
@@ -81,13 +75,7 @@ def _cell_label(name: Mapping[str, str]) -> str:
 
 
 def plot_cutoffs(summary: Mapping[str, Any], cutoffs: dict[str, list[int]], path: str) -> None:
-    """Plots test metrics by their cut-offs with their intervals: a line per cell, a panel per metric.
-
-    Args:
-      summary: see `grid_summary.summarize`.
-      cutoffs: name -> the metric's cut-offs.
-      path: of the picture.
-    """
+    """Plots test metrics with their intervals by their cut-offs, name -> cut-offs: a line per cell."""
     cells = summary["cells"]
     names = [cell["name"] for cell in cells]
     shows_interaction = len({name["interaction"] for name in names}) > 1
@@ -138,16 +126,18 @@ def selected_metrics(names: Sequence[str], monitor: str) -> list[str]:
 
 
 def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, path: str) -> None:
-    """Plots validation metrics over the epochs, mean and range of the seeds.
+    """Plots validation metrics over the epochs: a row per metric, a column per interaction.
 
-    A row of panels is a metric, a column an interaction. Of a metric with many cut-offs only the monitored
-    one is drawn, or the last. Early stopping ends some seeds before others: a curve ends with the first. The
-    panels fit the curves after the first `SHOWN_FROM` of the epochs, and cut worse values before.
+    The lines are means over the seeds, the bands their ranges.
+
+    Of a metric with many cut-offs only the monitored one is drawn, or the last. Early stopping ends some
+    seeds before others: a curve ends with the first. The panels fit the curves after the first `SHOWN_FROM`
+    of the epochs.
 
     Args:
       curves: a row per run and evaluation, with "loss", "interaction", "seed", "step", "epochs" and metrics.
-      names: names of all metrics.
-      monitor: name of the monitored metric.
+      names: of all metrics.
+      monitor: the monitored one.
       path: of the picture.
     """
     names, interactions = selected_metrics(names, monitor), list(curves["interaction"].unique())

@@ -1,6 +1,5 @@
 """The report of a sweep: tables in the terminal and in Markdown."""
 
-import dataclasses
 import itertools
 import os
 import shlex
@@ -18,42 +17,12 @@ from rank4class.pipelines.reporting.plots import save
 from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
 from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, search_report, space
+from rank4class.pipelines.sweep.grid_run import GridRun, cell_of
 
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
 GRID = "grid.json"  # file of a grid's summary
 _CALIBRATION = list(itertools.product(("ece", "nll"), ("before", "after")))
 CALIBRATION_METRICS = {f"{name} {when}": grid_summary.Metric(False) for name, when in _CALIBRATION}
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A finished run of a grid.
-
-    Attributes:
-      experiment: its experiment.
-      results: see `trainer.train`.
-      path: its folder.
-      ignored: fields of the grid's config that its loss or its interaction does not have.
-    """
-
-    experiment: config.Experiment
-    results: dict[str, Any]
-    path: str | os.PathLike
-    ignored: tuple[str, ...] = ()
-
-    @property
-    def cell(self) -> dict[str, str]:
-        """The cell of the grid, which the runs of all seeds share."""
-        return cell_of(self.experiment)
-
-    @property
-    def name(self) -> str:
-        """The name of the cell, with which the name of the folder begins."""
-        return "-".join(self.cell.values())
-
-    def epochs(self, steps: int) -> float:
-        """Converts a number of training steps to epochs."""
-        return steps * self.experiment.batch_size / self.results["train_examples"]
 
 
 def parse_baseline(text: str | None, experiments: Sequence[config.Experiment]) -> dict[str, str] | None:
@@ -78,12 +47,7 @@ def parse_baseline(text: str | None, experiments: Sequence[config.Experiment]) -
     return baseline
 
 
-def cell_of(experiment: config.Experiment) -> dict[str, str]:
-    """Returns the name of the cell of an experiment, which the runs of all seeds share."""
-    return {"loss": experiment.loss.title, "interaction": experiment.interaction.name}
-
-
-def grid_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
+def grid_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
     """Returns the cells of a grid with the test metrics of each run and example.
 
     If the test examples differ between runs, all cells have one figure per seed.
@@ -105,7 +69,7 @@ def grid_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
     return _build_cells(runs, list(scales), values, intervals)
 
 
-def calibration_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
+def calibration_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
     """Returns the cells whose runs are all calibrated, with one figure per seed of `CALIBRATION_METRICS`.
 
     They are the calibration error in percent and the negative log-likelihood, before and after calibration. A
@@ -121,24 +85,23 @@ def calibration_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
 
 
 def _build_cells(
-    runs: Sequence[Run],
+    runs: Sequence[GridRun],
     metrics: Sequence[str],
     values: Sequence[Mapping[str, Any]],
     intervals: Sequence[Mapping[str, Sequence[float] | None]],
 ) -> list[grid_summary.Cell]:
     """Returns cells from the values of the runs; the interval of a cell covers those of its runs."""
-    positions = {id(run): i for i, run in enumerate(runs)}
+    values_of, intervals_of = (dict(zip(runs, each, strict=True)) for each in (values, intervals))
     cells = []
     for group in _cells(runs):
-        members = [positions[id(run)] for run in group]
-        stacked = {name: np.stack([values[i][name] for i in members]) for name in metrics}
-        covers = {name: _cover([intervals[i][name] for i in members]) for name in metrics}
+        stacked = {name: np.stack([values_of[run][name] for run in group]) for name in metrics}
+        covers = {name: _cover([intervals_of[run][name] for run in group]) for name in metrics}
         seeds = [run.experiment.seed for run in group]
         cells.append(grid_summary.Cell(group[0].cell, seeds, stacked, covers))
     return cells
 
 
-def _is_calibrated(run: Run) -> bool:
+def _is_calibrated(run: GridRun) -> bool:
     return "calibration" in run.results["test"]
 
 
@@ -149,7 +112,7 @@ def _cover(intervals: Sequence[Sequence[float] | None]) -> list[float] | None:
 
 
 def summarize(
-    runs: Sequence[Run],
+    runs: Sequence[GridRun],
     tuned: Collection[str] = (),
     *,
     baseline: Mapping[str, str] | None = None,
@@ -204,7 +167,7 @@ def summarize_calibration(
     return summary | {"best": {}}
 
 
-def best_run(runs: Sequence[Run]) -> Run:
+def best_run(runs: Sequence[GridRun]) -> GridRun:
     """Returns the run of the first seed of the cell with the best mean validation value of the monitor."""
     monitor = runs[0].experiment.monitor
     groups = _cells(runs)
@@ -214,7 +177,7 @@ def best_run(runs: Sequence[Run]) -> Run:
 
 
 def write_grid(
-    runs: Sequence[Run],
+    runs: Sequence[GridRun],
     root: str | os.PathLike,
     calibrated: Calibrated | None = None,
     *,
@@ -260,7 +223,10 @@ def _opening(summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
 
 
 def _write_plots(
-    runs: Sequence[Run], summary: Mapping[str, Any], root: str | os.PathLike, calibrated: Calibrated | None
+    runs: Sequence[GridRun],
+    summary: Mapping[str, Any],
+    root: str | os.PathLike,
+    calibrated: Calibrated | None,
 ) -> list[str]:
     """Writes the plots of a grid; returns the Markdown paragraphs that show them."""
     paragraphs, best = [], best_run(runs)
@@ -289,7 +255,7 @@ def _write_plots(
     return paragraphs
 
 
-def _notes(runs: Sequence[Run], tuned: Collection[str], summary: Mapping[str, Any]) -> list[str]:
+def _notes(runs: Sequence[GridRun], tuned: Collection[str], summary: Mapping[str, Any]) -> list[str]:
     """Returns sentences on the data, the training, the choice of tuned values and ignored fields."""
     experiment, seeds = runs[0].experiment, sorted({run.experiment.seed for run in runs})
     splits = {"train": "training", "validation": "validation", "test": "test"}
@@ -324,7 +290,7 @@ def _notes(runs: Sequence[Run], tuned: Collection[str], summary: Mapping[str, An
 
 
 def training_table(
-    runs: Sequence[Run], tuned: Collection[str] = (), root: str | os.PathLike = ""
+    runs: Sequence[GridRun], tuned: Collection[str] = (), root: str | os.PathLike = ""
 ) -> list[list[str]]:
     """Returns rows on the training of each cell: tuned values, epochs, and links to the folders of its runs.
 
@@ -340,14 +306,14 @@ def training_table(
         epochs = (_span([run.epochs(run.results[key]) for run in group]) for key in ("best_step", "steps"))
         cells = (space.format_value(values[field]) if field in values else "-" for field in fields)
         prefix = os.path.join(root, "")
-        links = (f"[{run.experiment.seed}]({os.fspath(run.path).removeprefix(prefix)})" for run in group)
+        links = (f"[{run.experiment.seed}]({run.path.removeprefix(prefix)})" for run in group)
         rows.append([*group[0].cell.values(), *cells, *epochs, ", ".join(links)])
     return rows
 
 
-def _cells(runs: Sequence[Run]) -> list[list[Run]]:
+def _cells(runs: Sequence[GridRun]) -> list[list[GridRun]]:
     """Returns the runs of each cell of a grid."""
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[GridRun]] = {}
     for run in runs:
         groups.setdefault(run.name, []).append(run)
     return list(groups.values())

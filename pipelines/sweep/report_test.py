@@ -11,9 +11,10 @@ from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
 from rank4class.pipelines.sweep import grid_summary, grid_tables, inference, plots, report
+from rank4class.pipelines.sweep.grid_run import GridRun
 
 
-def run(loss, seed, top1, ndcg, path="nowhere"):
+def run(loss, seed, top1, ndcg):
     summary = {
         "top1_error": top1,
         "ndcg@5": ndcg,
@@ -21,7 +22,7 @@ def run(loss, seed, top1, ndcg, path="nowhere"):
         "intervals": {"top1_error": [top1 - 1, top1 + 1], "ndcg@5": [ndcg - 2, ndcg + 2]},
     }
     experiment = config.override(config.Experiment(), {"loss.name": loss, "seed": seed})
-    return report.Run(experiment, {"validation": summary, "test": summary}, path)
+    return GridRun(experiment, "nowhere", results={"validation": summary, "test": summary})
 
 
 def test_a_runs_table_by_hand():
@@ -57,7 +58,7 @@ def stored(folder, loss, seed, errors):
     )
     fields = {"loss.name": loss, "seed": seed, "monitor": "top1_error"}
     results = {"validation": summary, "test": summary, "train_examples": 64, "best_step": 2, "steps": 4}
-    return report.Run(config.override(config.Experiment(), fields), results, str(path))
+    return GridRun(config.override(config.Experiment(), fields), str(path), results=results)
 
 
 def stored_grid(folder):

@@ -18,6 +18,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import TUNING, write_json
 from rank4class.pipelines.sweep import parallel, search_report, space
+from rank4class.pipelines.sweep.grid_run import GridRun
 from rank4class.pipelines.task import checks
 
 RANDOM_TRIALS = 10  # at most; then TPE proposes values
@@ -63,17 +64,14 @@ class Trial:
         return len(self.known) + (self.state == "diverged")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Run(parallel.Run):
-    """A run of a trial of a cell."""
-
-    cell: str
+@dataclasses.dataclass(eq=False, kw_only=True)
+class _TrialRun(GridRun):
     trial: Trial
-    seed: int  # its number among the tuning seeds
+    number: int  # of its seed among the tuning seeds
 
 
 class Search:
-    """A search for the values of tuned fields of several cells.
+    """A search for the values of tuned fields of several cells, by name.
 
     Each trial trains a choice of values with all tuning seeds; its value is the mean of their best validation
     values of the monitored metric. All combinations are tried. If there are more than `num_trials`, TPE
@@ -84,14 +82,6 @@ class Search:
     `widen` times.
 
     The trials are recorded in `search.json`, from which a killed search resumes.
-
-    Args:
-      cells: name -> experiment.
-      tune: tuned fields and their values.
-      root: folder of the grid.
-      seeds: tuning seeds.
-      num_trials: number of trials of each cell, at most; None tries all combinations of lists.
-      widen: number of times that fields are widened, at most.
     """
 
     def __init__(
@@ -159,7 +149,7 @@ class Search:
         for run, outcome in pool.train(self._next):
             diverged = isinstance(outcome, FloatingPointError)
             value = math.nan if diverged else float(outcome["validation"][run.experiment.monitor])
-            run.trial.values[run.seed] = value if math.isfinite(value) else math.nan
+            run.trial.values[run.number] = value if math.isfinite(value) else math.nan
             if run.trial.state != "running":
                 self._write()
             pool.report(*self._progress(), run, outcome, "validation")
@@ -174,12 +164,12 @@ class Search:
         """Returns the choice of the best trial of each cell, the first of several."""
         return {**self._fixed, **{name: self._best(name).choice for name in self._cells}}
 
-    def _run(self, name: str, trial: Trial, i: int) -> _Run:
-        folder = os.path.join(TUNING, space.folder_name(name, trial.choice, self._seeds[i]))
+    def _run(self, name: str, trial: Trial, i: int) -> _TrialRun:
+        folder = space.folder_name(name, trial.choice, self._seeds[i])
         experiment = space.apply(self._cells[name], {**trial.choice, "seed": self._seeds[i]})
-        return _Run(experiment, self._root, folder, name, trial, i)
+        return _TrialRun(experiment, os.path.join(self._root, TUNING, folder), trial=trial, number=i)
 
-    def _next(self) -> _Run | None:
+    def _next(self) -> _TrialRun | None:
         """Returns the next run to train; None if there is none before a run in progress has ended."""
         while not (started := self._started_run()):
             if not all(map(self._is_complete, self._cells)):
@@ -189,7 +179,7 @@ class Search:
             self._rounds += 1
         return started
 
-    def _started_run(self) -> _Run | None:
+    def _started_run(self) -> _TrialRun | None:
         """Starts the next seed of a running trial, or a trial of the cell with the fewest running ones."""
         running = {
             name: [trial for trial in self._planned_trials(name) if trial.state == "running"]
@@ -233,8 +223,8 @@ class Search:
     def _propose(self, name: str) -> space.Choice | None:
         """Returns a choice that TPE proposes and that no trial has yet; None if it finds none.
 
-        The choice is a function of the cell, the number of the trial and the trials before it. The first
-        third of the trials, at most `RANDOM_TRIALS`, are drawn uniformly.
+        It is a function of the cell, the number of the trial and the trials before it. The first third of the
+        trials, at most `RANDOM_TRIALS`, are drawn uniformly.
         """
         trials, higher = self._trials[name], losses.get_metric(self._cells[name].monitor).higher_is_better
         with warnings.catch_warnings():
@@ -323,19 +313,7 @@ class Search:
         write_json(os.path.join(self._root, search_report.SEARCH), self.summary())
 
     def summary(self) -> dict[str, Any]:
-        """Returns the search as `search.json` has it.
-
-        Returns:
-          * `digest`: of all that the trials depend on;
-          * `sampler`: "grid" or "tpe"; `monitor`: the metric; `seeds`: of the runs of each trial;
-          * `fields`: tuned field -> text of its values, and `widen`: how often they could be widened;
-          * `added`: the values that were added, each with `field`, `value` and `cells`, whose best value was
-            at the boundary, its low or high `end`;
-          * `fixed`: cells with a single choice;
-          * `cells`: each with its name `cell`, its `trials`, their number of `runs`, and `notes` on
-            boundaries. A trial has a `number`, a `choice`, field -> value, the `values` of the seeds, their
-            `mean`, a `state`, "complete" or "diverged", and whether it is the `best`.
-        """
+        """Returns the search as `docs/reference/files.md` describes `search.json`."""
         cells = []
         for name in self._cells:
             trials = self._planned_trials(name)

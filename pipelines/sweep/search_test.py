@@ -35,14 +35,14 @@ class FormulaPool(parallel.Pool):
     The process is killed instead of run number `killed`.
     """
 
-    def __init__(self, value_of, finished, jobs, killed):
-        super().__init__(config.Experiment(), "", None, jobs, None)
+    def __init__(self, root, value_of, finished, jobs, killed):
+        super().__init__(config.Experiment(), root, None, jobs, None)
         self._value_of, self._finished, self._killed, self.started = value_of, finished, killed, []
 
-    def _submit(self, run):
+    def _submit(self, run, draw):
         if len(self.started) == self._killed:
             raise Killed
-        self.started.append(os.path.basename(run.folder))
+        self.started.append(os.path.basename(run.path))
         value, future = self._value_of(run.experiment), Future()
         if math.isnan(value):
             future.set_result(FloatingPointError(f"{run.path} diverged"))
@@ -62,7 +62,7 @@ class FormulaPool(parallel.Pool):
 def finished(monkeypatch):
     """The results of finished runs, by folder."""
     results = {}
-    monkeypatch.setattr(parallel.Run, "results", lambda run: results.get(run.path))
+    monkeypatch.setattr(parallel, "stored_results", lambda run: results.get(run.path))
     return results
 
 
@@ -71,7 +71,7 @@ def search(tmp_path, finished):
     """Returns a function that searches; it returns the search and the folders that it trained, in order."""
 
     def run(value_of, tune, jobs=1, killed=math.inf, losses=("mse",), seeds=SEEDS, num_trials=None, widen=0):
-        pool = FormulaPool(value_of, finished, jobs, killed)
+        pool = FormulaPool(str(tmp_path), value_of, finished, jobs, killed)
         made = Search(cells(*losses), tune, str(tmp_path), seeds=seeds, num_trials=num_trials, widen=widen)
         try:
             made.run(pool)

@@ -20,10 +20,7 @@ LONGEST_NAME = 150  # characters; file systems allow 255
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """All numbers between two ends; the integers if both ends are integers.
-
-    A range whose ends are positive, with a ratio of at least `LOG_RATIO`, is searched on a logarithmic scale.
-    """
+    """All numbers between two ends; the integers if both ends are integers."""
 
     low: float
     high: float
@@ -33,7 +30,7 @@ class Range:
 
     @property
     def is_log(self) -> bool:
-        """Whether the range is searched on a logarithmic scale."""
+        """Whether the scale is logarithmic: for positive ends with a ratio of at least `LOG_RATIO`."""
         return self.low > 0 and self.high / self.low >= LOG_RATIO
 
     @property
@@ -52,15 +49,7 @@ Tune = Mapping[str, Values]  # tuned field -> its values
 
 
 def parse(cell: config.Experiment, field: str, text: str) -> tuple[Value, ...] | Range:
-    """Returns the values of a field that a text states: `VALUE,VALUE,...` or `LOW:HIGH`.
-
-    Args:
-      cell: an experiment that has the field.
-      field: dotted name.
-      text: the text.
-
-    Raises:
-      ValueError: the experiment has no such field, or the text does not state its values.
+    """Returns the values of a field of a cell that a text states: `VALUE,VALUE,...` or `LOW:HIGH`.
 
     >>> parse(config.Experiment(), "optimizer.name", "adam,adagrad")
     ('adam', 'adagrad')
@@ -196,11 +185,7 @@ def folder_name(cell: str, choice: Choice, seed: int) -> str:
 
 
 def text_of(values: Values) -> str:
-    """Returns the values of a field as a text.
-
-    >>> text_of((0.1, 0.01)), text_of(Range(1, 8)), text_of(("adam", "adagrad"))
-    ('0.01, 0.1', '1:8', 'adam, adagrad')
-    """
+    """Returns the values of a field as a text."""
     if isinstance(values, Range):
         return str(values)
     ordered = sorted(values) if is_numeric(values) else values  # type: ignore[type-var]

@@ -11,7 +11,7 @@ from tensorboard.plugins.hparams import api
 from tensorboard.plugins.scalar import summary_v2
 
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.sweep.report import Run
+from rank4class.pipelines.sweep.grid_run import GridRun
 from rank4class.pipelines.training.tensorboard import hyperparameters
 
 AXES = ("loss.name", "loss.rank_fn", "interaction.name")  # fields that the cells of a grid differ in
@@ -20,16 +20,11 @@ AXES = ("loss.name", "loss.rank_fn", "interaction.name")  # fields that the cell
 EVENTS = "events.out.tfevents.9999999999"
 
 
-def write_grid(runs: Sequence[Run], summary: Mapping[str, Any], tuned: Collection[str] = ()) -> None:
+def write_grid(runs: Sequence[GridRun], summary: Mapping[str, Any], tuned: Collection[str] = ()) -> None:
     """Writes the intervals of each cell of a grid, and which hyperparameters and metrics TensorBoard shows.
 
     The runs of a cell share a row of the HParams tab, which shows the `AXES` in which cells differ, the tuned
     fields, and the test metrics. The interval of a cell is in the events of each of its runs.
-
-    Args:
-      runs: the runs of the grid.
-      summary: see `report.summarize`.
-      tuned: names of the tuned fields.
     """
     fields = [hyperparameters(run.experiment) for run in runs]
     shown = [name for name in AXES if len({one.get(name) for one in fields}) > 1] or ["loss.name"]
@@ -47,7 +42,7 @@ def write_grid(runs: Sequence[Run], summary: Mapping[str, Any], tuned: Collectio
             for tag, value in zip(_ends(metric), entry["interval"] or (None, None), strict=True)
             if value is not None
         ]
-        _write(os.fspath(run.path), [columns, *scalars])
+        _write(run.path, [columns, *scalars])
 
 
 def _ends(*metrics: str) -> list[str]:

@@ -24,7 +24,7 @@ from tensorboard.plugins.hparams import api_pb2, metadata
 from rank4class.pipelines import config
 from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.sweep import tensorboard_grid
-from rank4class.pipelines.sweep.report import Run
+from rank4class.pipelines.sweep.grid_run import GridRun
 from rank4class.pipelines.training import tensorboard
 
 EXPERIMENT = config.override(
@@ -302,7 +302,7 @@ def test_running_tensorboards_read_the_interval_of_a_cell(tmp_path):
     write_points(tmp_path, [0])
     events = read(tmp_path)
     runs, intervals = (
-        [Run(EXPERIMENT, {}, tmp_path)],
+        [GridRun(EXPERIMENT, str(tmp_path))],
         {"top1_error": [1, 2], "ndcg@5": [None, 4], "mrr": None},
     )
     tensorboard_grid.write_grid(runs, summary_of(runs, [intervals]))
@@ -328,7 +328,7 @@ def test_tensorboard_of_a_grid(tmp_path, load_fast):
     for (name, rate), seed in itertools.product(cells.items(), (0, 1)):
         write_run(logdir / f"{name}-seed{seed}", with_rate(rate, seed), scale=rate * (1 + seed))
     runs = [
-        Run(with_rate(rate, seed), {}, logdir / f"{name}-seed{seed}")
+        GridRun(with_rate(rate, seed), f"{logdir}/{name}-seed{seed}")
         for (name, rate), seed in itertools.product(cells.items(), (0, 1))
     ]
     intervals = [{"ndcg@5": None, "top1_error": [rate / 2, 2 * rate]} for rate in cells.values()]

@@ -11,6 +11,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory, read_json, write_json
 from rank4class.pipelines.sweep import grid_summary, report, search_report
+from rank4class.pipelines.sweep.grid_run import GridRun
 from rank4class.pipelines.sweep.grid_summary import Cell
 from rank4class.scripts.research.papers.reproductions import Command, Reproduction
 from rank4class.scripts.research.sorters import accuracy
@@ -107,7 +108,7 @@ def _read(folder: str, command: Command) -> dict[str, Any]:
     }
 
 
-def _read_runs(folder: str) -> list[report.Run]:
+def _read_runs(folder: str) -> list[GridRun]:
     """Returns the runs of the last sweep in a folder, by seed; the folder may have other ones."""
     path = os.path.join(folder, report.GRID)
     if not files.exists(path):
@@ -119,7 +120,7 @@ def _read_runs(folder: str) -> list[report.Run]:
             results = run_dir.results()
             if results is None:
                 raise FileNotFoundError(f"{run_dir.path}: not finished. Run the reproduction again.")
-            runs.append(report.Run(run_dir.experiment(), results, run_dir.path))
+            runs.append(GridRun(run_dir.experiment(), run_dir.path, results=results))
     return sorted(runs, key=lambda run: run.experiment.seed)
 
 
@@ -140,7 +141,7 @@ def _check_test_examples(parts: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def _curves(runs: Sequence[report.Run], command: Command) -> list[dict[str, Any]]:
+def _curves(runs: Sequence[GridRun], command: Command) -> list[dict[str, Any]]:
     """Returns the validation values of the monitored metric of each cell of a sweep."""
     curves: dict[tuple, dict[str, Any]] = {}
     for run in runs:
@@ -222,7 +223,7 @@ def _of_parts(values: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(values, axis=1) if values[0].ndim > 1 else np.mean(values, axis=0)
 
 
-def _tuned(fields: Iterable[str], runs: Sequence[report.Run], command: Command) -> list[dict[str, Any]]:
+def _tuned(fields: Iterable[str], runs: Sequence[GridRun], command: Command) -> list[dict[str, Any]]:
     """Returns the values of each cell of a sweep for the fields that were tuned."""
     cells = {tuple({**run.cell, **command.name}.items()): config.values(run.experiment) for run in runs}
     return [

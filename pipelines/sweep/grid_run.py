@@ -1,0 +1,47 @@
+"""The runs of a sweep and the cells of its grid."""
+
+import dataclasses
+from typing import Any
+
+from rank4class.pipelines import config
+
+
+def cell_of(experiment: config.Experiment) -> dict[str, str]:
+    """Returns the cell of an experiment, which the runs of all seeds share: axis -> value."""
+    return {"loss": experiment.loss.title, "interaction": experiment.interaction.name}
+
+
+def cell_name(experiment: config.Experiment) -> str:
+    """Returns the name of an experiment's cell, with which the names of its folders begin."""
+    return "-".join(cell_of(experiment).values())
+
+
+@dataclasses.dataclass(eq=False)
+class GridRun:
+    """A run of a sweep, equal to itself alone.
+
+    Attributes:
+      experiment: its experiment.
+      path: its folder.
+      ignored: fields of the grid's config that its loss or its interaction does not have.
+      results: see `rank_training.train`; empty before it has ended.
+    """
+
+    experiment: config.Experiment
+    path: str
+    ignored: tuple[str, ...] = ()
+    results: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def cell(self) -> dict[str, str]:
+        """See `cell_of`."""
+        return cell_of(self.experiment)
+
+    @property
+    def name(self) -> str:
+        """See `cell_name`."""
+        return cell_name(self.experiment)
+
+    def epochs(self, steps: int) -> float:
+        """Converts a number of training steps to epochs."""
+        return steps * self.experiment.batch_size / self.results["train_examples"]
