@@ -12,7 +12,7 @@ import scipy.special
 
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.evaluation import evaluator
 
 DIGITS = "--config=digits_mlp"
 QUICK = (DIGITS, "--config.epochs=1", "--config.encoder.hidden=(16,)")
@@ -414,7 +414,7 @@ def test_train_with_class_names(command, output_of, tmp_path, tiny_bert, goemoti
     evaluated = output_of("evaluate", run, f"--output={tmp_path / 'test'}")
     assert "Baseline, nearest training example by the encoder's cosine: top1_error " in evaluated
     stored = read_json(tmp_path / "test" / "evaluation.json")["baselines"]["nearest class name"]
-    assert f"Baseline, nearest class name by the encoder's cosine: {tables.one_line(stored)}" in evaluated
+    assert f"Baseline, nearest class name by the encoder's cosine: {evaluator.one_line(stored)}" in evaluated
     assert "Baseline" not in output_of("evaluate", run, "--nobaselines")
 
 

@@ -84,7 +84,7 @@ def _check_flags() -> None:
 def main() -> None:
     _check_flags()
     from rank4class.pipelines import distribution
-    from rank4class.pipelines.evaluation import baselines, per_class, predictions, worst_examples
+    from rank4class.pipelines.evaluation import baselines, evaluator, per_class, predictions, worst_examples
     from rank4class.pipelines.reporting import tables
     from rank4class.pipelines.storage import files
     from rank4class.pipelines.storage.code_version import git_commit
@@ -120,7 +120,7 @@ def main() -> None:
         encoded = baselines.load(experiment, _WORKDIR.value)
         compared = baselines.evaluate(encoded, split, result.names, experiment.evaluation_batch_size)
     for title, summary in compared.items():
-        print(f"Baseline, {title} by the encoder's cosine: {tables.one_line(summary)}")
+        print(f"Baseline, {title} by the encoder's cosine: {evaluator.one_line(summary)}")
     if calibration := tables.calibration_table({path or split: metrics}):
         print(f"\n{calibration}")
     table = per_class.per_class(result, examples.labels, class_names)

@@ -63,15 +63,20 @@ class EvaluationResult:
         return summary | ({"calibration": self.calibrated.summarize()} if self.calibrated else {})
 
 
-def one_line(metrics: Mapping[str, float]) -> str:
-    """Returns metrics in one line.
+def metric_names(summary: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the metrics in a summary; see `summarize`."""
+    return [name for name in summary if name not in ("examples", "intervals", "calibration")]
 
-    >>> one_line({"top1_error": 12.5, "mean_rank": 2.0})
+
+def one_line(summary: Mapping[str, Any]) -> str:
+    """Returns the metrics of a summary in one line.
+
+    >>> one_line({"top1_error": 12.5, "mean_rank": 2.0, "examples": 8})
     'top1_error 12.50%, mean_rank 2.00'
     """
     return ", ".join(
-        f"{name} {value:.2f}{'%' if losses.get_metric(name).percent else ''}"
-        for name, value in metrics.items()
+        f"{name} {summary[name]:.2f}{'%' if losses.get_metric(name).percent else ''}"
+        for name in metric_names(summary)
     )
 
 

@@ -16,14 +16,7 @@ LOG_IMBALANCE = 20  # ratio of the largest to the smallest class above which an 
 def plot_class_counts(
     class_names: Sequence[str], counts: dict[str, np.ndarray], imbalance: float, path: str
 ) -> None:
-    """Plots the number of examples of each class in each split: bars, or curves of many classes.
-
-    Args:
-      class_names: `n` names, in the order to plot.
-      counts: split -> number of examples of each class, int `[n]`.
-      imbalance: ratio of the largest to the smallest class.
-      path: of the picture.
-    """
+    """Plots the number of examples of each class, in this order, in each split: bars, or curves of many."""
     n, has_bars = len(class_names), len(class_names) <= MAX_NAMED
     figure = Figure(figsize=(7, 1.4 + 0.26 * n if has_bars else 4))
     axis = figure.subplots()
@@ -86,13 +79,7 @@ def plot_cumulative(
 
 
 def plot_images(class_names: Sequence[str], images: dict[str, list[np.ndarray]], path: str) -> None:
-    """Shows images of classes, one row per class.
-
-    Args:
-      class_names: `c` names.
-      images: title -> images in `[0, 1]` of each class, `c` arrays `[k, height, width, channels]`.
-      path: of the picture.
-    """
+    """Shows images in `[0, 1]`, one row per class, from title -> images of each class."""
     width = max(len(each) for classes in images.values() for each in classes)
     figure = Figure(figsize=(1 + 0.85 * width * len(images), 0.4 + 0.85 * len(class_names)))
     axes = figure.subplots(len(class_names), width * len(images), squeeze=False)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from rank4class import data
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import baselines
+from rank4class.pipelines.evaluation import baselines, evaluator
 from rank4class.pipelines.reporting import dataset_contents, dataset_plots, tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import inputs, loading
@@ -31,15 +31,10 @@ PARAGRAPH_WIDTH = 100  # characters of a line in the terminal
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A section of the report, in this order.
+    """A section of the report: a title, paragraphs, a table with its header, lines and plots, in this order.
 
-    Attributes:
-      title: its heading.
-      paragraphs: of text.
-      table: rows of cells, the first one is the header.
-      lines: shown as they are, except for control characters.
-      shown_lines: number of lines in the terminal.
-      plots: file name -> function of a path that writes the plot.
+    Of the lines, which are shown as they are, the terminal has `shown_lines`. The plots are name -> function
+    of a path.
     """
 
     title: str
@@ -52,8 +47,6 @@ class Section:
 
 class Report:
     """The report of a dataset. All image files are read.
-
-    The classes of `data.held_out` are described as all others are.
 
     Args:
       experiment: a checked experiment; without `encoder.path` no tokens are counted.
@@ -257,27 +250,20 @@ class Report:
     def _summaries(self, measure):
         """Returns summaries of all splits except train, each returned by a function of the split's name."""
         names = [name for name in self.splits if name != "train"]
-        return "; ".join(f"{name} {tables.one_line(measure(name))}" for name in names)
+        return "; ".join(f"{name} {evaluator.one_line(measure(name))}" for name in names)
 
     def _texts(self):
-        max_length, path, train = (
-            self.experiment.data.max_length,
-            self.experiment.encoder.path,
-            self.splits["train"],
+        max_length, path = self.experiment.data.max_length, self.experiment.encoder.path
+        truncation = (
+            "No tokens are counted: encoder.path is not set. Set it to see which texts data.max_length cuts."
         )
         lengths = {
             f"characters of {name}": {
-                n: np.array(list(map(len, s.features[name]))) for n, s in self.splits.items()
+                split: np.array(list(map(len, each.features[name]))) for split, each in self.splits.items()
             }
-            for name in ("text", "text_pair")
-            if name in train.features
+            for name in _text_names(self.splits["train"])
         }
-        if path is None:
-            truncation = (
-                "No tokens are counted: encoder.path is not set. Set it to see which texts data.max_length "
-                "cuts."
-            )
-        else:
+        if path is not None:
             lengths["tokens"] = {
                 name: dataset_contents.token_counts(self._preprocess, each)
                 for name, each in self.splits.items()
@@ -297,10 +283,8 @@ class Report:
     def _images_in_memory(self):
         images = self.splits["train"].features["image"]
         shape = " x ".join(map(str, images.shape[1:]))
-        mean, deviation = (
-            " ".join(f"{value:.4g}" for value in values)
-            for values in dataset_contents.pixel_statistics(images)
-        )
+        statistics = dataset_contents.pixel_statistics(images)
+        mean, deviation = (" ".join(f"{value:.4g}" for value in values) for values in statistics)
         paragraph = (
             f"Images of {shape} {images.dtype.name} in memory; the channels of the training images have mean "
             f"{mean} and standard deviation {deviation}."
@@ -391,13 +375,17 @@ class Report:
         for c in self._frequent_classes():
             lines.append(f"{self._class_names[c]}:")
             for i in _examples_of(train, c, SHOWN_TEXTS):
-                texts = [train.features[name][i] for name in ("text", "text_pair") if name in train.features]
+                texts = [train.features[name][i] for name in _text_names(train)]
                 lines.append("  " + " | ".join(map(_one_line, texts)))
         return Section("Examples", ["Training examples of the most frequent classes."], lines=lines)
 
     def _frequent_classes(self):
         """Returns the ids of the most frequent classes that have training examples."""
         return [c for c in self._order[:SHOWN_CLASSES] if self.counts["train"][c]]
+
+
+def _text_names(split):
+    return [name for name in ("text", "text_pair") if name in split.features]
 
 
 def _merge_equal(splits):
@@ -426,11 +414,7 @@ def _spread(values):
 
 
 def _per_split(splits: Mapping[str, Any], figure: Callable[[Any], str] = str) -> str:
-    """Returns a figure of each split as an enumeration.
-
-    >>> _per_split({"train": 3, "test": 1})
-    '3 train, 1 test'
-    """
+    """Returns a figure of each split as an enumeration, such as "3 train, 1 test"."""
     return ", ".join(f"{figure(split)} {name}" for name, split in splits.items())
 
 

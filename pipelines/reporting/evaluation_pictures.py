@@ -13,17 +13,10 @@ def draw(
     evaluation: EvaluationResult,
     counts: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Draws the evaluation of a split.
+    """Draws the evaluation of a split; returns name -> pixels.
 
-    Args:
-      loaded: the data.
-      split: name.
-      evaluation: of the split.
-      counts: of some examples, the predicted distributions of the number of classes `[B, m + 1]`, and the
-        true numbers `[B]`; None for a model without a count prior.
-
-    Returns:
-      Name -> pixels `[height, width, channels]`.
+    `counts` are of some examples the predicted distributions of the number of classes `[B, m + 1]` and the
+    true numbers `[B]`; None for a model without a count prior.
     """
     examples = loaded.splits[split]
     pictures = {

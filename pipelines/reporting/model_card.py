@@ -22,46 +22,28 @@ def model_card(
     """Returns a model card in Markdown, with fields for its owner to fill in.
 
     Args:
-      experiment: of the run.
-      class_names: names of the classes, by id; of the positions in the longest list for encoder "items".
+      experiment, sessions: of the run; no sessions before the first checkpoint.
+      class_names: by id; of the positions in the longest list for encoder "items".
       results: content of `results.json`; None before the run is finished.
       hashes: of the classes and of the examples of each split.
-      sessions: lines of `sessions.jsonl`; none before the first checkpoint.
       usage: a program that loads the model.
     """
     parts = {name: getattr(experiment, name).name for name in ("encoder", "interaction", "loss")}
-    lines = [
+    blocks = [
         f"# {experiment.data.name}: {parts['encoder']}, {parts['interaction']}, {parts['loss']}",
-        "",
-        "- License: TO BE FILLED IN",
-        "- Intended use and limits: TO BE FILLED IN",
-        "- Contact: TO BE FILLED IN",
-        "",
+        "- License: TO BE FILLED IN\n- Intended use and limits: TO BE FILLED IN\n- Contact: TO BE FILLED IN",
         _ranked(experiment, class_names),
-        "",
         "## Use",
-        "",
-        "```python",
-        usage,
-        "```",
-        "",
+        f"```python\n{usage}\n```",
         "## Data",
-        "",
-        tables.markdown_table(_splits(experiment, results, hashes)),
-        "",
+        tables.markdown_table(_splits(results, hashes)),
         "## Metrics",
-        "",
-        *_metrics(results),
-        "",
+        _metrics(results),
         "## Training",
-        "",
         _training(sessions),
-        "",
-        "```json",
-        config.to_json(_without_folders(experiment)).rstrip(),
-        "```",
+        f"```json\n{config.to_json(_without_folders(experiment)).rstrip()}\n```",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(blocks) + "\n"
 
 
 def _training(sessions: Sequence[Mapping[str, Any]]) -> str:
@@ -100,23 +82,20 @@ def _without_folders(experiment: config.Experiment) -> config.Experiment:
     return config.override(experiment, changes)
 
 
-def _splits(
-    experiment: config.Experiment, results: Mapping[str, Any] | None, hashes: Mapping[str, str]
-) -> list[list[str]]:
+def _splits(results: Mapping[str, Any] | None, hashes: Mapping[str, str]) -> list[list[str]]:
     sizes = {}
     if results is not None:
-        sizes = {"train": results["train_examples"]}
-        sizes |= {split: results[split]["examples"] for split in ("validation", "test")}
-    rows = [["split", "examples", "hash"]]
-    for name, value in hashes.items():
-        size = f"{sizes[name]:,}" if name in sizes else "-"
-        rows.append([name, size, f"`{value}`"])
-    return rows
+        sizes = {"train": f"{results['train_examples']:,}"}
+        sizes |= {split: f"{results[split]['examples']:,}" for split in ("validation", "test")}
+    rows = [[name, sizes.get(name, "-"), f"`{value}`"] for name, value in hashes.items()]
+    return [["split", "examples", "hash"], *rows]
 
 
-def _metrics(results: Mapping[str, Any] | None) -> list[str]:
+def _metrics(results: Mapping[str, Any] | None) -> str:
     if results is None:
-        return ["The training is not finished."]
+        return "The training is not finished."
     summaries = {split: results[split] for split in ("validation", "test")}
     texts = [tables.results_table(summaries), tables.calibration_table(summaries)]
-    return ["With 95% intervals over the examples:", "", "```", "\n\n".join(filter(None, texts)), "```"]
+    return "\n".join(
+        ["With 95% intervals over the examples:", "", "```", "\n\n".join(filter(None, texts)), "```"]
+    )

@@ -1,4 +1,4 @@
-"""Pictures of an evaluation as pixels: confusion matrix, ranks of the true class, numbers of classes.
+"""Pictures of an evaluation, uint8 `[height, width, 3]`: confusion matrix, ranks, numbers of classes.
 
 The figures do not belong to pyplot, which would keep them in memory.
 """
@@ -31,29 +31,19 @@ DPI = 100
 
 
 def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Sequence[str]) -> np.ndarray:
-    """Draws the confusion matrix.
+    """Draws the confusion matrix of ids of true and predicted classes, int `[N]`.
 
     A row is a true class, a column a predicted one. The color of a cell is its fraction of the row: blue if
     right, orange if wrong. Up to `MAX_COUNTED` classes the cells show counts. Of more than `MAX_DRAWN`
-    classes, those with the most errors are drawn, and the last column holds all other predictions. The row of
-    a class without examples is empty.
-
-    Args:
-      labels: int `[N]`, ids of the true classes.
-      predicted: int `[N]`, ids of the classes of the highest score.
-      class_names: `n` names, by id.
-
-    Returns:
-      uint8 `[height, width, 3]`.
+    classes, those with the most errors are drawn, and the last column holds all other predictions.
     """
     labels, predicted, n = np.asarray(labels), np.asarray(predicted), len(class_names)
     draws_all = n <= MAX_DRAWN
     shown = np.arange(n) if draws_all else most_confused(labels, predicted, n, MAX_DRAWN)
     rows = [_shorten(class_names[i]) for i in shown.tolist()]
     columns = rows if draws_all else [*rows, "any other"]
-    counts = confusion_counts(labels, predicted, shown)
-    fractions = row_fractions(counts)[:, : len(columns)]
-    counts = counts[:, : len(columns)]
+    counts = confusion_counts(labels, predicted, shown)[:, : len(columns)]
+    fractions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     figure = Figure(figsize=(4.5 + 0.3 * len(rows), 2.5 + 0.3 * len(rows)), dpi=DPI, layout="constrained")
     axis = figure.subplots()
     is_right = np.equal.outer(range(len(rows)), range(len(columns)))
@@ -78,15 +68,7 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Seq
 
 
 def confusion_counts(labels: np.ndarray, predicted: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """Counts the examples by true and predicted class.
-
-    Args:
-      labels, predicted: int `[N]`.
-      shown: int `[k]`, ids of classes.
-
-    Returns:
-      int64 `[k, k + 1]`: the examples of class `shown[i]` with the prediction `shown[j]`, and in the last
-      column those whose predicted class is not shown.
+    """Counts examples by shown true and predicted class; the last column has the predictions not shown.
 
     >>> confusion_counts(np.array([0, 0, 0, 2, 5]), np.array([0, 2, 5, 2, 5]), np.array([0, 2]))
     array([[1, 1, 1],
@@ -97,31 +79,10 @@ def confusion_counts(labels: np.ndarray, predicted: np.ndarray, shown: np.ndarra
     return sklearn.metrics.confusion_matrix(labels, predicted, labels=[*shown, other])[:-1]
 
 
-def row_fractions(counts: np.ndarray) -> np.ndarray:
-    """Divides each row by its sum; a row of zeros remains unchanged.
-
-    >>> row_fractions(np.array([[1, 3], [0, 0]]))
-    array([[0.25, 0.75],
-           [0.  , 0.  ]])
-    """
-    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-
-
 def most_confused(labels: np.ndarray, predicted: np.ndarray, num_classes: int, count: int) -> np.ndarray:
-    """Returns the classes with the most errors, as true or as predicted class.
+    """Returns the ids, ascending, of the `count` classes with the most errors, as true or as predicted class.
 
     Among equals, classes with more examples come first, then those with lower ids.
-
-    Args:
-      labels, predicted: int `[N]`.
-      num_classes: `n`.
-      count: number of classes to return.
-
-    Returns:
-      int64 `[count]`, ids, ascending.
-
-    >>> most_confused(np.array([0, 1, 1, 3]), np.array([0, 2, 2, 3]), num_classes=5, count=3)
-    array([0, 1, 2])
     """
     wrong = labels != predicted
     errors = np.bincount(np.append(labels[wrong], predicted[wrong]), minlength=num_classes)
@@ -130,18 +91,10 @@ def most_confused(labels: np.ndarray, predicted: np.ndarray, num_classes: int, c
 
 
 def rank_sweep(scores: np.ndarray, ranks: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """Draws the rank of one score of a list as it moves, beside its exact rank.
+    """Draws the rank of one score of a list as it moves past the others, beside its exact rank, in `(0, 1]`.
 
-    Args:
-      scores: float `[N]`, ascending.
-      ranks, exact: float `[N]`, in `(0, 1]`.
-
-    Returns:
-      uint8 `[height, width, 3]`.
-
-    References:
-      Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss
-      surrogates", figure 5.
+    Reference: Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss
+    surrogates", figure 5.
     """
     figure, axis = _card()
     axis.plot(scores, exact, color=GRAY, linewidth=3, label="exact")
@@ -154,17 +107,9 @@ def rank_sweep(scores: np.ndarray, ranks: np.ndarray, exact: np.ndarray) -> np.n
 
 
 def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -> np.ndarray:
-    """Draws the ranks of the true class, or of the first of several.
+    """Draws the ranks `[N]` of the true class, or of the first of several, in the bars of `rank_edges`.
 
-    See `rank_edges` for the bars. Infinite ranks, of examples with scores that are not finite, have a bar.
-
-    Args:
-      ranks: float `[N]`, in `1..n`, 1 if the example is right; or infinity.
-      num_classes: `n`.
-      several: whether an example may have several classes.
-
-    Returns:
-      uint8 `[height, width, 3]`.
+    Infinite ranks, of examples with scores that are not finite, have a bar.
     """
     ranks, edges = np.asarray(ranks), rank_edges(num_classes)
     fractions = rank_fractions(ranks, edges)
@@ -192,7 +137,7 @@ def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -
 
 
 def rank_edges(num_classes: int) -> np.ndarray:
-    """Returns the first rank of each bar, and `n + 1` after the last one; int `[bars + 1]`.
+    """Returns the first rank of each bar, and `n + 1` after the last one.
 
     Up to `MAX_COUNTED` classes each rank has a bar. Otherwise the first `SINGLE_RANKS` have one each, and the
     bars of the others are even in the logarithm of the rank.
@@ -207,11 +152,7 @@ def rank_edges(num_classes: int) -> np.ndarray:
 
 
 def rank_fractions(ranks: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Returns the fraction of the ranks in each bar of `rank_edges`, and last that of infinite ranks.
-
-    >>> rank_fractions(np.array([1.0, 1.0, 3.0, np.inf]), np.array([1, 2, 4]))
-    array([0.5 , 0.25, 0.25])
-    """
+    """Returns the fraction of the ranks in each bar of `rank_edges`, and last that of infinite ranks."""
     finite = ranks[np.isfinite(ranks)]
     return np.append(np.histogram(finite, edges)[0], len(ranks) - len(finite)) / len(ranks)
 
@@ -227,11 +168,7 @@ def count_distributions(
 
     Args:
       probabilities: of `0..m` classes, float `[N, m + 1]`; NaN if an example's scores are not finite.
-      counts: true numbers of classes, int `[N]`.
-      training_counts: numbers of classes of the training examples, int.
-
-    Returns:
-      uint8 `[height, width, 3]`.
+      counts, training_counts: true numbers of classes, int, of these and of the training examples.
     """
     probabilities, counts = np.asarray(probabilities, np.float64), np.asarray(counts)
     last = max(*counts, *training_counts)

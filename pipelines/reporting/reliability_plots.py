@@ -34,15 +34,10 @@ def reliability_diagram(calibrated: Calibrated) -> np.ndarray:
 
 
 def draw(figure: Figure, panels: Sequence[tuple[str, pd.DataFrame]], counted: str) -> None:
-    """Draws accuracy by confidence, before and after calibration, and the number of predictions in each bin.
+    """Draws accuracy by confidence and the number of predictions in each bin, before and after calibration.
 
-    A dot is a bin: its mean confidence and its accuracy, with Wilson's interval. Dots of calibrated
-    probabilities are on the diagonal.
-
-    Args:
-      figure: to draw on.
-      panels: title, and `Reliability.table` before calibration; the same after it.
-      counted: name of the predictions.
+    A dot is a bin of a `Reliability.table`: its mean confidence and its accuracy, with Wilson's interval.
+    Dots of calibrated probabilities are on the diagonal.
     """
     axes = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=(2.2, 1.0))
     for (title, table), color, (axis, bars) in zip(panels, (style.WRONG, style.RIGHT), axes.T, strict=True):

@@ -1,5 +1,6 @@
 """Tables of results, for a terminal and in Markdown."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -7,9 +8,8 @@ import numpy as np
 import pandas as pd
 from tabulate import SEPARATING_LINE, DataRow, Line, TableFormat, tabulate
 
-from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.comparison import Comparison
-from rank4class.pipelines.evaluation.evaluator import metric_heading
+from rank4class.pipelines.evaluation.evaluator import metric_heading, metric_names
 from rank4class.pipelines.storage import files
 
 # tabulate's format "simple" widens each column by two blanks.
@@ -32,11 +32,7 @@ _CONCLUSIONS = {
 
 
 def text_table(rows: Sequence[Sequence[str]], align: Sequence[str] | None = None) -> str:
-    """Returns rows of cells as text for a terminal.
-
-    Args:
-      rows: cells without line breaks; the first row is the header.
-      align: "left" or "right" of each column; None is left.
+    """Returns rows of cells, the first of them the header, as text for a terminal.
 
     >>> print(text_table([["loss", "error"], ["mse", "12.5"], ["softmax", "9.75"]], ["left", "right"]))
     loss     error
@@ -70,60 +66,26 @@ def figure_alignment(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["left", *("right" if any(cell[:1].isdigit() for cell in column) else "left" for column in others)]
 
 
-def metric_names(summary: dict[str, Any]) -> list[str]:
-    """Returns the names of the metrics in a summary of `evaluator.summarize`."""
-    others = ("examples", "intervals", "calibration")
-    return [name for name in summary if name not in others]
-
-
-def one_line(summary: dict[str, Any]) -> str:
-    """Returns the metrics of a summary of `evaluator.summarize` in one line.
-
-    >>> one_line({"top1_error": 12.5, "mean_rank": 2.0, "examples": 8})
-    'top1_error 12.50%, mean_rank 2.00'
-    """
-    return evaluator.one_line({name: summary[name] for name in metric_names(summary)})
-
-
 def results_table(summaries: dict[str, dict[str, Any]]) -> str:
-    """Returns metrics with their 95% intervals over the examples as text.
-
-    Args:
-      summaries: name of a split -> its summary, see `evaluator.summarize`.
-    """
-    header = ["metric"]
-    for split, summary in summaries.items():
-        header.append(f"{split} ({summary['examples']:,} examples)")
-    rows = [header]
-    for metric in metric_names(next(iter(summaries.values()))):
-        cells = [metric_heading(metric)]
-        for summary in summaries.values():
-            interval = format_interval(summary["intervals"][metric])
-            cells.append(f"{summary[metric]:.2f}  {interval}")
-        rows.append(cells)
+    """Returns metrics with their 95% intervals as text, from name of a split -> `evaluator.summarize`."""
+    rows = [["metric", *(f"{split} ({one['examples']:,} examples)" for split, one in summaries.items())]]
+    for name in metric_names(next(iter(summaries.values()))):
+        cells = (f"{one[name]:.2f}  {format_interval(one['intervals'][name])}" for one in summaries.values())
+        rows.append([metric_heading(name), *cells])
     return text_table(rows)
 
 
 def calibration_table(summaries: dict[str, dict[str, Any]]) -> str:
-    """Returns the reliability of probabilities before and after calibration, with 95% intervals, as text.
-
-    Args:
-      summaries: name of a split -> its summary, see `evaluator.EvaluationResult.summarize`.
-
-    Returns:
-      A table, or an empty text if no split has a calibration.
-    """
-    calibrated = {
-        split: summary["calibration"] for split, summary in summaries.items() if "calibration" in summary
-    }
+    """Returns the reliability before and after calibration as text; an empty text without a calibration."""
+    calibrated = {split: one["calibration"] for split, one in summaries.items() if "calibration" in one}
     if not calibrated:
         return ""
     rows = [[next(iter(calibrated.values()))["parameters"], *calibrated]]
-    for name, heading in (("ece", "ece (%)"), ("nll", "nll")):
-        for when in ("before", "after"):
-            results = [calibration[when] for calibration in calibrated.values()]
-            cells = ["{:.3f}  [{:.3f}, {:.3f}]".format(one[name], *one["intervals"][name]) for one in results]
-            rows.append([f"{heading} {when}", *cells])
+    headings = {"ece": "ece (%)", "nll": "nll"}
+    for name, when in itertools.product(headings, ("before", "after")):
+        results = [calibration[when] for calibration in calibrated.values()]
+        cells = ["{:.3f}  [{:.3f}, {:.3f}]".format(one[name], *one["intervals"][name]) for one in results]
+        rows.append([f"{headings[name]} {when}", *cells])
     return text_table(rows)
 
 
@@ -133,12 +95,7 @@ def format_interval(interval: Sequence[float] | None) -> str:
 
 
 def class_table(table: pd.DataFrame, metrics: Iterable[str]) -> str:
-    """Returns the rows of a `per_class.per_class` table as text for a terminal.
-
-    Args:
-      table: the rows to show.
-      metrics: names of the metrics.
-    """
+    """Returns rows of a `per_class.per_class` table, with these metrics, as text for a terminal."""
     columns = {"class": table["class"], "examples": table["examples"].map("{:,}".format)}
     for metric in metrics:
         columns[metric_heading(metric)] = _means_with_intervals(table, metric_heading(metric), metric)
@@ -182,19 +139,12 @@ def comparison_table(comparisons: Iterable[Comparison]) -> str:
         low, high = comparison.interval
         interval = "no interval" if np.isnan(low) else f"[{signed(low)}, {signed(high)}]"
         difference = "-" if np.isnan(comparison.difference) else signed(comparison.difference)
+        means = f"{comparison.first:.2f}", f"{comparison.second:.2f}", f"{difference}  {interval}"
+        counts = comparison.first_better, comparison.second_better, comparison.equal
+        p_value = "-" if np.isnan(comparison.p_value) else f"{comparison.p_value:.3f}"
+        conclusion = _CONCLUSIONS[comparison.better_run()]
         rows.append(
-            [
-                metric_heading(comparison.metric),
-                f"{comparison.first:.2f}",
-                f"{comparison.second:.2f}",
-                f"{difference}  {interval}",
-                *(
-                    f"{count:,}"
-                    for count in (comparison.first_better, comparison.second_better, comparison.equal)
-                ),
-                "-" if np.isnan(comparison.p_value) else f"{comparison.p_value:.3f}",
-                _CONCLUSIONS[comparison.better_run()],
-            ]
+            [metric_heading(comparison.metric), *means, *map("{:,}".format, counts), p_value, conclusion]
         )
     return text_table(rows)
 

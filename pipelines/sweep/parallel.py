@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from rank4class.pipelines import config, configs
-from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.sweep.grid_run import GridRun
 from rank4class.pipelines.task import loading
@@ -116,7 +116,7 @@ class Pool:
     def report(self, ended: int, total: int, run: GridRun, outcome: Outcome, split: str) -> None:
         """Prints a line on a run that has ended: its place, the time left, and its metrics on a split."""
         diverged = isinstance(outcome, FloatingPointError)
-        shown = str(outcome) if diverged else f"{split} {tables.one_line(outcome[split])}"
+        shown = str(outcome) if diverged else f"{split} {evaluator.one_line(outcome[split])}"
         folder = run.path.removeprefix(os.path.join(self._root, ""))
         left = time_left(time.monotonic() - self._started, self._trained, total - ended)
         print(f"{place(ended, total, left)} {folder}: {shown}", flush=True)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from rank4class import losses
 from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.reliability import Calibrated
 from rank4class.pipelines.reporting import reliability_plots, tables
 from rank4class.pipelines.reporting.plots import save
@@ -55,7 +56,7 @@ def grid_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
     are_paired = len({RunDirectory(run.path).data_hashes()["test"] for run in runs}) == 1
     tests = [run.results["test"] for run in runs]
     scales = {
-        name: 100.0 if losses.get_metric(name).percent else 1.0 for name in tables.metric_names(tests[0])
+        name: 100.0 if losses.get_metric(name).percent else 1.0 for name in evaluator.metric_names(tests[0])
     }
     values = [
         (RunDirectory(run.path).test_values() if are_paired else None)
@@ -241,7 +242,7 @@ def _write_plots(
         for run in runs
         for evaluation in RunDirectory(run.path).history()
     )
-    names = tables.metric_names(runs[0].results["validation"])
+    names = evaluator.metric_names(runs[0].results["validation"])
     plots.plot_curves(curves, names, monitor, os.path.join(root, "curves.png"))
     caption = "The curves are means over the seeds, the bands reach from the lowest seed to the highest."
     paragraphs += ["![Validation curves](curves.png)", caption]

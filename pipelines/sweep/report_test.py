@@ -276,4 +276,4 @@ def test_calibration_table():
         "nll after 0.125 [0.100, 0.200] 0.125 [0.100, 0.200]",
     ]
     assert tables.calibration_table({"test": {"ndcg@5": 1.0}}) == ""
-    assert tables.metric_names({"ndcg@5": 1.0, **calibrated(3.0)}) == ["ndcg@5"]
+    assert evaluator.metric_names({"ndcg@5": 1.0, **calibrated(3.0)}) == ["ndcg@5"]
