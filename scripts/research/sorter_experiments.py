@@ -1,7 +1,7 @@
 r"""Measures sorters and other rank functions, and compares the losses that use them.
 
     python -m rank4class.scripts.research.sorter_experiments --task=sorting
-    python -m rank4class.scripts.research.sorter_experiments --task=spearman --workdir=runs/spearman
+    python -m rank4class.scripts.research.sorter_experiments --task=map --workdir=runs/map
 
 "sorting" measures rank functions on the 10,000 vectors of the held-out test, or on the scores of a run, with
 --scores=FOLDER/predictions.npz (rank4class evaluate --output=FOLDER). The other tasks train with each loss on
@@ -20,20 +20,11 @@ from absl import flags
 from rank4class.scripts import cli
 from rank4class.scripts.research import sorters
 
-_TASK = flags.DEFINE_enum(
-    "task",
-    "sorting",
-    ["sorting", *sorters.TASKS, "multi_label", "regression"],
-    "Task to measure or to train.",
-)
-_RANK_FNS = flags.DEFINE_list(
-    "rank_fns", list(sorters.RANK_FNS), "Rank functions to measure or to train with."
-)
-_SCORES = flags.DEFINE_string(
-    "scores", None, "For --task=sorting: a predictions.npz of `rank4class evaluate`."
-)
+_TASK = flags.DEFINE_enum("task", "sorting", ["sorting", *sorters.TASKS], "Task to measure or to train.")
+_RANK_FNS = flags.DEFINE_list("rank_fns", [*sorters.RANK_FNS], "Rank functions to measure or to train with.")
+_SCORES = flags.DEFINE_string("scores", None, "For --task=sorting: predictions.npz of `rank4class evaluate`.")
 _SEEDS = flags.DEFINE_multi_integer(
-    "seed", list(sorters.SEEDS), "Seed of the trainings; repeat the flag for more seeds."
+    "seed", [*sorters.SEEDS], "Seed of the trainings; repeat the flag for more seeds."
 )
 _CONFIG = cli.define_config(required=False)
 _TABLE = flags.DEFINE_string("table", None, "For --task=regression: a CSV file with a header.")
@@ -65,7 +56,7 @@ def main() -> None:
     elif _TASK.value == "regression":
         task = studies.regression(_TABLE.value, _TARGET.value)
     else:
-        task = studies.STUDIES.build(_TASK.value)
+        task = studies.STUDIES[_TASK.value]
     if _EPOCHS.value is not None:
         task = dataclasses.replace(task, epochs=_EPOCHS.value)
     cells = results.study_cells(study.run(task, _RANK_FNS.value, _WORKDIR.value, seeds=_SEEDS.value))
@@ -73,27 +64,28 @@ def main() -> None:
     print(f"\n{grid_tables.text(summary)}")
 
 
+# Names of the flags that only some tasks have.
+_REQUIRED = {
+    "sorting": (),
+    "multi_label": ("config", "workdir"),
+    "regression": ("table", "target", "workdir"),
+}
+_OPTIONAL = {"sorting": ("scores", "workdir")}
+
+
 def _check_flags() -> None:
     task = _TASK.value
-    required = (
-        (_CONFIG, task == "multi_label"),
-        (_WORKDIR, task != "sorting"),
-        *((flag, task == "regression") for flag in (_TABLE, _TARGET)),
-    )
-    for flag, is_required in required:
-        if flag is _WORKDIR and task == "sorting":
-            continue  # optional
-        if is_required and not flag.value:
-            raise ValueError(f"--{flag.name}: missing. Set it for --task={task}.")
-        if flag.value is not None and not is_required:
-            raise ValueError(f"--{flag.name}: not used by --task={task}. Remove it.")
-    if _SCORES.value is not None and task != "sorting":
-        raise ValueError(f"--scores={_SCORES.value}: not used by --task={task}. Set --task=sorting.")
+    required = _REQUIRED.get(task, ("workdir",))
+    optional = _OPTIONAL.get(task, ("epochs", "seed"))
+    for name in ("config", "workdir", "table", "target", "scores", "epochs", "seed"):
+        if name in required and not flags.FLAGS[name].value:
+            raise ValueError(f"--{name}: missing. Set it for --task={task}.")
+        if name not in (*required, *optional) and flags.FLAGS[name].present:
+            raise ValueError(f"--{name}: not used by --task={task}. Remove it.")
+    if _SCORES.value is not None and _WORKDIR.value is not None:
+        raise ValueError("--workdir: has no effect with --scores. Remove it.")
     if task == "sorting" and not _RANK_FNS.value:
         raise ValueError("--rank_fns=: names no rank function. Name at least one.")
-    for flag in (_EPOCHS, _SEEDS, *([_WORKDIR] if _SCORES.value is not None else [])):
-        if task == "sorting" and flags.FLAGS[flag.name].present:
-            raise ValueError(f"--{flag.name}: sorters are not trained here. Remove it.")
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def test_other_commands_are_studies(name):
     (command,) = REPRODUCTIONS[name].commands
     program, task, *flags = shlex.split(command.line)
     assert program == "sorter_experiments"
-    assert task.removeprefix("--task=") in (*sorters.TASKS, "multi_label", "regression", "sorting")
+    assert task.removeprefix("--task=") in (*sorters.TASKS, "sorting")
     assert {flag[2:].split("=")[0] for flag in flags} <= STUDY_FLAGS
 
 

@@ -1,9 +1,7 @@
 """Studies of sorters and of other rank functions: their names, which flags need without TensorFlow."""
 
 from rank4class.pipelines.training.sorter_config import LEARNED
-from rank4class.registry import Registry
 
-STUDIES = Registry("task", "STUDIES.register", "scripts/research/sorters/studies.py")
-TASKS = tuple(STUDIES)
+TASKS = ("map", "recall", "multi_label", "regression")
 RANK_FNS = ("handcrafted", *LEARNED, "neural_sort", "soft_sort")
 SEEDS = (0, 1, 2, 3, 4)

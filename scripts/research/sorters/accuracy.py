@@ -16,7 +16,7 @@ from rank4class.pipelines.task import rank_functions
 from rank4class.pipelines.training import sorter_training
 from rank4class.scripts.research.sorters import study
 
-RankFn = Callable[[tf.Tensor], tf.Tensor]
+RankFn = Callable[[tf.Tensor], tf.Tensor]  # of scores `[B, n]` to ranks in `1..n`
 SIZES = (10, 28, 100, 1_000)
 MOVE = 1.0  # largest move, in ranks
 MOVES = {
@@ -28,20 +28,7 @@ _MAX_PAIRS = 5e7  # of scores that are compared at once
 
 
 def run(names: Sequence[str], folder: str | None = None) -> dict[str, dict[str, np.ndarray]]:
-    """Measures rank functions; with a folder, writes the values of the `STUDY_METRICS` to `study.json` in it.
-
-    Args:
-      names: of the rank functions.
-      folder: of the file.
-
-    Returns:
-      See `measure`.
-
-    Raises:
-      ValueError: see `measure`; or a rank function has no weights for one of the lengths of `STUDY_METRICS`,
-        or the folder holds the result of another study.
-      OSError: the folder cannot be written.
-    """
+    """Measures rank functions; with a folder, writes their `STUDY_METRICS` to `study.json` in it."""
     if folder is None:
         return measure(names)
     data, started = {"held-out vectors": ", ".join(STUDY_METRICS)}, time.monotonic()
@@ -68,9 +55,6 @@ def measure(
     Returns:
       Rank function -> metric, `l1@N` for vectors of length N and `moved_l1@N` after small moves -> `errors`;
       a metric is left out if there are no weights for that length.
-
-    Raises:
-      ValueError: a rank function is unknown, or has no weights for any of the sizes.
     """
     result: dict[str, dict[str, np.ndarray]] = {}
     for name in dict.fromkeys(("exact", *names)):
@@ -105,20 +89,11 @@ def tables(measured: Mapping[str, Mapping[str, np.ndarray]]) -> list[list[list[s
 
 
 def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str]]:
-    """Measures rank functions on the scores of a run.
+    """Returns a table of rank functions on the scores of a run, a `predictions.npz` of `rank4class evaluate`.
 
-    Args:
-      names: of the rank functions.
-      path: a `predictions.npz` of `rank4class evaluate`.
-
-    Returns:
-      The rows of a table: the mean absolute error, in ranks, of the classes with rank 1, 2 and 3, 4 to 7
-      and so on, with a 95% interval over the examples; "-" if there are no weights for that length, or ties
-      leave no class at these ranks.
-
-    Raises:
-      FileNotFoundError, ValueError: see `predictions.read`; or the file has no scores, one of them is not
-        finite, or a rank function is unknown.
+    The cells are the mean absolute error, in ranks, of the classes with rank 1, 2 and 3, 4 to 7 and so on,
+    with a 95% interval over the examples; "-" if there are no weights for that length, or ties leave no class
+    at these ranks.
     """
     run = predictions.read(path, with_scores=True)
     if run.scores is None:
@@ -142,15 +117,9 @@ def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str
 
 
 def errors(rank_fn: RankFn, n: int, move: float = 0.0) -> np.ndarray:
-    """Returns the mean absolute error of the ranks of each test vector, divided by `n`.
+    """Returns the mean absolute error of the ranks of each test vector of length `n`, over `n`: `[10000]`.
 
-    Args:
-      rank_fn: function of scores `[B, n]` to ranks in `1..n`.
-      n: length of the vectors.
-      move: largest move of a score before it is ranked, see `score_vectors.moves`.
-
-    Returns:
-      float32 `[10000]`.
+    `move` is the largest move of a score before it is ranked, see `score_vectors.moves`.
     """
     scores, _ = score_vectors.held_out("test", n)
     moves = score_vectors.moves(scores, [n, 0], move).numpy()
@@ -164,15 +133,10 @@ def errors(rank_fn: RankFn, n: int, move: float = 0.0) -> np.ndarray:
 
 
 def places_off(rank_fn: RankFn, scores: np.ndarray) -> np.ndarray:
-    """Returns the absolute error of the ranks of lists, by exact rank.
+    """Returns the absolute error of the ranks of lists, float32 `[N, P]`, by exact rank.
 
-    Args:
-      rank_fn: function of scores `[B, n]` to ranks in `1..n`.
-      scores: float32 `[N, n]`, finite.
-
-    Returns:
-      float32 `[N, P]`: the mean over a list's items with rank 1, with 2 and 3, with 4 to 7 and so on; NaN
-      if ties leave no item there.
+    It is the mean over a list's items with rank 1, with 2 and 3, with 4 to 7 and so on; NaN if ties leave no
+    item there.
 
     >>> places_off(lambda scores: tf.constant([[1.0, 2.5, 2.5]]), np.array([[5.0, 0.0, -5.0]], np.float32))
     array([[0. , 0.5]], dtype=float32)

@@ -8,13 +8,9 @@ from rank4class import losses
 
 
 def score_triplet(scores: tf.types.experimental.TensorLike) -> tf.Tensor:
-    """Triplet loss of the scores with the hardest negative of each row and column, with a margin of 0.2.
+    """Triplet loss `[B]` of scores `[B, B]` of pairs, those that match on the diagonal.
 
-    Args:
-      scores: float32 `[B, B]`, with the pairs on the diagonal.
-
-    Returns:
-      float32 `[B]`.
+    It takes the hardest negative of each row and column, with a margin of 0.2.
     """
     positives = tf.linalg.diag_part(scores)
     negatives = tf.linalg.set_diag(scores, tf.fill(tf.shape(positives), -float("inf")))
@@ -22,20 +18,13 @@ def score_triplet(scores: tf.types.experimental.TensorLike) -> tf.Tensor:
 
 
 def hinge_ap(scores: tf.types.experimental.TensorLike, labels: tf.types.experimental.TensorLike) -> tf.Tensor:
-    r"""Structured hinge loss of average precision.
+    r"""Structured hinge loss of the average precision of scores `[B]` with labels 0 or 1.
 
     $$\max_{\hat y} \; 1 - AP(\hat y) + F(\hat y) - F(y), \quad
     F(y) = \frac{1}{P N} \sum_{i, j} y_{ij} (s_i - s_j)$$
 
     over all rankings, with `i` relevant and `j` not, and `y_ij` 1 where `i` comes before `j`, else -1.
     The best rank of each irrelevant score is independent of the others, so the loss takes `O(B^2)`.
-
-    Args:
-      scores: float32 `[B]`.
-      labels: 0 or 1, `[B]`.
-
-    Returns:
-      A float32 scalar.
 
     References:
       Yue, Finley, Radlinski, Joachims (2007), "A support vector method for optimizing average precision".

@@ -1,6 +1,5 @@
 """The studies: data, model, losses and metrics of each task; see `study.run`."""
 
-import dataclasses
 import functools
 import os
 
@@ -13,7 +12,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.task import checks
 from rank4class.pipelines.training import rank_training
-from rank4class.scripts.research.sorters import STUDIES, sorting_tasks
+from rank4class.scripts.research.sorters import sorting_tasks
 from rank4class.scripts.research.sorters.study import Study
 
 RANK_LOSS_WEIGHTS = (0.03, 0.1, 0.3, 1.0)  # of a loss on ranks that is added to the cross entropy
@@ -37,11 +36,6 @@ def _evaluate_precision(model, arrays):
     return {"map": 100.0 * sklearn.metrics.average_precision_score(labels, model(features), average="macro")}
 
 
-def _load_relevant(seed):
-    parts = sorting_tasks.relevant_vectors(seed)
-    return {name: (vectors, relevant[:, None]) for name, (vectors, relevant) in parts.items()}
-
-
 def _pair_model(arrays):
     views = [tf.keras.layers.Input([view.shape[1]]) for view in arrays[:2]]
     codes = []
@@ -51,11 +45,6 @@ def _pair_model(arrays):
     return tf.keras.Model(views, tf.matmul(*codes, transpose_b=True))
 
 
-def _load_pairs(seed):
-    parts = sorting_tasks.pairs(seed)
-    return {name: (*views, np.zeros(len(views[0]), np.float32)) for name, views in parts.items()}
-
-
 def _evaluate_recall(model, arrays):
     scores = model(arrays[:2]).numpy()
     # Negated, so that NaN ranks last.
@@ -63,57 +52,32 @@ def _evaluate_recall(model, arrays):
     return {"recall@1": 100.0 * np.mean(ranks <= 1), "recall@5": 100.0 * np.mean(ranks <= 5)}
 
 
-@STUDIES.register("spearman")
-def spearman() -> Study:
-    """Returns the study of regression, evaluated by Spearman's correlation."""
-    return Study(
-        plain=("mse", "l1"),
-        ranked=("spearman",),
-        epochs=100,
-        measures=("spearman",),
-        load=sorting_tasks.diabetes,
-        build=_mlp(10, 32, 1),
-        evaluate=_evaluate_spearman,
-    )
-
-
-@STUDIES.register("map")
-def mean_average_precision() -> Study:
-    """Returns the study of finding relevant instances, evaluated by mean average precision."""
-    return Study(
+STUDIES = {
+    "map": Study(  # of finding relevant instances
         plain=("sigmoid_cross_entropy", "hinge_ap"),
         ranked=("map_ranks", "map_precision"),
         epochs=20,
         measures=("map",),
-        load=_load_relevant,
+        load=sorting_tasks.relevant_vectors,
         build=_mlp(20, 64, 1),
         evaluate=_evaluate_precision,
-    )
-
-
-@STUDIES.register("recall")
-def recall() -> Study:
-    """Returns the study of matching pairs of views, evaluated by recall."""
-    return Study(
+    ),
+    "recall": Study(  # of matching pairs of views
         plain=("triplet",),
         ranked=("recall_triplet",),
         epochs=20,
         measures=("recall@1", "recall@5"),
-        load=_load_pairs,
+        load=sorting_tasks.pairs,
         build=_pair_model,
         evaluate=_evaluate_recall,
-    )
+    ),
+}
 
 
 def multi_label(experiment: config.Experiment, cache_dir: str | os.PathLike) -> Study:
-    """Returns the `Study` of a multi-label dataset with a linear model of its features.
+    """Returns the study of a multi-label dataset with a linear model of its features.
 
-    Args:
-      experiment: a `config.Experiment` whose features are vectors, from a frozen encoder or the dataset.
-      cache_dir: folder for a frozen encoder's outputs.
-
-    Raises:
-      FileNotFoundError, ValueError: see `load_data`; or the dataset has no vectors or one label each.
+    The features are vectors, from a frozen encoder, whose outputs are cached, or from the dataset.
     """
     checks.check(experiment)
     loaded = rank_training.load_data(experiment, check_folder(cache_dir, "study of sorters"))
@@ -143,15 +107,14 @@ def multi_label(experiment: config.Experiment, cache_dir: str | os.PathLike) -> 
 
 
 def regression(path: str | os.PathLike, target: str) -> Study:
-    """Returns the study of regression on a CSV file, evaluated by Spearman's correlation.
-
-    Args:
-      path: of the file, see `sorting_tasks.table`.
-      target: name of the column to predict.
-
-    Raises:
-      FileNotFoundError, ValueError: see `sorting_tasks.table`.
-    """
+    """Returns the study of regression on a CSV file, evaluated by Spearman's correlation."""
     width = sorting_tasks.table(path, target, seed=0)["train"][0].shape[1]
-    load = functools.partial(sorting_tasks.table, path, target)
-    return dataclasses.replace(spearman(), epochs=20, load=load, build=_mlp(width, 32, 1))
+    return Study(
+        plain=("mse", "l1"),
+        ranked=("spearman",),
+        epochs=20,
+        measures=("spearman",),
+        load=functools.partial(sorting_tasks.table, path, target),
+        build=_mlp(width, 32, 1),
+        evaluate=_evaluate_spearman,
+    )

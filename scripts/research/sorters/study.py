@@ -1,8 +1,7 @@
-"""A comparison of losses on ranks with losses that ignore ranks.
+"""A comparison of losses on ranks with losses that ignore ranks, on the tasks in `studies`.
 
-Each task trains a small model with each loss and several seeds, at the learning rate that is best on the
-validation part, and evaluates the test part with the metric that the loss approximates. The tasks are in
-`studies`.
+Each trains a small model with each loss and several seeds, at the learning rate that is best on the
+validation part, and evaluates the test part with the metric that the loss approximates.
 """
 
 import dataclasses
@@ -63,7 +62,7 @@ def run(
     seeds: Sequence[int] = SEEDS,
     log: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Trains a task's model with each of its losses. Finished trainings are not repeated.
+    """Trains a task's model with each of its losses and seeds. Finished trainings are not repeated.
 
     Args:
       study: the task.
@@ -75,11 +74,6 @@ def run(
     Returns:
       The content of `study.json`, see `write_result`. The test values of a loss are those of the epoch that
       is best on validation; None if the training diverged in its first epoch, at the best learning rate.
-
-    Raises:
-      ValueError: a rank function or a seed is invalid, a seed is repeated, or the folder holds the result of
-        another study.
-      OSError: the folder cannot be written.
     """
     check_seeds(seeds)
     for rank_fn_name in rank_fns:
@@ -182,10 +176,7 @@ def write_result(
       data: seed, file or split -> hash of the data, and settings that determine the result.
       sessions: the `session` of each training.
       notes: sentences on the search.
-      test_hash: hash of the test examples, by which they are compared with those of runs.
-
-    Raises:
-      OSError: the file cannot be written.
+      test_hash: of the test examples, which are compared with those of runs.
     """
     files.make_folder(folder)
     result = {
@@ -210,13 +201,10 @@ def session(started: float, **packages: str) -> dict[str, Any]:
 
 
 def search_learning_rate(value: Callable[[float], float], rates: Sequence[float]) -> float:
-    """Tries learning rates, starting in the middle, until the best one has been compared to its neighbors.
+    """Tries ascending learning rates, from the middle, until the best is compared to its neighbors.
 
-    Of equal ones the lowest is the best: where trainings diverge, all lower rates are tried.
-
-    Args:
-      value: function of a rate to the value of its trainings; higher is better. It is called repeatedly.
-      rates: in ascending order; the best may be the first or the last of them.
+    A higher `value` is better. Of equal ones the lowest is the best: where trainings diverge, all lower rates
+    are tried.
 
     >>> search_learning_rate(lambda rate: -abs(rate - 6), range(10))
     6
@@ -246,13 +234,7 @@ def _hash(parts):
 
 
 def _train(
-    study: Study,
-    name: str,
-    rank_fn: str | None,
-    weight: float,
-    parts: Mapping[str, Any],
-    rate: float,
-    seed: int,
+    study: Study, name: str, rank_fn: str | None, weight: float, parts: Mapping, rate: float, seed: int
 ) -> dict[str, Any]:
     """Trains one model; returns split -> its metrics after the epoch that is best on validation."""
     tf.keras.utils.set_random_seed(seed)
@@ -262,7 +244,7 @@ def _train(
     model.compile(tf.keras.optimizers.Adam(rate), _loss(study, name, rank_fn, weight, l1))
     best = _Best(study, parts, l1)
     steps = len(parts["train"][-1]) // LIST
-    batches = _batches(parts["train"], seed)
+    batches = _batches(parts["train"], steps, seed)
     model.fit(batches, epochs=study.epochs, steps_per_epoch=steps, callbacks=[best], verbose=0)
     return best.values
 
@@ -275,10 +257,9 @@ def _loss(study: Study, name: str, rank_fn: str | None, weight: float, l1: tf.Va
     return lambda labels, scores: plain(labels, scores) + weight * loss(labels, scores)
 
 
-def _batches(arrays: Sequence[np.ndarray], seed: int) -> tf.data.Dataset:
+def _batches(arrays: Sequence[np.ndarray], steps: int, seed: int) -> tf.data.Dataset:
     """Returns the batches of all epochs, each in another order."""
     *features, labels = arrays
-    steps = len(labels) // LIST
 
     def batches() -> Iterator[tuple]:
         rng = np.random.default_rng(seed)
@@ -306,10 +287,8 @@ class _Best(tf.keras.callbacks.Callback):
         if not all(np.isfinite(weight).all() for weight in self.model.get_weights()):
             self.model.stop_training = True
             return
-        validation, measure = (
-            self._study.evaluate(self.model, self._parts["validation"]),
-            self._study.measures[0],
-        )
+        validation = self._study.evaluate(self.model, self._parts["validation"])
+        measure = self._study.measures[0]
         if validation[measure] > self.values["validation"][measure]:
             test = self._study.evaluate(self.model, self._parts["test"])
             self.values = {"validation": validation, "test": test}
