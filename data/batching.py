@@ -31,11 +31,10 @@ def training_batches(
     """Returns endless batches for training.
 
     The order is a pure function of `seed` and the step. Every epoch is a permutation drawn from seed and
-    epoch, with each example once, and a batch may span two epochs. Starting at any step costs one
-    permutation, as every epoch does.
+    epoch, with each example once, and a batch may span two epochs.
 
-    If the split has `lengths`, the batches of an epoch are drawn from examples of equal lengths, except one
-    batch at each change of the length and at each end of the epoch. The order of the batches is random.
+    If the split has `lengths`, the batches of an epoch have examples of equal lengths, except one batch at
+    each change of the length and at each end of the epoch. The order of the batches is random.
 
     Args:
       split: the examples.
@@ -43,12 +42,10 @@ def training_batches(
       seed: int.
       start_step: the first batch's step, from 0.
       preprocess: optional function of a batch's features and its examples' seeds, in the graph. The
-        seeds, int64 `[B, 2]`, are for stateless random operations. They are a function of `seed` and of the
-        example's position in the training, on any worker.
+        seeds, int64 `[B, 2]`, are a function of `seed` and of the example's position in the training.
       class_weights: `[n]`, the weights of the classes. An example has the weight of its class, or the mean of
         the weights of its classes, whatever their gains, or 1 without a class. None gives all the weight 1.
-      context: the input context of a worker, which gets only the batches of its replicas, one after
-        another; the batches of all workers together are those of one worker.
+      context: the input context of a worker, which gets only the batches of its replicas.
 
     Returns:
       A `tf.data.Dataset` of features, labels (int32 `[B]` or float32 `[B, n]`) and weights float32
@@ -65,9 +62,7 @@ def training_batches(
         seeds = tf.stack([tf.fill(tf.shape(positions), tf.cast(seed, tf.int64)), positions], axis=1)
         return preprocess(features, seeds)
 
-    example_weights = np.ones(len(split), np.float32)
-    if class_weights is not None:
-        example_weights = _example_weights(split, class_weights)
+    example_weights = _example_weights(split, class_weights)
 
     @_plain
     def with_positions(step, indices):
@@ -172,18 +167,11 @@ UNREADABLE = (
     tf.errors.DataLossError,
     tf.errors.PermissionDeniedError,
 )
+Preprocess = Callable[[Features], Features]
 
 
-def raise_first_unreadable(
-    split: Split, indices: Iterable[int], preprocess: Callable[[Features], Features] | None
-) -> None:
-    """Raises ValueError for the first of some examples that cannot be read, if any.
-
-    Args:
-      split: the examples.
-      indices: the indices to read.
-      preprocess: function of a batch's features, in the graph, or None.
-    """
+def raise_first_unreadable(split: Split, indices: Iterable[int], preprocess: Preprocess | None) -> None:
+    """Raises ValueError for the first of some examples that cannot be read by the preprocessing, if any."""
     for i in indices if preprocess is not None else ():
         _read(split, i, preprocess)
 
@@ -192,7 +180,7 @@ def naming_errors(
     batches: Iterable[Any],
     split: Split,
     indices_of: Callable[[int], Iterable[int]],
-    preprocess: Callable[[Features], Features] | None,
+    preprocess: Preprocess | None,
 ) -> Iterator[Any]:
     """Yields the batches of a split; raises ValueError, with the name of the example, if one cannot be read.
 
@@ -216,14 +204,8 @@ def naming_errors(
         yield batch
 
 
-def read_each(
-    split: Split, preprocess: Callable[[Features], Features]
-) -> Iterator[tuple[Features | None, str | None]]:
+def read_each(split: Split, preprocess: Preprocess) -> Iterator[tuple[Features | None, str | None]]:
     """Reads the examples one by one, in order, and continues after those that cannot be read.
-
-    Args:
-      split: the examples.
-      preprocess: function of a batch's features, in the graph.
 
     Yields:
       The preprocessed features of an example, a batch of one, and None; or None and the error message.
@@ -242,7 +224,7 @@ def read_each(
         yield features, message
 
 
-def unreadable(split: Split, preprocess: Callable[[Features], Features]) -> Iterator[tuple[int, str]]:
+def unreadable(split: Split, preprocess: Preprocess) -> Iterator[tuple[int, str]]:
     """Yields (index, message) for every example that cannot be read, after reading all up to it."""
     for i, (_, message) in enumerate(read_each(split, preprocess)):
         if message:
@@ -299,6 +281,8 @@ def _gather(index_batches, split, prepare):
 
 def _example_weights(split, class_weights):
     """Returns the weight of each example, float32 `[N]`: see `training_batches`."""
+    if class_weights is None:
+        return np.ones(len(split), np.float32)
     weights = np.asarray(class_weights, np.float32)
     if not split.multi_label:
         return weights[split.labels]

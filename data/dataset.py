@@ -30,8 +30,8 @@ class Split:
         lengths. None if all have the same.
 
     Raises:
-      ValueError: labels of another type, gains that are not positive and finite, or features, origins,
-        exclusions or lengths of another size.
+      ValueError: labels of another type, gains that are not positive and finite, or another array of another
+        size.
     """
 
     features: dict[str, np.ndarray]
@@ -42,12 +42,8 @@ class Split:
 
     def __post_init__(self):
         self._check_labels()
-        arrays = {
-            **{f"feature {name!r}": array for name, array in self.features.items()},
-            "origins": self.origins,
-            "excluded": self.excluded,
-            "lengths": self.lengths,
-        }
+        arrays = {f"feature {name!r}": array for name, array in self.features.items()}
+        arrays |= {name: getattr(self, name) for name in ("origins", "excluded", "lengths")}
         for name, array in arrays.items():
             shape = getattr(array, "shape", ())
             if array is not None and shape[:1] != (len(self),):
@@ -99,11 +95,10 @@ class Split:
         >>> split.select([2, 0]).features["text"].tolist()
         ['c', 'a']
         """
+        arrays = (self.origins, self.excluded, self.lengths)
+        others = [None if array is None else array[indices] for array in arrays]
         features = {name: values[indices] for name, values in self.features.items()}
-        origins = None if self.origins is None else self.origins[indices]
-        excluded = None if self.excluded is None else self.excluded[indices]
-        lengths = None if self.lengths is None else self.lengths[indices]
-        return Split(features, self.labels[indices], origins, excluded, lengths)
+        return Split(features, self.labels[indices], *others)
 
     def origin(self, i: int) -> str:
         """Returns the name of example `i` in messages."""
@@ -140,7 +135,7 @@ class Split:
         return max(1, int(self.num_relevant().max())) if self.multi_label else None
 
     def num_relevant(self) -> np.ndarray:
-        """Returns the number of classes of each example, int `[N]`; only for multi-label splits."""
+        """Returns the number of classes of each example of a multi-label split, int `[N]`."""
         return np.diff(self.label_matrix.indptr)
 
 
@@ -172,39 +167,33 @@ class Dataset:
             if not len(split):
                 first = f" The first skipped row: {self.skipped[0]}" if self.skipped else ""
                 raise ValueError(f"data.path: the {name} split has no example. Give it one.{first}")
-            if not split.multi_label:
-                self._check_ids(name, split)
-            elif split.labels.shape[1] != len(self.class_names):
+            if split.multi_label and split.labels.shape[1] != len(self.class_names):
                 raise ValueError(
                     f"labels: {split.labels.shape[1]} classes in the {name} split, but "
                     f"{len(self.class_names)} class_names. Give a name for each."
                 )
-            if split.excluded is not None:
-                self._check_excluded(name, split)
+            self._check_classes(name, split)
         if "train" in self.splits and not self.splits["train"].kind.ranks_items:
-            self._warn_of_untrained_classes()
+            counts = self.splits["train"].class_counts(len(self.class_names))
+            untrained = [name for name, count in zip(self.class_names, counts, strict=True) if not count]
+            if untrained:
+                logging.warning("no training example of: %s", rows.listed(untrained))
 
-    def _check_ids(self, name, split):
-        outside = np.flatnonzero((split.labels < 0) | (split.labels >= len(self.class_names)))
-        if len(outside):
-            raise ValueError(
-                f"{split.origin(outside[0])}: label {split.labels[outside[0]]} in the {name} split is "
-                f"outside the class ids 0..{len(self.class_names) - 1}. Correct it."
-            )
-
-    def _check_excluded(self, name, split):
-        both = scipy.sparse.coo_array(split.labels.multiply(split.excluded))
-        if both.nnz:
-            raise ValueError(
-                f"{split.origin(both.row[0])}: {self.class_names[both.col[0]]!r} in the {name} split is both "
-                "a label and excluded. Remove one."
-            )
-
-    def _warn_of_untrained_classes(self):
-        counts = self.splits["train"].class_counts(len(self.class_names))
-        untrained = [name for name, count in zip(self.class_names, counts, strict=True) if not count]
-        if untrained:
-            logging.warning("no training example of: %s", rows.listed(untrained))
+    def _check_classes(self, name, split):
+        if not split.multi_label:
+            outside = np.flatnonzero((split.labels < 0) | (split.labels >= len(self.class_names)))
+            if len(outside):
+                raise ValueError(
+                    f"{split.origin(outside[0])}: label {split.labels[outside[0]]} in the {name} split is "
+                    f"outside the class ids 0..{len(self.class_names) - 1}. Correct it."
+                )
+        if split.excluded is not None:
+            both = split.class_matrix(len(self.class_names)).multiply(split.excluded).tocoo()
+            if both.nnz:
+                raise ValueError(
+                    f"{split.origin(both.row[0])}: {self.class_names[both.col[0]]!r} in the {name} split is "
+                    "both a label and excluded. Remove one."
+                )
 
 
 def check_fractions(validation_fraction: float, test_fraction: float) -> dict[str, float]:
@@ -298,8 +287,8 @@ def draw_pairs(
 
     Returns:
       name -> `Split` of the instances that have a pair in it, "train" first, with the feature `id` int32, the
-      instance's row in `relevant`. Each split excludes the classes of its instances' pairs in earlier splits;
-      "train" excludes none.
+      instance's row in `relevant`. Each split but "train" excludes the classes of its instances' pairs in
+      earlier splits.
 
     Raises:
       ValueError: fractions that leave no training pairs, or too few pairs for a fraction; the message
@@ -312,15 +301,13 @@ def draw_pairs(
     >>> np.sum(splits["test"].labels + splits["test"].excluded, axis=1)
     array([5., 5.], dtype=float32)
     """
-    part = _parts(relevant, fractions, seed)
-    splits = {}
+    part, splits = _parts(relevant, fractions, seed), {}
     for i, name in enumerate(("train", *fractions)):
         labels = _masked(relevant, part == i)
         excluded = _masked(relevant, part < i).astype(bool) if i else None
         ids = np.arange(relevant.shape[0], dtype=np.int32)
-        splits[name] = Split({"id": ids}, labels, origins, excluded).select(
-            np.flatnonzero(np.diff(labels.indptr))
-        )
+        split = Split({"id": ids}, labels, origins, excluded)
+        splits[name] = split.select(np.flatnonzero(np.diff(labels.indptr)))
     return splits
 
 

@@ -25,15 +25,15 @@ class Kind:
     Another kind is a class in a file of `data/kinds/`, registered under the name of its feature.
 
     Attributes:
-      preprocessor: class of `preprocess`, with `settings` and `from_settings`; None if there is none.
-      reads_files: whether examples are read when they are used, and may turn out to be unreadable.
+      preprocessor: class of `preprocess`, with `settings` and `from_settings`; or None.
+      reads_files: whether examples are read when they are used, and may be unreadable.
       tokenizes: whether `preprocess` is the tokenizer of a text encoder.
-      has_ids: whether instances are known by their ids alone: nothing is learned about other ones.
+      has_ids: whether instances are known by their ids alone.
       ranks_items: whether the classes of an example are the positions in its list of items.
       has_rows: whether inputs of predictions are rows of text.
       has_pixels: whether examples are arrays of pixels.
       duplicates: a sentence that says which examples are duplicates.
-      usage: feature -> inputs of an exported model, as Python that a model card shows.
+      usage: feature -> inputs of an exported model, as Python for a model card.
     """
 
     preprocessor: Any = None
@@ -57,7 +57,7 @@ class Kind:
         return [hashlib.blake2b(content, digest_size=16).digest() for content in contents]
 
     def preprocess(self, features: Arrays, image_size: int, tokenizer: Callable) -> Callable | None:
-        """Returns the function of a batch's features that an encoder's features result from, or None.
+        """Returns the function from a batch's features to an encoder's, or None.
 
         Args:
           features: of a split.
@@ -68,7 +68,7 @@ class Kind:
         return None
 
     def augment(self, name: str, image_size: int, preprocess: Callable | None) -> Callable:
-        """Returns the function of a training batch's features and seeds that is used for `preprocess`.
+        """Returns the function of a training batch's features and seeds that replaces `preprocess`.
 
         Raises:
           ValueError: the augmentation does not fit the kind.
@@ -90,13 +90,12 @@ class Kind:
         """Yields the inputs of a file or folder, as a model takes them.
 
         Args:
-          path: texts as `.txt` (one per line), `.tsv`, `.csv` or `.jsonl`, or "-" for one per line of
-            standard input; an image, or a folder of images and of other such folders, without those whose
-            names begin with a dot; vectors or arrays of images as `.npy` or `.npz` `[N, ...]`, in the range
-            of the training data; ids as texts are; or queries as SVMlight rows. Endings are in any case,
-            links are followed.
+          path: texts or ids as `.txt` (one per line), `.tsv`, `.csv` or `.jsonl`, or "-" for one per line of
+            standard input; an image, or a folder of images and of other such folders, except hidden ones;
+            vectors or arrays of images as `.npy` or `.npz` `[N, ...]`, in the range of the training data; or
+            queries as SVMlight rows. Endings are in any case, links are followed.
           specs: from `raw_specs`.
-          bad_rows: the policy for invalid rows, and for images that are not files.
+          bad_rows: the policy for invalid rows.
           columns: of texts or ids.
           ids: name -> id, for a model of ids.
 
@@ -129,12 +128,7 @@ class Kind:
                 yield f"{path}[{i}]", {name: self._numbers(f"{path}[{i}]", row, spec)}
 
     def check_columns(self, path: str, **columns: str | None) -> None:
-        """Raises ValueError for a column that cannot be read.
-
-        Args:
-          path: see `read`.
-          **columns: name of an argument -> the column that it selects, or None.
-        """
+        """Raises ValueError for a column, by the argument that selects it, that a path of `read` lacks."""
         for name, column in columns.items():
             if column is not None and not self.has_rows:
                 raise ValueError(f"{name}={column}: the inputs of the model have no columns. Leave it out.")
@@ -144,15 +138,12 @@ class Kind:
                 )
 
     def features_of(self, value: Any, specs: Specs, ids: Mapping[str, int], where: str) -> dict[str, Any]:
-        """Returns the raw features of one input.
+        """Returns the raw features of one input; raises ValueError if the model takes other inputs.
 
         Args:
           value: an array; a text, or a pair of texts; the path of an image; or the name of an id.
           specs, ids: see `read`.
           where: name of the input in messages.
-
-        Raises:
-          ValueError: the model takes other inputs.
         """
         del ids
         [(name, spec)] = specs.items()
@@ -168,14 +159,15 @@ class Kind:
 
     def _numbers(self, source: str, array: np.ndarray, spec: tf.TensorSpec) -> np.ndarray:
         """Returns numbers in the dtype of the training; raises ValueError if they show another range."""
-        if array.dtype.kind not in "biuf":
-            raise ValueError(f"{source}: {array.dtype}, expected {spec.dtype.name}. Convert the array.")
-        with np.errstate(over="ignore"):  # overflow gives infinity
-            numbers = array.astype(spec.dtype.as_numpy_dtype)
-        if spec.dtype.is_integer and (array.dtype.kind not in "iu" or np.any(numbers != array)):
-            limits = f"in {spec.dtype.min}..{spec.dtype.max}"
+        fits = array.dtype.kind in ("iu" if spec.dtype.is_integer else "biuf")
+        if fits:
+            with np.errstate(over="ignore"):  # overflow gives infinity
+                numbers = array.astype(spec.dtype.as_numpy_dtype)
+            fits = not spec.dtype.is_integer or np.array_equal(numbers, array)
+        if not fits:
+            limits = f" in {spec.dtype.min}..{spec.dtype.max}" if spec.dtype.is_integer else ""
             raise ValueError(
-                f"{source}: {array.dtype}, expected {spec.dtype.name} {limits}. Convert the array."
+                f"{source}: {array.dtype}, expected {spec.dtype.name}{limits}. Convert the array."
             )
         if not np.isfinite(numbers).all():
             raise ValueError(f"{source}: a number is not finite. Correct it.")

@@ -22,8 +22,7 @@ def get(name: str, **options: Any) -> Dataset:
       **options: the arguments of that dataset's function, such as `path`.
 
     Raises:
-      ValueError: an unknown name or option, or a required option that is missing.
-      OSError, ValueError: see the dataset's function.
+      OSError, ValueError: an unknown name or option, a missing one, or see the dataset's function.
 
     >>> from rank4class import data
     >>> len(data.get("digits").class_names)

@@ -12,19 +12,11 @@ KINDS = ("uniform", "normal", "ordered", "shuffled", "mixed")
 
 
 def draw(count: int, n: int, seed: tf.types.experimental.TensorLike) -> tf.Tensor:
-    """Draws vectors, each from a random one of five distributions.
+    """Draws vectors float32 `[count, n]`, each from a random one of five distributions.
 
     "uniform" has numbers from -1 to 1, "normal" numbers of mean 0 and variance 1, "ordered" evenly spaced
     numbers between two random ones in -1..1, "shuffled" the same in a random order. "mixed" draws each number
     from "uniform", "normal" or "shuffled", with random probabilities.
-
-    Args:
-      count: number of vectors.
-      n: their length, at least 2.
-      seed: int `[2]`.
-
-    Returns:
-      float32 `[count, n]`.
 
     References:
       Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss
@@ -65,16 +57,10 @@ def ranks(scores: tf.types.experimental.TensorLike) -> tf.Tensor:
 
 
 def moves(scores: tf.Tensor, seed: tf.types.experimental.TensorLike, most: float) -> tf.Tensor:
-    """Draws normal perturbations of scores.
+    """Draws normal perturbations of scores, float32 `[N, n]`.
 
-    Args:
-      scores: float32 `[N, n]`.
-      seed: int `[2]`.
-      most: largest standard deviation, in spacings. A spacing is the distance of evenly spaced scores of the
-        same variance; each vector draws its standard deviation from 0 to `most`.
-
-    Returns:
-      float32 `[N, n]`.
+    Each vector draws its standard deviation from 0 to `most` spacings. A spacing is the distance of evenly
+    spaced scores of the same variance.
     """
     spacing = tf.math.reduce_std(scores, axis=1, keepdims=True) * math.sqrt(12.0) / scores.shape[1]
     size_seed, noise_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
@@ -137,12 +123,7 @@ HELD_OUT = {"validation": 2_000, "test": 10_000}
 
 
 def held_out(split: str, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns fixed vectors that training never draws, and their ranks, two float32 `[N, n]`.
-
-    Args:
-      split: "validation" (2,000 vectors) or "test" (10,000).
-      n: length of the vectors.
-    """
+    """Returns fixed vectors of a split that training never draws, and their ranks, two float32 `[N, n]`."""
     seed = -1 - list(HELD_OUT).index(split)  # the seeds of training are never negative
     scores = draw(HELD_OUT[split], n, [seed, n])
     return scores.numpy(), ranks(scores).numpy()

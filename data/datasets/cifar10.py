@@ -14,8 +14,7 @@ def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
     """CIFAR-10, photographs of 32 x 32 pixels in ten classes.
 
     A fixed, stratified tenth of the training images is held out for validation: 45,000 images train and
-    5,000 select the checkpoint. Rank4Class trains on all 50,000, without validation; no field does so here.
-    The test split is the published one, which the paper reports.
+    5,000 select the checkpoint. Rank4Class trains on all 50,000, without validation.
 
     Args:
       path: folder of the published binary files, or the folder with `cifar-10-batches-bin/`:
@@ -36,46 +35,31 @@ def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
         return small_images.hold_out_tenth(
             "CIFAR-10", *small_images.from_tfds("cifar10", "CIFAR-10", tfds_dir)
         )
-    folder = _folder(path)
-    names_path = os.path.join(folder, "batches.meta.txt")
-    class_names = _class_names(names_path)
-    train_paths = [os.path.join(folder, f"data_batch_{i}.bin") for i in range(1, 6)]
-    train_paths = [path for path in train_paths if os.path.isfile(path)]
-    if not train_paths:
-        raise FileNotFoundError(f"{os.path.join(folder, 'data_batch_*.bin')}: no such file. Check data.path.")
-    test_path = os.path.join(folder, "test_batch.bin")
+    names = [f"data_batch_{i}.bin" for i in range(1, 6)]
+    for folder in (path, os.path.join(path, "cifar-10-batches-bin")):
+        train_paths = [file for name in names if os.path.isfile(file := os.path.join(folder, name))]
+        if train_paths:
+            break
+    else:
+        raise FileNotFoundError(
+            f"data.path={path}: no binary files of CIFAR-10 (data_batch_*.bin). Set it to the folder of the "
+            "binary version."
+        )
+    names_path, test_path = (os.path.join(folder, name) for name in ("batches.meta.txt", "test_batch.bin"))
+    class_names = tuple(name.strip() for _, name in rows.lines(names_path) if name.strip())
+    if len(set(class_names)) != 10:
+        raise files.damaged(names_path, f"{len(set(class_names))} different class names, expected 10")
     train, test = _concatenate([_read_records(path) for path in train_paths]), _read_records(test_path)
     hashes = {path: files.sha256(path) for path in (names_path, *train_paths, test_path)}
     return small_images.hold_out_tenth("CIFAR-10", class_names, train, test, hashes)
-
-
-def _folder(path):
-    """Returns the folder with the published files."""
-    batches = ("test_batch.bin", *(f"data_batch_{i}.bin" for i in range(1, 6)))
-    for folder in (path, os.path.join(path, "cifar-10-batches-bin")):
-        if any(os.path.isfile(os.path.join(folder, name)) for name in batches):
-            return folder
-    raise FileNotFoundError(
-        f"data.path={path}: no binary files of CIFAR-10 (data_batch_*.bin). Set it to the folder of the "
-        "binary version."
-    )
-
-
-def _class_names(path):
-    names = [name.strip() for _, name in rows.lines(path) if name.strip()]
-    if len(set(names)) != 10:
-        raise files.damaged(path, f"{len(set(names))} different class names, expected 10")
-    return tuple(names)
 
 
 def _read_records(path):
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such file. Check data.path.")
     content = np.fromfile(path, np.uint8)
-    if not content.size:
-        raise files.damaged(path, "the file is empty")
     count, left_over = divmod(content.size, 1 + 3 * 32 * 32)
-    if left_over:
+    if left_over or not count:
         raise files.damaged(path, f"truncated, {left_over} bytes after {count} records of 3073 bytes")
     records = content.reshape(count, -1)
     small_images.check_ids(path, records[:, 0])

@@ -253,19 +253,6 @@ def test_invalid_options(options, message):
         load(**options)
 
 
-@pytest.mark.parametrize("part", ["t10k", "train"])
-def test_too_few_digits_of_a_class(tmp_path, part):
-    write_part(tmp_path, "t10k", range(100, 200))
-    write_part(tmp_path, "train", range(100, 200))
-    load(str(tmp_path), num_examples=5)
-    write_part(tmp_path, part, range(100, 200), labels=np.array([*range(9), 8] * 10))
-    with pytest.raises(ValueError, match=f"{part}-images-idx3-ubyte: 0 digits of class '9', fewer than 10"):
-        load(str(tmp_path))
-    write_part(tmp_path, part, range(100, 199))
-    with pytest.raises(ValueError, match=f"{part}-images-idx3-ubyte: 9 digits of class '9', fewer than 10"):
-        load(str(tmp_path))
-
-
 def test_missing_and_truncated_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="t10k-images-idx3-ubyte: no such file, nor .*ubyte.gz"):
         load(str(tmp_path))

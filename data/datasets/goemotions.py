@@ -30,8 +30,8 @@ def goemotions(
         it once. Both give the same texts.
       multi_label: whether to keep the comments with several emotions.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns, is not
-        UTF-8, has a NUL character or no text, has a label that is not a class id or is repeated, or has the
-        comment id of an earlier row in any file.
+        UTF-8, has a NUL character or no text, labels that are not different class ids, or the comment id of
+        an earlier row in any file.
       tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
 
     Returns:
@@ -87,13 +87,11 @@ def _comment(where, columns, num_classes, first_rows):
             "comment id)."
         )
     text, labels, comment_id = columns
-    ids = []
-    for label in labels.split(","):
-        i = _class_id(label, num_classes, where)
-        if i in ids:
-            raise ValueError(f"{where}: label {label} is repeated.")
-        ids.append(i)
-    _check_text(where, text)
+    ids = [_class_id(label, num_classes, where) for label in labels.split(",")]
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"{where}: a label of {labels} is repeated.")
+    if not text.strip():
+        raise ValueError(f"{where}: the text is empty.")
     if comment_id in first_rows:
         raise ValueError(f"{where}: {first_rows[comment_id]} already has comment id {comment_id!r}.")
     first_rows[comment_id] = where
@@ -101,16 +99,9 @@ def _comment(where, columns, num_classes, first_rows):
 
 
 def _class_id(field, num_classes, where):
-    if not re.fullmatch("[0-9]{1,9}", field):
-        raise ValueError(f"{where}: label {field[:80]!r} is not a class id.")
-    if int(field) >= num_classes:
-        raise ValueError(f"{where}: label {field} is outside the class ids 0..{num_classes - 1}.")
+    if not (re.fullmatch("[0-9]{1,9}", field) and int(field) < num_classes):
+        raise ValueError(f"{where}: label {field[:80]!r} is not a class id, 0..{num_classes - 1}.")
     return int(field)
-
-
-def _check_text(where, text):
-    if not text.strip():
-        raise ValueError(f"{where}: the text is empty.")
 
 
 def _from_tfds(tfds_dir, bad_rows):
@@ -125,9 +116,7 @@ def _from_tfds(tfds_dir, bad_rows):
             where = f"goemotions {split} {i}"
             ids = [j for j, emotion in enumerate(names) if example[emotion]]
             with bad_rows.row():
-                text = example["comment_text"].decode()
-                _check_text(where, text)
                 if not ids:
                     raise ValueError(f"{where}: no emotion.")
-                comments[split].append((where, text, ids))
+                comments[split].append((where, example["comment_text"].decode(), ids))
     return names, comments, {}

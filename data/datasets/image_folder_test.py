@@ -241,7 +241,7 @@ def test_invalid_folders(root):
         == "FOLDER/train/bee: no image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Add one."
     )
     (root / "train").rename(root / "else")
-    assert message() == ("FOLDER/test: a split, but there is no split 'train'. Rename it if it is a class.")
+    assert message() == ("FOLDER/val: a split, but there is no split 'train'. Rename it if it is a class.")
     (root / "train").mkdir()
     assert message(on_invalid_row="skip") == (
         "FOLDER/train: no class folder. Sort the images into one folder per class."

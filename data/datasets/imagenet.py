@@ -84,28 +84,21 @@ def _prepare(path, tfds_dir):
     builder = tfds.builder("imagenet2012", data_dir=tfds_dir, try_gcs=False)
     if not builder.is_prepared():
         train, validation = os.path.join(path, TRAIN_TAR), os.path.join(path, VALIDATION_TAR)
-        _check_train_names(train, builder.info.features["label"].names)
-        _check_validation_names(validation)
+        synsets = {f"{synset}.tar" for synset in builder.info.features["label"].names}
+        unknown = sorted(set(_names_in_archive(train)) - synsets)
+        if unknown:
+            raise files.damaged(train, f"{unknown[0]} is not the archive of a synset")
+        # TensorFlow Datasets assigns a published list of labels to the sorted names: a missing or additional
+        # name would shift the labels of all later ones.
+        for i, name in enumerate(sorted(_names_in_archive(validation)), 1):
+            expected = f"ILSVRC2012_val_{i:08}.JPEG"
+            if name != expected:
+                raise files.damaged(validation, f"{name}, expected {expected}")
         try:
             prepared.prepare(builder, manual_dir=path)
         except tarfile.TarError as error:
             raise files.damaged(train, f"an archive in it is damaged: {error}") from error
     return str(builder.data_dir)
-
-
-def _check_train_names(path, synsets):
-    unknown = sorted(set(_names_in_archive(path)) - {f"{synset}.tar" for synset in synsets})
-    if unknown:
-        raise files.damaged(path, f"{unknown[0]} is not the archive of a synset")
-
-
-def _check_validation_names(path):
-    # TensorFlow Datasets assigns a published list of labels to the sorted names: a missing or additional
-    # name would shift the labels of all later ones.
-    for i, name in enumerate(sorted(_names_in_archive(path)), 1):
-        expected = f"ILSVRC2012_val_{i:08}.JPEG"
-        if name != expected:
-            raise files.damaged(path, f"{name}, expected {expected}")
 
 
 def _names_in_archive(path):
@@ -124,7 +117,17 @@ def _names_in_archive(path):
 
 
 def _from_tfds(path, index_folder):
-    info, paths_of = _prepared_files(path)
+    import tensorflow_datasets as tfds  # slow to import
+
+    try:
+        info = tfds.builder_from_directory(path).info
+        paths_of = {name: [str(file) for file in split.filepaths] for name, split in info.splits.items()}
+    except (ValueError, json_format.ParseError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"{os.path.join(path, 'dataset_info.json')}, or features.json beside it: damaged: {reason}. Copy "
+            "it again, or prepare the records again."
+        ) from error
     splits = []
     for name in ("train", "validation"):
         if not paths_of.get(name):
@@ -138,21 +141,6 @@ def _from_tfds(path, index_folder):
                 raise ValueError(f"{file}: truncated, {count} of {expected} records. Copy it again.")
         splits.append(_split(paths, index, index["label"]))
     return tuple(info.features["label"].names), *splits
-
-
-def _prepared_files(path):
-    """Returns TensorFlow Datasets' description of a folder, and split -> paths of its files."""
-    import tensorflow_datasets as tfds  # slow to import
-
-    try:
-        info = tfds.builder_from_directory(path).info
-        return info, {name: [str(file) for file in split.filepaths] for name, split in info.splits.items()}
-    except (ValueError, json_format.ParseError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise ValueError(
-            f"{os.path.join(path, 'dataset_info.json')}, or features.json beside it: damaged: {reason}. Copy "
-            "it again, or prepare the records again."
-        ) from error
 
 
 def _from_model_garden(path, names, index_folder):

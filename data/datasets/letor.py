@@ -38,29 +38,22 @@ class Queries(NamedTuple):
     bounds: np.ndarray
     origins: np.ndarray
 
-    def select(self, indices: np.ndarray) -> "Queries":
-        """Returns some of the queries."""
-        sizes = np.diff(self.bounds)[indices]
-        documents = np.concatenate([np.arange(*self.bounds[i : i + 2]) for i in indices])
-        return Queries(self.values[documents], self.grades[documents], _bounds(sizes), self.origins[indices])
-
 
 @DATASETS.register("letor")
 def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed: int = 0) -> Dataset:
     """Queries with graded documents: an instance is a query, its classes are its documents.
 
-    The names of the files decide the layout. LETOR's (and MSLR's) has `train.txt`, `vali.txt` and `test.txt`
-    with rows `grade qid:ID 1:value 2:value ... # comment`. LightGBM's example has `rank.train` and
-    `rank.test`, whose rows have no `qid`, and `rank.train.query` and `rank.test.query` with the number of
-    documents of each query, one per line. The rows of a query are consecutive. A row may have its features
-    in any order; a repeated feature must repeat its value.
+    LETOR's layout (and MSLR's) is `train.txt`, `vali.txt` and `test.txt` with rows `grade qid:ID 1:value
+    2:value ... # comment`. LightGBM's is `rank.train` and `rank.test`, whose rows have no `qid`, and
+    `rank.train.query` and `rank.test.query` with the number of documents of each query, one per line. The
+    rows of a query are consecutive. A row may have its features in any order.
 
     Lists are padded to the longest of all splits. That takes `4 N m d` bytes for `N` queries of at most `m`
     documents with `d` features, and twice that in training; more than 8 GB are refused.
 
     Training queries without a relevant document (grade above 0) are skipped, as no ranking loss learns from
     them. Validation and test keep them with the worst value of each metric, such as an NDCG of 0, as LETOR's
-    evaluation does. Evaluations that count them as 1 or ignore them report higher values.
+    evaluation does.
 
     A fold of LETOR is one experiment. The n-choose-k paper averages five runs, with the paths `Fold1` to
     `Fold5`.
@@ -84,15 +77,17 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
     arguments.check_fraction(False, section="data.", validation_fraction=validation_fraction)
     paths = _find_files(path)
     queries = {split: read_queries(file) for split, file in paths.items()}
-    if "validation" not in queries:
-        queries |= _hold_out(queries["train"], validation_fraction, split_seed)
     length, width = _padded_size(queries.values())
-    splits = {name: _pad(queries[name], length, width) for name in ("train", "validation", "test")}
+    splits = {name: _pad(each, length, width) for name, each in queries.items()}
+    if "validation" not in splits:
+        splits |= _hold_out(splits["train"], validation_fraction, split_seed)
     splits["train"], skipped = _without_irrelevant(splits["train"])
     sources = [file for path in paths.values() for file in (path, _sizes_path(path)) if file]
     hashes = {file: files.sha256(file) for file in sources}
-    _check_different(paths, hashes)
-    return Dataset(tuple(f"document {i}" for i in range(1, length + 1)), splits, skipped, hashes)
+    if len({hashes[file] for file in paths.values()}) < len(paths):
+        raise ValueError(f"data.path={path}: two splits have the same rows. Give each split another file.")
+    names = tuple(f"document {i}" for i in range(1, length + 1))
+    return Dataset(names, {name: splits[name] for name in LETOR}, skipped, hashes)
 
 
 def _find_files(folder):
@@ -114,15 +109,6 @@ def _find_files(folder):
     return paths
 
 
-def _check_different(paths, hashes):
-    """Raises ValueError if two splits are copies of a file."""
-    first: dict[str, str] = {}
-    for path in paths.values():
-        other = first.setdefault(hashes[path], path)
-        if other != path:
-            raise ValueError(f"{path}: a copy of {other}, another split. Give each split another file.")
-
-
 def _sizes_path(path):
     """Returns the file with the sizes of a file's queries, or None if the rows name their query."""
     return f"{path}.query" if os.path.basename(path) in LIGHTGBM.values() else None
@@ -139,7 +125,7 @@ def read_queries(path: str) -> Queries:
     values, grades, ids = _table(path)
     sizes_path = _sizes_path(path)
     if sizes_path:
-        bounds = _bounds(_read_sizes(sizes_path))
+        bounds = np.append(0, np.cumsum(_read_sizes(sizes_path)))
         names = range(1, len(bounds))
         if bounds[-1] != len(lines):
             raise ValueError(
@@ -207,15 +193,16 @@ def _normalized_row(where, row, has_ids):
     head, fields = fields[:has_id], fields[has_id:]
     values: dict[int, str] = {}
     for field in fields:
-        feature, colon, value = field.partition(":")
-        if not (colon and re.fullmatch(r"\d{1,9}", feature) and int(feature)):
-            raise ValueError(f"{where}: {field!r} is not FEATURE:VALUE with features from 1. Correct it.")
-        if not math.isfinite(_number(value)):
-            raise ValueError(f"{where}: value {value!r} of feature {feature} is not finite. Correct it.")
-        first = values.setdefault(int(feature), value)
+        match = re.fullmatch(r"(\d{1,9}):(.+)", field)
+        if not (match and int(match[1]) and math.isfinite(_number(match[2]))):
+            raise ValueError(
+                f"{where}: {field!r} is not FEATURE:VALUE with features from 1 and finite values. Correct it."
+            )
+        feature, value = int(match[1]), match[2]
+        first = values.setdefault(feature, value)
         if _number(first) != _number(value):
             raise ValueError(
-                f"{where}: feature {int(feature)} has the values {first} and {value}. Remove one of them."
+                f"{where}: feature {feature} has the values {first} and {value}. Remove one of them."
             )
     return " ".join([grade, *head, *(f"{feature}:{values[feature]}" for feature in sorted(values))])
 
@@ -239,10 +226,6 @@ def _read_sizes(path):
     return sizes
 
 
-def _bounds(sizes):
-    return np.append(0, np.cumsum(sizes))
-
-
 def _check_consecutive(path, ids, starts, lines):
     """Raises ValueError for a query whose rows are not consecutive."""
     _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
@@ -257,14 +240,13 @@ def _check_consecutive(path, ids, starts, lines):
 
 def _hold_out(train, fraction, seed):
     """Returns training and validation queries, drawn from the training queries."""
-    total = len(train.origins)
-    count = round(fraction * total)
-    if not 0 < count < total:
+    count = round(fraction * len(train))
+    if not 0 < count < len(train):
         raise ValueError(
-            f"data.validation_fraction={fraction}: {count:,} of {total:,} queries for validation. Choose a "
-            "fraction that leaves queries for both."
+            f"data.validation_fraction={fraction}: {count:,} of {len(train):,} queries for validation. "
+            "Choose a fraction that leaves queries for both."
         )
-    order = np.random.default_rng(seed).permutation(total)
+    order = np.random.default_rng(seed).permutation(len(train))
     return {"train": train.select(np.sort(order[count:])), "validation": train.select(np.sort(order[:count]))}
 
 

@@ -26,14 +26,12 @@ def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
     """MIND, news articles by category (Rank4Class, appendix B.1).
 
     The dataset has the articles of all files, each id once, in the order of the ids. The split, about
-    60/20/20, is a function of the id: an article is in the same split whichever files are present. Equal
-    texts of different ids may be in different splits.
+    60/20/20, is a function of the id. Equal texts of different ids may be in different splits.
 
     Args:
       path: required; folder with any of the published `MIND{large,small}_{train,dev,test}`, each a folder
         with `news.tsv` or a zip file of it (the folder takes precedence), or with one `news.tsv` (columns
-        `COLUMNS`, no header, no quotes). Errors name files relative to this folder:
-        `MINDsmall_dev/news.tsv:17`.
+        `COLUMNS`, no header, no quotes). Errors name files relative to this folder.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns, is not
         UTF-8, has a NUL character, has no id, category or title, is a header line, or differs in title or
         category from an earlier row of the same article in any file.
@@ -54,10 +52,9 @@ def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
             "https://msnews.github.io and set data.path to its folder."
         )
     hashes = {name: files.sha256(os.path.join(path, name)) for name in _find_files(path)}
-    articles = _split(_articles(path, hashes, bad_rows))
-    columns = {name: _columns(split) for name, split in articles.items()}
-    class_names = tuple(sorted(set().union(*(split["category"] for split in columns.values()))))
-    splits = {name: _examples(columns[name], class_names) for name in SPLITS}
+    articles = _articles(path, hashes, bad_rows)
+    class_names = tuple(sorted({article["category"] for article in articles.values()}))
+    splits = {name: _examples(part, class_names) for name, part in _split(articles).items()}
     hashes = {os.path.join(path, name): sha256 for name, sha256 in hashes.items()}
     for file, sha256 in hashes.items():
         logging.info("%s: SHA-256 %s", file, sha256)
@@ -87,8 +84,13 @@ def _articles(folder, names, bad_rows):
             for where, line in rows.lines(shown_name, bad_rows, news):
                 with bad_rows.row():
                     article = _article(where, line)
-                    _check_same(article, articles.get(article["id"], article))
-                    articles.setdefault(article["id"], article)
+                    first = articles.setdefault(article["id"], article)
+                    for column in ("title", "category"):
+                        if article[column] != first[column]:
+                            raise ValueError(
+                                f"{where}: article {article['id']} has {column} {article[column]!r}, but in "
+                                f"{first['origin']} it has {first[column]!r}."
+                            )
     return articles
 
 
@@ -124,15 +126,6 @@ def _article(where, line):
     return {"origin": where, **row, "category": row["category"].strip()}
 
 
-def _check_same(article, first):
-    for column in ("title", "category"):
-        if article[column] != first[column]:
-            raise ValueError(
-                f"{article['origin']}: article {article['id']} has {column} {article[column]!r}, but in "
-                f"{first['origin']} it has {first[column]!r}."
-            )
-
-
 def _split(articles):
     splits: dict[str, list[dict[str, str]]] = {name: [] for name in SPLITS}
     for news_id, article in articles.items():
@@ -144,15 +137,11 @@ def _split(articles):
     return splits
 
 
-def _columns(articles):
-    """Returns column -> strings object `[N]`, in the order of the ids."""
-    articles = sorted(articles, key=lambda article: article["id"])
-    names = ("category", "title", "abstract", "origin")
-    return {name: np.array([article[name] for article in articles], object) for name in names}
-
-
-def _examples(columns, class_names):
+def _examples(articles, class_names):
     ids = {name: i for i, name in enumerate(class_names)}
-    labels = np.array([ids[category] for category in columns["category"]], np.int32)
-    features = {"text": columns["title"], "text_pair": columns["abstract"]}
-    return Split(features, labels, columns["origin"])
+    articles = sorted(articles, key=lambda article: article["id"])
+    titles, abstracts, origins = (
+        np.array([article[name] for article in articles], object) for name in ("title", "abstract", "origin")
+    )
+    labels = np.array([ids[article["category"]] for article in articles], np.int32)
+    return Split({"text": titles, "text_pair": abstracts}, labels, origins)

@@ -1,9 +1,14 @@
 """MNIST."""
 
+import gzip
+import math
 import os
+import zlib
+
+import numpy as np
 
 from rank4class.data.dataset import Dataset, Split
-from rank4class.data.readers import files, idx, small_images
+from rank4class.data.readers import files, small_images
 from rank4class.data.registry import DATASETS
 
 
@@ -42,9 +47,8 @@ def read_part(folder: str, part: str) -> tuple[Split, dict[str, str]]:
     Raises:
       FileNotFoundError, ValueError: see `mnist`.
     """
-    images_path = idx.find(folder, f"{part}-images-idx3-ubyte")
-    labels_path = idx.find(folder, f"{part}-labels-idx1-ubyte")
-    images, labels = idx.read(images_path, axes=3), idx.read(labels_path, axes=1)
+    images_path, images = _read(os.path.join(folder, f"{part}-images-idx3-ubyte"), axes=3)
+    labels_path, labels = _read(os.path.join(folder, f"{part}-labels-idx1-ubyte"), axes=1)
     if images.shape[1:] != (28, 28):
         raise files.damaged(images_path, f"images of shape {images.shape[1:]}, expected (28, 28)")
     if len(images) != len(labels):
@@ -52,3 +56,24 @@ def read_part(folder: str, part: str) -> tuple[Split, dict[str, str]]:
     small_images.check_ids(labels_path, labels)
     hashes = {path: files.sha256(path) for path in (images_path, labels_path)}
     return small_images.numbered_split(os.path.basename(images_path), images[..., None], labels), hashes
+
+
+def _read(plain, axes):
+    """Returns the path of an IDX file, which may end in `.gz`, and its array of bytes."""
+    path = next((path for path in (plain, f"{plain}.gz") if os.path.isfile(path)), None)
+    if path is None:
+        raise FileNotFoundError(f"{plain}: no such file, nor {plain}.gz. Check data.path.")
+    try:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+            content = file.read()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise files.damaged(path, f"truncated, or not gzip: {error}") from error
+    magic, start = bytes([0, 0, 8, axes]), 4 + 4 * axes
+    if content[:4] != magic:
+        raise files.damaged(
+            path, f"magic number 0x{content[:4].hex()}, but 0x{magic.hex()} marks {axes} axes of bytes"
+        )
+    shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4").tolist()
+    if len(content) != start + math.prod(shape):
+        raise files.damaged(path, f"{len(content)} bytes, but {start + math.prod(shape)} by its header")
+    return path, np.frombuffer(content, np.uint8, offset=start).reshape(shape)

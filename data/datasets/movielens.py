@@ -4,6 +4,7 @@ import array
 import collections
 import dataclasses
 import io
+import itertools
 import math
 import os
 from typing import NamedTuple
@@ -22,7 +23,7 @@ RELEASES = ("latest-small", "100k", "1m", "20m", "25m")
 COLUMNS = ("userId", "movieId", "rating", "timestamp")
 TITLE_COLUMNS = ("movieId", "title")
 LARGEST_ID = np.iinfo(np.int32).max
-SEPARATOR = b"\x1f"  # of one byte, in place of "::"
+SEPARATOR = "\x1f"  # of one byte, in place of "::"
 BATCH = 10_000  # ratings per read from TensorFlow Datasets
 
 
@@ -61,24 +62,20 @@ def movielens(
     (100,836 pairs of 610 and 9,724), not "100k" (100,000 of 943 and 1,682).
 
     `dataset.draw_pairs` splits the pairs of a user and a movie at random. Validation ranks the movies
-    without those of the user's training, test without those of the user's validation either: a movie that
-    the user is known to have rated is not a candidate. The paper's models "rank all movies for each user";
-    it does not say whether these include the known ones, which `exclude_known=False` ranks.
-
-    A valid file is parsed by pyarrow. A file with an invalid row is read line by line, to name the line.
+    without those of the user's training, test without those of the user's validation either. The paper's
+    models "rank all movies for each user"; whether with the known ones, it does not say.
 
     Args:
       path: a folder with `ratings.csv` (latest, 20M, 25M), `u.data` (100K) or `ratings.dat` (1M, 10M)
-        as published, or that file. `ratings.csv` may lack the timestamps, and its header may be in any
-        case. Titles are read from `movies.csv`, `u.item` or `movies.dat` beside it if present; a movie
-        without a title is `movie 17`. None takes the dataset from TensorFlow Datasets, which downloads it
-        once.
+        as published, or that file. `ratings.csv` may lack the timestamps. Titles are read from `movies.csv`,
+        `u.item` or `movies.dat` beside it if present; a movie without a title is `movie 17`. None takes the
+        dataset from TensorFlow Datasets, which downloads it once.
       release: one of `RELEASES`; ignored with a path.
       validation_fraction, test_fraction: fraction of the pairs to draw, in (0, 1).
       split_seed: seed of the splits, at least 0.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A rating is invalid if it has other columns, an
         id that is not a number, a rating or time that is not finite, or the user and movie of an earlier
-        row; a title if it is empty, or of the movie of an earlier row; both if they repeat the header.
+        row; a title if it is empty, or of the movie of an earlier row.
       tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
       exclude_known: whether validation and test leave out the movies that are known of a user. Otherwise
         the movies of the user's training, which a good model ranks first, count as wrong.
@@ -91,8 +88,8 @@ def movielens(
     Raises:
       FileNotFoundError: no such file.
       OSError: TensorFlow Datasets cannot download the dataset.
-      ValueError: an argument out of range, an unknown release, a folder with several layouts, an empty file,
-        an unknown header, an invalid row (named by file and line), or damaged prepared files.
+      ValueError: an argument out of range, a folder with several layouts, an unknown header, a file without
+        ratings, an invalid row (named by file and line), or damaged prepared files.
     """
     arguments.check_choice(RELEASES, section="data.", release=release)
     fractions = check_fractions(validation_fraction, test_fraction)
@@ -138,10 +135,10 @@ def _find_files(path):
         for layout in LAYOUTS
         if name in (None, layout.ratings) and os.path.isfile(os.path.join(folder, layout.ratings))
     ]
-    if len(present) != 1:
+    if not present:
         names = ", ".join(layout.ratings for layout in LAYOUTS)
-        if not present:
-            raise FileNotFoundError(f"data.path={path}: no {names}. Set it to one of them, or to its folder.")
+        raise FileNotFoundError(f"data.path={path}: no {names}. Set it to one of them, or to its folder.")
+    if len(present) > 1:
         names = " and ".join(layout.ratings for layout in present)
         raise ValueError(f"data.path={path}: the folder has {names}. Set it to one of them.")
     [layout] = present
@@ -151,33 +148,31 @@ def _find_files(path):
 
 def _read_ratings(path, layout, bad_rows):
     """Returns the users and the movies of a file of ratings, int32 `[P]`."""
-    if table := _parse(path, layout):
+    columns = _rating_columns(path) if layout.header else COLUMNS
+    if table := _parse(path, layout, columns):
         rows.warn_if_cut_short(path)
         return table
-    lines = rows.lines(path, bad_rows)
-    columns: tuple[str, ...] = COLUMNS
-    if layout.header:
-        _, header = next(lines)
-        columns = next((each for each in (COLUMNS, COLUMNS[:3]) if _is_header(header.split(","), each)), ())
-        if not columns:
-            raise ValueError(f"{path}:1: header {header[:80]!r}, expected {','.join(COLUMNS)!r}. Correct it.")
     user_ids, movie_ids, numbers = (array.array(kind) for kind in "iiq")
-    for where, line in lines:
+    for where, line in itertools.islice(rows.lines(path, bad_rows), int(layout.header), None):
         if not line:
             continue
         with bad_rows.row():
-            user, movie = _pair(where, line, layout.separator, columns)
-            user_ids.append(user)
-            movie_ids.append(movie)
+            fields = line.split(layout.separator)
+            has_values = all(map(_is_id, fields[:2])) and all(map(_is_finite, fields[2:]))
+            if len(fields) != len(columns) or not has_values:
+                raise ValueError(
+                    f"{where}: {line[:80]!r} is not {layout.separator.join(columns)!r}, two ids from 0 to "
+                    f"{LARGEST_ID} and finite numbers."
+                )
+            user_ids.append(int(fields[0]))
+            movie_ids.append(int(fields[1]))
             numbers.append(int(where.rpartition(":")[2]))
     if not user_ids:
-        reason = (
-            f" All rows are invalid, the first: {bad_rows.messages[0]}" if bad_rows.messages else " Add one."
-        )
-        raise ValueError(f"{path}: no rating.{reason}")
+        messages = bad_rows.messages
+        reason = f"All rows are invalid, the first: {messages[0]}" if messages else "Add one."
+        raise ValueError(f"{path}: no rating. {reason}")
     users, movies = np.asarray(user_ids), np.asarray(movie_ids)
-    pairs = users.astype(np.int64) << 32 | movies
-    _, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(_pairs(users, movies), return_index=True, return_inverse=True)
     for i in np.flatnonzero(first[inverse] != np.arange(len(inverse))):
         with bad_rows.row():
             raise ValueError(
@@ -187,16 +182,25 @@ def _read_ratings(path, layout, bad_rows):
     return users, movies
 
 
-def _parse(path, layout):
+def _rating_columns(path):
+    """Returns the columns of a file of ratings, which may lack the timestamps."""
+    with open(path, "rb") as file:
+        header = file.readline().decode("utf-8-sig", "replace").strip()
+    for columns in (COLUMNS, COLUMNS[:3]):
+        if _is_header(header.split(","), columns):
+            return columns
+    raise ValueError(f"{path}:1: header {header[:80]!r}, expected {','.join(COLUMNS)!r}. Correct it.")
+
+
+def _parse(path, layout, columns):
     """Returns the users and the movies of a file, int32 `[P]`; None if it has an invalid row or no rating."""
     with open(path, "rb") as file:
-        header = file.readline() if layout.header else b""
-        content = file.read().replace(b"::", SEPARATOR) if layout.separator == "::" else file.read()
-    columns = COLUMNS[:3] if header.count(b",") == 2 else COLUMNS
-    if header and not _is_header(header.decode("utf-8-sig", "replace").strip().split(","), columns):
-        return None
+        if layout.header:
+            file.readline()
+        content, separator = file.read(), layout.separator
+    if separator == "::":
+        content, separator = content.replace(b"::", SEPARATOR.encode()), SEPARATOR
     kinds = [pyarrow.int32(), pyarrow.int32(), pyarrow.float64(), pyarrow.float64()]
-    separator = SEPARATOR.decode() if layout.separator == "::" else layout.separator
     try:
         table = pyarrow.csv.read_csv(
             pyarrow.py_buffer(content),
@@ -210,8 +214,11 @@ def _parse(path, layout):
     is_finite = all(np.isfinite(column).all() for column in numbers)
     if not is_finite or min(users.min(), movies.min()) < 0:
         return None
-    pairs = users.astype(np.int64) << 32 | movies
-    return (users, movies) if len(np.unique(pairs)) == len(pairs) else None
+    return (users, movies) if len(np.unique(_pairs(users, movies))) == len(users) else None
+
+
+def _pairs(users, movies):
+    return users.astype(np.int64) << 32 | movies
 
 
 def _is_header(fields, columns):
@@ -219,31 +226,16 @@ def _is_header(fields, columns):
     return [field.strip('\ufeff" ').lower() for field in fields] == [column.lower() for column in columns]
 
 
-def _pair(where, line, separator, columns):
-    fields = line.split(separator)
-    if len(fields) != len(columns) or not fields[0].isdecimal():
-        if _is_header(fields[:3], COLUMNS[:3]):
-            raise ValueError(f"{where}: the row repeats the header line. Remove it.")
-        if len(fields) != len(columns):
-            count = rows.counted(len(fields), "column")
-            expected = f"{len(columns)} ({', '.join(columns)})"
-            raise ValueError(f"{where}: {count} separated by {separator!r}, expected {expected}.")
-    pair = _id("user", fields[0], where), _id("movie", fields[1], where)
-    for column, field in zip(columns[2:], fields[2:], strict=True):
-        try:
-            is_finite = math.isfinite(float(field))
-        except ValueError:
-            is_finite = False
-        if not is_finite:
-            raise ValueError(f"{where}: {column} {field!r} is not a finite number.")
-    return pair
-
-
-def _id(kind, text, where):
+def _is_id(text):
     # int() refuses thousands of digits, and accepts signs and underscores.
-    if not text.isdecimal() or len(text) > 10 or int(text) > LARGEST_ID:
-        raise ValueError(f"{where}: {kind} {text[:80]!r} is not an id from 0 to {LARGEST_ID}.")
-    return int(text)
+    return text.isdecimal() and len(text) <= 10 and int(text) <= LARGEST_ID
+
+
+def _is_finite(text):
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _read_titles(path, layout, bad_rows):
@@ -256,16 +248,22 @@ def _read_titles(path, layout, bad_rows):
                 f"{where}: header {','.join(header)[:80]!r}, expected 'movieId,title,genres'. Correct it."
             )
     else:
-        records, header = _records(path, layout.titles_separator), None
+        records, header = _records(path, layout.titles_separator), []
     titles: dict[int, str] = {}
     first_rows: dict[int, str] = {}
     for where, fields in records:
         with bad_rows.row():
-            movie, title = _title(where, fields, header)
-            first = first_rows.setdefault(movie, where)
-            if first != where:
-                raise ValueError(f"{where}: {first} already has movie {movie}.")
-            titles[movie] = title
+            if header and len(fields) != len(header):
+                raise ValueError(
+                    f"{where}: {rows.counted(len(fields), 'column')}, but {len(header)} in the header. Put "
+                    "double quotes around a title with a comma."
+                )
+            if len(fields) < 2 or not _is_id(fields[0]) or not fields[1].strip():
+                raise ValueError(f"{where}: {fields} does not start with an id and a title. Correct it.")
+            movie = int(fields[0])
+            if first_rows.setdefault(movie, where) != where:
+                raise ValueError(f"{where}: {first_rows[movie]} already has movie {movie}.")
+            titles[movie] = fields[1].strip()
     return titles
 
 
@@ -279,23 +277,6 @@ def _records(path, separator):
     for number, line in enumerate(io.StringIO(text), 1):
         if line.strip():
             yield f"{path}:{number}", line.rstrip("\r\n").split(separator)
-
-
-def _title(where, fields, header):
-    """Returns the movie and the title in a row; raises ValueError with `where`."""
-    if _is_header(fields[:2], TITLE_COLUMNS):
-        raise ValueError(f"{where}: the row repeats the header line. Remove it.")
-    count, title = rows.counted(len(fields), "column"), fields[1].strip() if len(fields) > 1 else ""
-    if header and len(fields) != len(header):
-        raise ValueError(
-            f"{where}: {count}, but {len(header)} in the header. Put double quotes around a title with a "
-            "comma."
-        )
-    if not header and len(fields) < 3:
-        raise ValueError(f"{where}: {count}, expected at least 3 (movie, title, ...).")
-    if not title:
-        raise ValueError(f"{where}: the title is empty.")
-    return _id("movie", fields[0], where), title
 
 
 def _from_tfds(release, tfds_dir):

@@ -114,9 +114,7 @@ def test_header_variants(tmp_path, columns, change):
     for row in ("4,99", "4,99,3,8,9", "4,99,3" if columns == 4 else "4,99,3,8"):
         before = file.read_text()
         file.write_text(f"{before}{row}\n")
-        message = (
-            f"{file}:22: {row.count(',') + 1} columns separated by ',', expected {columns} (userId, movieId, "
-        )
+        message = f"{file}:22: {row!r} is not {','.join(movielens.COLUMNS[:columns])!r}"
         with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
             data.get("movielens", path=str(tmp_path))
         file.write_text(before)
@@ -147,23 +145,25 @@ def test_split_fractions_and_seed(tmp_path):
 
 
 INVALID_ROWS = {
-    "4\t2\t3": "3 columns separated by '\\t', expected 4 (userId, movieId, rating, timestamp)",
-    "4\t2\t3\t8\t9": "5 columns separated by '\\t', expected 4 (userId, movieId, rating, timestamp)",
-    "4 2 3 8": "1 column separated by '\\t', expected 4",
-    "four\t2\t3\t8": "user 'four' is not an id from 0 to 2147483647",
-    "4\t2.5\t3\t8": "movie '2.5' is not an id from 0 to 2147483647",
-    "4\t-2\t3\t8": "movie '-2' is not an id",
-    "2147483648\t2\t3\t8": "user '2147483648' is not an id from 0 to 2147483647",
-    f"{'9' * 5000}\t2\t3\t8": f"user '{'9' * 80}' is not an id from 0 to 2147483647",
-    "4\t99\tnan\t8": "rating 'nan' is not a finite number",
-    "4\t99\t\t8": "rating '' is not a finite number",
-    "4\t99\t3\tinf": "timestamp 'inf' is not a finite number",
-    "4\t99\t3\tnow": "timestamp 'now' is not a finite number",
-    "4\t3\t5\t9": "line 1 already has user 4 and movie 3.",
-}
+    row: rf"{row[:80]!r} is not 'userId\tmovieId\trating\ttimestamp', two ids from 0 to 2147483647 and finite"
+    for row in (
+        "4\t2\t3",
+        "4\t2\t3\t8\t9",
+        "4 2 3 8",
+        "four\t2\t3\t8",
+        "4\t2.5\t3\t8",
+        "4\t-2\t3\t8",
+        "2147483648\t2\t3\t8",
+        f"{'9' * 5000}\t2\t3\t8",
+        "4\t99\tnan\t8",
+        "4\t99\t\t8",
+        "4\t99\t3\tinf",
+        "4\t99\t3\tnow",
+    )
+} | {"4\t3\t5\t9": "line 1 already has user 4 and movie 3."}
 
 
-@pytest.mark.parametrize("row", INVALID_ROWS, ids=INVALID_ROWS.values())
+@pytest.mark.parametrize("row", INVALID_ROWS)
 def test_invalid_rows_raise_or_are_skipped(tmp_path, row):
     file = write(tmp_path, "u.data")
     message = f"{file}:22: {INVALID_ROWS[row]}"
@@ -186,7 +186,7 @@ def test_invalid_rows_of_the_other_layouts(tmp_path, layout):
     with file.open("a") as opened:
         opened.write(separator.join("four") + "\n")
     line = 22 if layout == "ratings.csv" else 21
-    with pytest.raises(ValueError, match=f"^{file}:{line}: user 'f'"):
+    with pytest.raises(ValueError, match=f"^{file}:{line}: {separator.join('four')!r} is not"):
         data.get("movielens", path=str(file))
     assert len(data.get("movielens", path=str(file), on_invalid_row="skip").skipped) == 1
 
@@ -198,18 +198,17 @@ def test_concatenated_files(tmp_path):
         opened.write("\ufeffuserId,movieId,rating,timestamp\n")
     with titles.open("a") as opened:
         opened.write("movieId,title,genres\n")
-    message = "{}:{}: the row repeats the header line. Remove it."
-    with pytest.raises(ValueError, match=f"^{re.escape(message.format(file, 22))} To skip it"):
+    with pytest.raises(ValueError, match=f"^{file}:22: .* is not 'userId,.* To skip it"):
         data.get("movielens", path=str(file))
     dataset = data.get("movielens", path=str(file), on_invalid_row="skip")
-    assert dataset.skipped == (message.format(file, 22), message.format(titles, 7))
+    assert [message.rpartition(": ")[0] for message in dataset.skipped] == [f"{file}:22", f"{titles}:7"]
     assert dataset.class_names == expected.class_names
 
 
 TITLE_ROWS = {
-    "5|": "2 columns, expected at least 3 (movie, title, ...).",
-    "five|Heat|": "movie 'five' is not an id from 0 to 2147483647.",
-    "5| |": "the title is empty.",
+    "5": "['5'] does not start with an id and a title. Correct it.",
+    "five|Heat|": "['five', 'Heat', ''] does not start with an id",
+    "5| |": "['5', ' ', ''] does not start with an id and a title.",
     "2|Heat|": "{file}:1 already has movie 2.",
 }
 
@@ -223,7 +222,7 @@ def test_invalid_titles_raise_or_are_skipped(tmp_path, row):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         data.get("movielens", path=str(tmp_path))
     dataset = data.get("movielens", path=str(tmp_path), on_invalid_row="skip")
-    assert dataset.skipped == (message,)
+    assert len(dataset.skipped) == 1
     assert dataset.class_names[2] == "movie 5"
 
 
@@ -303,7 +302,7 @@ def test_warns_of_a_possibly_truncated_file(tmp_path, caplog, layout):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"ratings\.csv: the file is empty"),
+        ("", r"ratings\.csv:1: header '', expected"),
         (
             "userId,movieId\n1,2\n",
             r"ratings\.csv:1: header 'userId,movieId', expected 'userId,movieId,rating,timestamp'",
@@ -380,7 +379,7 @@ def test_failed_download(monkeypatch, tmp_path, error):
 @pytest.mark.parametrize("layout", movielens.LAYOUTS)
 def test_valid_files_are_parsed_at_once(tmp_path, layout, monkeypatch):
     file = write(tmp_path, layout.ratings)
-    users, movies = movielens._parse(str(file), layout)
+    users, movies = movielens._parse(str(file), layout, movielens.COLUMNS)
     pairs = list(zip(users.tolist(), movies.tolist(), strict=True))
     assert sorted(pairs) == sorted(PAIRS)
     monkeypatch.setattr(movielens, "_parse", lambda *_: None)

@@ -1,6 +1,6 @@
 """Instances with several relevant classes each, for tests and measurements of scale."""
 
-import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -16,15 +16,8 @@ MIN_RELEVANT = 3  # relevant classes per instance, one for each split
 CHUNK = 1 << 24  # scores per step, which take some 300 MB
 
 
-@dataclasses.dataclass(frozen=True)
-class Factors:
-    """The hidden factors of the relevant classes.
-
-    Attributes:
-      instances: float32 `[N, width]`.
-      classes: float32 `[n, width]`.
-      log_popularity: float32 `[n]`.
-    """
+class Factors(NamedTuple):
+    """The hidden factors of the relevant classes."""
 
     instances: np.ndarray
     classes: np.ndarray

@@ -13,15 +13,12 @@ class DecodeAndCrop:
 
     A call on features with `file` `[B]`, paths, returns `image` float32 `[B, size, size, 3]`, RGB in
     `[0, 1]`: the central square of each image, 224/256 of the shorter side, resized bilinearly. The content
-    decides the format (JPEG, including greyscale and CMYK, PNG, WebP, GIF, BMP), not the name of the file.
-    Transparency is ignored. A JPEG is rotated by its EXIF orientation. An image with a side of one pixel
-    cannot be read.
+    decides the format (JPEG, PNG, WebP, GIF, BMP), not the name of the file. Transparency is ignored. A JPEG
+    is rotated by its EXIF orientation. An image with a side of one pixel cannot be read.
 
     With `offset` int64 `[B]`, the image is in the record that starts at this byte of a file of TFRecords: a
-    `tf.train.Example` with `image` (TensorFlow Datasets) or `image/encoded` (Model Garden). With
-    `image_bytes` `[B]` in place of `file`, it holds the bytes of the files.
-
-    `settings` determine the output for given files.
+    `tf.train.Example` with `image` (TensorFlow Datasets) or `image/encoded` (Model Garden). `image_bytes`
+    `[B]` in place of `file` are the bytes of the files.
 
     Args:
       size: height and width, in pixels.
@@ -89,8 +86,6 @@ class ContentAndSize:
 class Rescale:
     """The feature `image` from uint8 to float32 in `[0, 1]`.
 
-    `settings` determine the output.
-
     >>> Rescale()({"image": tf.constant([0, 255], tf.uint8)})["image"].numpy().tolist()
     [0.0, 1.0]
     """
@@ -106,10 +101,6 @@ class Rescale:
 
     def __call__(self, features: Features) -> Features:
         return {"image": tf.cast(features["image"], tf.float32) / 255.0}
-
-
-ROTATION = 15.0  # degrees
-SHIFT = 0.1  # of height and width
 
 
 def affine_flip(features: Features, seeds: tf.Tensor) -> Features:
@@ -135,9 +126,9 @@ def affine_flip(features: Features, seeds: tf.Tensor) -> Features:
     angle, down, right, side = tf.unstack(draws, axis=1)
     height, width = image.shape[1], image.shape[2]
     matrix = _affine(
-        math.radians(ROTATION) * angle,
-        SHIFT * height * down,
-        SHIFT * width * right,
+        math.radians(15.0) * angle,
+        0.1 * height * down,
+        0.1 * width * right,
         tf.where(side < 0.0, -1.0, 1.0),
         image.shape,
     )

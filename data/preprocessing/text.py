@@ -13,13 +13,7 @@ from rank4class.data.readers import rows
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 # Numbers of tokens that batches are padded to: few, for XLA compiles a program for each, and close enough
 # that at most a fifth of a text beyond 12 tokens is padding.
-PADDED_LENGTHS = (
-    *range(8, 32, 4),
-    *range(32, 64, 8),
-    *range(64, 128, 16),
-    *range(128, 256, 32),
-    *range(256, 512, 64),
-)
+PADDED_LENGTHS = (*range(8, 32, 4), *(n * 2**i for i in range(4) for n in (32, 40, 48, 56)))
 
 
 class WordPiece(tf.Module):
@@ -32,10 +26,8 @@ class WordPiece(tf.Module):
 
     `length` is the smallest of `PADDED_LENGTHS` and `max_length` that holds the longest text of the batch.
 
-    Texts never yield special tokens. A literal `[CLS]`, `[SEP]`, `[PAD]`, `[UNK]` or `[MASK]` becomes the
-    pieces of "[", its letters and "]", as in google-research's tokenizer; Hugging Face's yield the token.
-    Punctuation follows TensorFlow's Unicode 15. That includes U+061D, a mark of Unicode 14; older tables,
-    such as those of Hugging Face's `tokenizers`, treat it as part of a word.
+    Texts never yield special tokens: a literal `[CLS]` becomes the pieces of "[", its letters and "]", as in
+    google-research's tokenizer; Hugging Face's yields the token. Punctuation follows TensorFlow's Unicode 15.
 
     Args:
       vocab: the word pieces by id.
@@ -44,8 +36,7 @@ class WordPiece(tf.Module):
       static_length: whether `length` is `max_length` for every batch, as TPUs need it.
 
     Raises:
-      ValueError: the vocabulary lacks a special token or repeats a piece, or `max_length` is too small (for
-        pairs, the call raises).
+      ValueError: `max_length` is too small (for pairs, the call raises).
     """
 
     def __init__(
@@ -53,7 +44,6 @@ class WordPiece(tf.Module):
     ):
         super().__init__()
         arguments.check_at_least(3, section="data.", max_length=max_length)
-        _check_vocab(vocab, "vocab")
         self._padding, _, self._start, self._end = map(vocab.index, SPECIAL_TOKENS)
         self._vocab, self._max_length, self._lower_case = tuple(vocab), max_length, lower_case
         shorter = () if static_length else (length for length in PADDED_LENGTHS if length < max_length)
@@ -93,12 +83,17 @@ class WordPiece(tf.Module):
 
         Raises:
           FileNotFoundError: no `vocab.txt`.
-          ValueError: the vocabulary lacks a special token or repeats a piece, `max_length` is too small, or
-            `tokenizer_config.json` describes another tokenizer.
+          ValueError: the vocabulary lacks a special token or repeats a piece, or `tokenizer_config.json`
+            describes another tokenizer.
         """
         path = os.path.join(folder, "vocab.txt")
         vocab = [line for _, line in rows.lines(path)]
-        _check_vocab(vocab, path)
+        if len(set(vocab)) < len(vocab):
+            again = next(i for i, word in enumerate(vocab) if word in vocab[:i])
+            raise ValueError(f"{path}:{again + 1}: word piece {vocab[again]!r} is repeated. Remove it.")
+        for token in SPECIAL_TOKENS:
+            if token not in vocab:
+                raise ValueError(f"{path}: no {token}. Give the vocabulary of a BERT encoder.")
         return cls(vocab, max_length, _lower_case(folder, vocab))
 
     def with_static_length(self) -> "WordPiece":
@@ -163,8 +158,7 @@ _SINGLE_CHARACTER_WORD = rf"[!-/:-@\[-`{{-~\p{{P}}{_IDEOGRAPHS}]"
 def _words(texts, lower_case):
     """Splits texts into words as BERT's reference does, ragged `[B, words]`.
 
-    tensorflow-text's BertTokenizer differs: it replaces compatibility characters (a trade mark sign by
-    letters), replaces control characters by spaces, and splits at the spaces of ASCII only.
+    tensorflow-text's BertTokenizer differs in compatibility and control characters and in spaces.
     """
     texts = tf.strings.regex_replace(texts, r"[\t\n\r\p{Z}]", " ")
     texts = tf.strings.regex_replace(texts, r"[\p{C}\x{FFFD}]", "")
@@ -176,15 +170,6 @@ def _words(texts, lower_case):
     words = tf_text.regex_split(texts, f" |{_SINGLE_CHARACTER_WORD}", _SINGLE_CHARACTER_WORD)
     too_long = tf.strings.length(words.flat_values, unit="UTF8_CHAR") > _LONGEST_WORD
     return words.with_flat_values(tf.where(too_long, "\N{REPLACEMENT CHARACTER}", words.flat_values))
-
-
-def _check_vocab(vocab, name):
-    if len(set(vocab)) < len(vocab):
-        again = next(i for i, word in enumerate(vocab) if word in vocab[:i])
-        raise ValueError(f"{name}:{again + 1}: word piece {vocab[again]!r} is repeated. Remove it.")
-    for token in SPECIAL_TOKENS:
-        if token not in vocab:
-            raise ValueError(f"{name}: no {token}. Give the vocabulary of a BERT encoder.")
 
 
 def _lower_case(folder, vocab):

@@ -10,19 +10,13 @@ from rank4class.data.readers import rows
 
 
 def class_names(path: str) -> dict[str, str]:
-    """Reads the names of the classes in the order of their ids.
-
-    Args:
-      path: UTF-8 file with one name per line.
-
-    Returns:
-      name -> `path:number`.
+    """Reads the names of the classes, one per line in the order of their ids: name -> `path:number`.
 
     Raises:
       FileNotFoundError: no file.
       ValueError: an empty line, or a repeated name.
     """
-    lines = {}
+    lines: dict[str, str] = {}
     for where, line in rows.lines(path):
         name = line.strip()
         if not name:
@@ -34,14 +28,11 @@ def class_names(path: str) -> dict[str, str]:
 
 
 def class_descriptions(path: str, class_names: Sequence[str]) -> list[str]:
-    """Reads a description for every class.
+    """Reads a description for every class, in the order of the names.
 
     Args:
       path: UTF-8 file with one class per line: its name, a tab, its description.
       class_names: all classes.
-
-    Returns:
-      The descriptions, in the order of the names.
 
     Raises:
       FileNotFoundError: no file.
@@ -51,11 +42,7 @@ def class_descriptions(path: str, class_names: Sequence[str]) -> list[str]:
 
 
 def class_weights(path: str, class_names: Sequence[str]) -> np.ndarray:
-    """Reads a weight for every class, in the format of `class_descriptions`.
-
-    Returns:
-      float32 `[n]`, at least 0, not all 0.
-    """
+    """Reads weights float32 `[n]`, at least 0 and not all 0, in the format of `class_descriptions`."""
     weights = np.array(_table(path, class_names, "weight", _weight), np.float32)
     if not weights.any():
         raise ValueError(f"{path}: no weight above 0. Raise one.")
@@ -68,8 +55,8 @@ def balanced_class_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:
     $$w_i = \frac{N}{n_+ N_i}$$
 
     with $N_i$ examples of class $i$, $N = \sum_i N_i$, and $n_+$ classes that have examples. An example of
-    several classes counts for each of them. scikit-learn's `compute_class_weight` is not used: it needs the
-    labels of all examples, one for each, and refuses empty classes.
+    several classes counts for each of them. scikit-learn's `compute_class_weight` needs one label per example
+    and refuses empty classes.
 
     Args:
       counts: number of training examples of each class; empty classes get weight 0.

@@ -34,11 +34,9 @@ def builder(name: str, title: str, data_dir: str | None = None) -> Any:
 
 
 def prepare(builder: Any, **config: Any) -> None:
-    """Downloads and prepares the files of a `DatasetBuilder`; prints a line, and bars on a terminal alone.
+    """Downloads and prepares the files of a `DatasetBuilder` with some fields of a `DownloadConfig`.
 
-    Args:
-      builder: the builder.
-      **config: fields of TensorFlow Datasets' `DownloadConfig`.
+    It logs a line, and shows bars on a terminal alone.
     """
     import tensorflow_datasets as tfds  # slow to import
 

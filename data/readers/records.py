@@ -29,8 +29,7 @@ def index(
     Args:
       paths: the files, local or in object storage.
       fields: name -> feature of each `tf.train.Example` to read into the index.
-      folder: where the index is stored, under a name derived from the files' names, sizes and times.
-        If the folder cannot be written, this is logged, and every call rebuilds the index.
+      folder: where the index is stored, if it can be written.
 
     Returns:
       A dict of arrays `[N]`: `shard` (index of the file in `paths`), `number` (of the record in its
