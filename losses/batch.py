@@ -30,7 +30,6 @@ from rank4class.losses import base
 from rank4class.losses.ops import label_checks, ranks, tensors
 
 __all__ = [
-    "BatchLoss",
     "MeanAveragePrecision",
     "RecallTriplet",
     "Spearman",
@@ -40,10 +39,6 @@ __all__ = [
 ]
 
 FORMS = ("ranks", "precision")
-
-
-class BatchLoss(base.RankingLoss):
-    """A loss of a whole batch on a rank function, as a Keras loss; see `losses.batch`."""
 
 
 @tf.autograph.experimental.do_not_convert
@@ -84,7 +79,7 @@ def spearman(
 
 
 @base.register
-class Spearman(BatchLoss):
+class Spearman(base.RankingLoss):
     """`spearman` as a Keras loss: `y_true` and `y_pred` are `[B]` or `[B, 1]`."""
 
     function = staticmethod(spearman)
@@ -156,10 +151,11 @@ def mean_average_precision(
     sound &= tf.reduce_all(label_checks.valid_gains(labels, where), axis=1)
     positive = labels > 0.0 if where is None else (labels > 0.0) & where
     of_class, in_class = tf.transpose(scores), tf.transpose(positive)
-    all_ranks = _ranks(rank_fn, of_class, None if where is None else tf.transpose(where))
+    taking_part = None if where is None else tf.transpose(where)
+    all_ranks = _ranks(rank_fn, of_class, taking_part)
     if form == "ranks":
-        taking_part = None if where is None else tf.transpose(where)
-        share = tf.math.divide_no_nan(all_ranks, _column(ranks.list_size(of_class, taking_part)))
+        size = ranks.list_size(of_class, taking_part)
+        share = tf.math.divide_no_nan(all_ranks, size if where is None else size[:, None])
         values = tf.where(in_class, share, 0.0)
     else:
         ranks_in_class = _ranks(rank_fn, of_class, in_class)
@@ -177,7 +173,7 @@ def mean_average_precision(
 
 
 @base.register
-class MeanAveragePrecision(BatchLoss):
+class MeanAveragePrecision(base.RankingLoss):
     """`mean_average_precision` as a Keras loss."""
 
     function = staticmethod(mean_average_precision)
@@ -234,7 +230,7 @@ def recall_triplet(
 
 
 @base.register
-class RecallTriplet(BatchLoss):
+class RecallTriplet(base.RankingLoss):
     """`recall_triplet` as a Keras loss: `y_pred` is the scores of all pairs, `y_true` is ignored."""
 
     function = staticmethod(recall_triplet)
@@ -271,10 +267,6 @@ def _checked(
 def _ranks(rank_fn: Any, scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     tensors.check_rank_fn(rank_fn)
     return rank_fn(scores, where)
-
-
-def _column(size: tf.Tensor) -> tf.Tensor:
-    return size if size.shape.rank == 0 else size[:, None]
 
 
 def _finished(

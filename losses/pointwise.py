@@ -41,15 +41,7 @@ def mse(
       Hui, Belkin (2021), "Evaluation of neural architectures trained with square loss vs
       cross-entropy in classification tasks"; Rank4Class, appendix D.
     """
-    return base.evaluate(_mse_of_ids, _mse_of_dense, scores, labels, where, weights)
-
-
-def _mse_of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-    return _mean_of_ids(sums.squared, scores, labels, where, scale=1.0, target=1.0)
-
-
-def _mse_of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    return _mean(tf.square(scores - labels), where)
+    return rescaled_mse(scores, labels, where=where, weights=weights, kappa=1.0, target=1.0)
 
 
 def _mean_of_ids(

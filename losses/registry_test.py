@@ -10,13 +10,12 @@ from rank4class import losses
 def public(base):
     """Returns the classes that the package exports with a base class, without the abstract ones."""
     classes = {c for c in vars(losses).values() if inspect.isclass(c) and issubclass(c, base)}
-    return classes - {base, losses.BatchLoss, losses.Gumbel}
+    return classes - {base, losses.Gumbel}
 
 
 def test_every_loss_and_metric_class_is_registered():
     by_name = {name: losses.LOSSES[name] for name in losses.LOSSES}
     assert public(losses.RankingLoss) == set(by_name.values())
-    assert {by_name[name] for name in losses.BATCH_LOSSES} == public(losses.BatchLoss)
     assert public(losses.RankingMetric) == set(losses.metrics.METRICS.values())
     for name, loss in by_name.items():
         assert loss().name == name

@@ -200,7 +200,7 @@ class Precision(_AmongK):
 
 
 @_register(r"grade(\d+)_precision@(\d+)")
-class GradePrecision(RankingMetric):
+class GradePrecision(_AmongK):
     """`grade_precision` as a Keras metric."""
 
     function = staticmethod(functional.grade_precision)
@@ -209,12 +209,8 @@ class GradePrecision(RankingMetric):
     def __init__(
         self, grade: int, k: int, ties: str = "worst", name: str | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(ties, name, grade=grade, k=k, **kwargs)
-        arguments.check_integer(section=f"{self.name}: ", k=k)
+        super().__init__(k, ties, name, grade=grade, **kwargs)
         arguments.check_integer(grade=grade)
-
-    def check_classes(self, num_classes: int) -> None:
-        functional.check_k(self.options["k"], num_classes)
 
 
 @_register(r"recall@(\d+)")

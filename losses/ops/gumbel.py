@@ -1,8 +1,5 @@
 """Gumbel noise on scores, which samples ranks from the Plackett-Luce model of the scores."""
 
-from collections.abc import Callable
-from typing import Any
-
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
@@ -39,19 +36,3 @@ def perturb(scores: tf.Tensor, *, samples: int, seed: TensorLike, temperature: f
     """
     draws = noise(tf.concat([[samples], tf.shape(scores)], axis=0), seed)
     return (scores + tf.ensure_shape(draws, [samples, *scores.shape])) / temperature
-
-
-def average(form: Callable, *, samples: int, seed: TensorLike, temperature: float) -> Callable:
-    """Wraps a loss `form(scores, labels, where, **options)`: returns its mean over noisy scores."""
-
-    def repeat(tensor: tf.Tensor | None) -> tf.Tensor | None:
-        if tensor is None:
-            return None
-        tiled = tf.broadcast_to(tensor, tf.concat([[samples], tf.shape(tensor)], axis=0))
-        return tf.ensure_shape(tiled, [samples, *tensor.shape])
-
-    def averaged(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, **options: Any) -> tf.Tensor:
-        noisy = perturb(scores, samples=samples, seed=seed, temperature=temperature)
-        return tf.reduce_mean(form(noisy, repeat(labels), repeat(where), **options), axis=0)
-
-    return averaged

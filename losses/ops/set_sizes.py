@@ -243,17 +243,9 @@ def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -
             f"log_prior={log_prior.shape}: of counts up to {most}, but there are only {n} classes. "
             "Shorten it."
         )
-    instances = tf.shape(scores)[:-1]
-    try:
-        log_prior = tf.broadcast_to(
-            tf.cast(log_prior, tf.float64), tf.concat([instances, [log_prior.shape[-1]]], axis=0)
-        )
-    except (tf.errors.InvalidArgumentError, ValueError) as error:
-        raise ValueError(
-            f"log_prior={log_prior.shape}: does not fit scores of shape {scores.shape}. Give one prior, or "
-            "one per instance."
-        ) from error
-    counts = tf.range(log_prior.shape[-1], dtype=tf.float64)
+    counts = tf.range(most + 1, dtype=tf.float64)
+    one_each = tf.zeros_like(scores[..., :1]) + tf.zeros_like(counts)
+    log_prior = tensors.broadcast("log_prior", log_prior, tf.float64, one_each)
     impossible = (counts > coins.size_of(where)[..., None]) & (log_prior > -float("inf"))
     faults = {
         "is NaN": tf.reduce_any(tf.math.is_nan(log_prior), axis=-1),
