@@ -51,11 +51,6 @@ class Calibration(abc.ABC):
         """Returns float32 `[B, n]` that rank the classes by probability, and equally probable ones by score.
 
         They are the scores, if that is their order, or NaN for an example with scores that are not finite.
-
-        >>> platt = Platt((1.0, 1.0, 0.0), (0.0, 1.0, 2.0))  # logits s, s + 1 and 2
-        >>> platt.ranking(tf.constant([[2.0, 0.0, 1.0], [2.0, 1.0, 2.0]])).numpy()
-        array([[ 0., -2., -1.],
-               [ 0., -1.,  0.]], dtype=float32)
         """
         scores = tf.cast(scores, tf.float32)
         if self.keeps_order:
@@ -85,11 +80,7 @@ class Calibration(abc.ABC):
         """Returns the method and its parameters in a few words."""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the method and its parameters, of types that JSON has.
-
-        >>> Temperature(2.0).to_json()
-        {'method': 'temperature', 'temperature': 2.0}
-        """
+        """Returns the method and its parameters, of types that JSON has."""
         return {"method": self.method, **dataclasses.asdict(self)}
 
     @staticmethod
@@ -204,10 +195,6 @@ def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> 
     for separable scores. Up to `MAX_PER_CLASS` classes, each class with `LEAST_PER_CLASS` examples of either
     kind has a separate fit. All others share the fit of all pairs of example and class. If all classes share
     it, its slope is at least 0: it keeps the order of the scores.
-
-    >>> scores = np.array([[1.0, 0.0]] * 4)  # right in three of four
-    >>> round(1 / fit(scores, np.array([0, 0, 0, 1])).temperature, 4)  # log 3
-    1.0986
     """
     if len(scores) > (most := max(1, MAX_FITTED // scores.shape[1])):
         chosen = np.sort(np.random.default_rng(0).choice(len(scores), most, replace=False))

@@ -40,12 +40,7 @@ class Comparison:
 
 
 def compare(metric: str, first: np.ndarray, second: np.ndarray) -> Comparison:
-    """Compares values `[N]`, not NaN, of a metric for the same examples in the same order.
-
-    >>> comparison = compare("top1_error", [1, 1, 0, 0], [0, 1, 0, 0])
-    >>> comparison.difference, comparison.p_value, comparison.better_run()
-    (-25.0, 1.0, None)
-    """
+    """Compares values `[N]`, not NaN, of a metric for the same examples in the same order."""
     definition = losses.get_metric(metric)
     scale = 100.0 if definition.percent else 1.0
     first, second = (np.asarray(values, np.float64) for values in (first, second))

@@ -215,11 +215,7 @@ def _ordered(parts: list[dict[str, np.ndarray]], orders: list[np.ndarray], name:
 
 
 def mask_scores(scores: tf.Tensor, where: tf.types.experimental.TensorLike) -> tf.Tensor:
-    """Moves the scores `[B, n]` of excluded classes (`where` is False) below the others of their example.
-
-    >>> mask_scores(tf.constant([[3.0, 1.0, 2.0]]), [[False, True, True]]).numpy()
-    array([[0., 1., 2.]], dtype=float32)
-    """
+    """Moves the scores `[B, n]` of excluded classes (`where` is False) below the others of their example."""
     finite = tf.where(tf.math.is_finite(scores), scores, scores.dtype.max)
     lowest = tf.reduce_min(finite, axis=1, keepdims=True)
     return tf.where(where, scores, lowest - tf.maximum(1.0, 1e-6 * tf.abs(lowest)))
@@ -280,11 +276,7 @@ class _Column:
 
 
 def applicable_metrics(names: Iterable[str], num_classes: int) -> tuple[str, ...]:
-    """Returns the metrics that accept this number of classes.
-
-    >>> applicable_metrics(["top1_error", "top5_error"], num_classes=5)
-    ('top1_error',)
-    """
+    """Returns the metrics that accept this number of classes."""
 
     def applies(name: str) -> bool:
         try:
@@ -310,9 +302,5 @@ def _higher_is_better(name: str) -> bool:
 
 
 def metric_heading(name: str) -> str:
-    """Returns the name of a metric with its unit.
-
-    >>> metric_heading("top1_error"), metric_heading("mean_rank")
-    ('top1_error (%)', 'mean_rank')
-    """
+    """Returns the name of a metric with its unit."""
     return f"{name} (%)" if losses.get_metric(name).percent else name

@@ -89,11 +89,7 @@ def worst_first(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def frequent_errors(labels: np.ndarray, predicted: np.ndarray) -> pd.DataFrame:
-    """Returns "true" class, "predicted" class and "count" of wrong predictions, the most frequent first.
-
-    >>> frequent_errors(np.array([4, 4, 1, 0]), np.array([2, 2, 0, 0])).to_numpy().tolist()
-    [[4, 2, 2], [1, 0, 1]]
-    """
+    """Returns "true" class, "predicted" class and "count" of wrong predictions, the most frequent first."""
     errors = pd.DataFrame({"true": labels, "predicted": predicted})[labels != predicted]
     counts = errors.groupby(["true", "predicted"]).size()
     return counts.sort_values(ascending=False, kind="stable").reset_index(name="count")

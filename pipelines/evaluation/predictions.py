@@ -1,12 +1,7 @@
-"""Files of an evaluation, from which runs are compared example by example.
+"""Files of an evaluation, from which runs are compared example by example; see `docs/reference/files.md`.
 
-evaluation.json  run, split and metrics with their intervals; written last
-classes.tsv      results of each class, see `per_class.per_class`
-predictions.npz  per example: best classes or all scores, labels, metrics, origin, and log-probabilities of
-                 the counts
-
-In predictions.npz the labels of examples with several classes are the arrays `labels_data`, `labels_indices`
-and `labels_indptr` of a `scipy.sparse.csr_array`: a dense matrix of many classes would not fit.
+In `predictions.npz` the labels of examples with several classes are the arrays of a `scipy.sparse.csr_array`:
+a dense matrix of many classes would not fit.
 """
 
 import csv

@@ -24,11 +24,6 @@ def wilson(means: np.ndarray, counts: np.ndarray, quantile: float = _Z) -> np.nd
     For values other than 0 and 1, which SciPy's `binomtest` refuses, it is conservative. Half its width is
     `quantile` standard errors.
 
-    >>> wilson(np.array([0.5, 1.0, np.nan]), np.array([10, 3, 0])).round(4)
-    array([[0.2366, 0.7634],
-           [0.4385, 1.    ],
-           [   nan,    nan]])
-
     Reference: Wilson (1927), "Probable inference, the law of succession, and statistical inference", eq. 5.
     """
     pull = quantile**2 / np.maximum(counts, 1)
@@ -49,12 +44,6 @@ def mean_interval(
       values, counts: distinct values, float `[V]`, and the number of examples of each.
       means: of the `resamples`, float `[R]`.
       bounded: whether the metric is in [0, 1].
-
-    >>> values, counts = np.array([0.0, 1.0]), np.array([359, 1])
-    >>> means = np.concatenate([draws @ values / 360 for draws in resamples(counts)])
-    >>> low, high = mean_interval(values, counts, means, bounded=True)
-    >>> round(100 * low, 2), round(100 * high, 2)
-    (0.05, 1.56)
     """
     size = counts.sum()
     if bounded and (len(values) == 1 or np.isin(values, [0.0, 1.0]).all()):
@@ -75,10 +64,6 @@ def resampled_sums(values: np.ndarray) -> np.ndarray:
     """Returns the sums of the columns of values `[N, K]` in each resample of a bootstrap, `[RESAMPLES, K]`.
 
     Of more than `MAX_UNITS` examples, it draws groups of examples: example `i` is in group `i % MAX_UNITS`.
-
-    >>> sums = resampled_sums(np.array([[1.0, 0.0], [1.0, 4.0]]))
-    >>> sums[:, 0].tolist() == [2.0] * RESAMPLES, np.unique(sums[:, 1]).tolist()
-    (True, [0.0, 4.0, 8.0])
     """
     if len(values) > MAX_UNITS:
         missing = -len(values) % MAX_UNITS
@@ -97,10 +82,6 @@ def difference_interval(differences: np.ndarray, *, bounded: bool) -> tuple[floa
 
     Differences of -1, 0 and 1 have Bonett and Price's interval, whose width is never 0, others that of the
     paired bootstrap. It is NaN for one example, an infinite difference, or equal ones without a bound.
-
-    >>> low, high = difference_interval(np.array([1.0] * 5 + [0.0] * 355), bounded=True)
-    >>> round(100 * low, 2), round(100 * high, 2)
-    (-0.04, 2.81)
 
     Reference: Bonett & Price (2012), "Adjusted Wald confidence interval for a difference of binomial
     proportions based on paired data".
@@ -127,9 +108,6 @@ def sign_test(differences: np.ndarray, *, permutations: int = PERMUTATIONS) -> f
 
     It is the permutation test of the mean: in each permutation the two runs change places on a random half of
     the examples. For differences of one size it is McNemar's exact test.
-
-    >>> round(sign_test(np.array([1.0] * 7 + [-1.0] + [0.0] * 352)), 4)  # 2 (1 + 8) / 2^8
-    0.0703
     """
     if not np.isfinite(differences).all():
         return float("nan")

@@ -102,11 +102,7 @@ def pixel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def truncation(lengths: np.ndarray, max_length: int, limit: int) -> str:
-    """Returns a sentence on the texts that `data.max_length` cuts, and on lengths that cut fewer.
-
-    >>> truncation(np.array([8, 9, 12]), max_length=8, limit=10)
-    'data.max_length=8 cuts 66.67% of the training texts; 10, the limit of the encoder, would cut 33.33%.'
-    """
+    """Returns a sentence on the texts that `data.max_length` cuts, and on lengths that cut fewer."""
     cut, longest = np.mean(lengths > max_length), lengths.max()
     if not cut:
         return f"data.max_length={max_length} cuts no training text; the longest has {longest:,} tokens."
@@ -122,11 +118,7 @@ def truncation(lengths: np.ndarray, max_length: int, limit: int) -> str:
 
 
 def class_sizes(counts: Mapping[str, np.ndarray]) -> list[list[str]]:
-    """Returns the rows of a histogram: numbers of classes by their number of examples in each split.
-
-    >>> class_sizes({"train": np.array([1, 2, 3, 3]), "test": np.array([0, 0, 0, 1])})
-    [['examples', 'train', 'test'], ['0', '0', '3'], ['1', '1', '1'], ['2-3', '3', '0']]
-    """
+    """Returns the rows of a histogram: numbers of classes by their number of examples in each split."""
     ends = [0, *(2**i for i in range(int(max(values.max() for values in counts.values())).bit_length() + 1))]
     histograms = [np.histogram(values, ends)[0] for values in counts.values()]
     ranges = [str(a) if b - a == 1 else f"{a:,}-{b - 1:,}" for a, b in itertools.pairwise(ends)]

@@ -68,12 +68,7 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Seq
 
 
 def confusion_counts(labels: np.ndarray, predicted: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """Counts examples by shown true and predicted class; the last column has the predictions not shown.
-
-    >>> confusion_counts(np.array([0, 0, 0, 2, 5]), np.array([0, 2, 5, 2, 5]), np.array([0, 2]))
-    array([[1, 1, 1],
-           [0, 1, 0]])
-    """
+    """Counts examples by shown true and predicted class; the last column has the predictions not shown."""
     other = -1
     labels, predicted = (np.where(np.isin(ids, shown), ids, other) for ids in (labels, predicted))
     return sklearn.metrics.confusion_matrix(labels, predicted, labels=[*shown, other])[:-1]

@@ -76,13 +76,6 @@ def summarize(
 
     Raises:
       ValueError: seeds or numbers of examples differ, a metric is unknown, or the baseline is not a cell.
-
-    >>> rng = np.random.default_rng(0)
-    >>> cells = [Cell({"loss": name}, range(5), {"top1_error": rng.random([5, 500]) < rate})
-    ...          for name, rate in (("softmax", 0.1), ("mse", 0.4))]
-    >>> summary = summarize(cells, baseline={"loss": "softmax"})
-    >>> summary["comparisons"][0]["verdict"], summary["best"]["top1_error"]["not_separable"]
-    ('worse', [{'loss': 'softmax'}])
     """
     if any(list(cell.seeds) != list(cells[0].seeds) for cell in cells):
         raise ValueError("seeds: the cells have different ones. Train all cells with the same.")

@@ -20,11 +20,6 @@ def cells_table(summary: Mapping[str, Any], digits: int = 2) -> list[list[str]]:
     """Returns a row per cell: its name, and each metric's mean and interval.
 
     A dagger marks the cells that are not separable from the best, unless no cell is separable from it.
-
-    >>> figures = {"mean": 2.5, "interval": [1.0, 4.0]}
-    >>> cell = {"name": {"loss": "mse"}, "metrics": {"top1_error": figures}}
-    >>> cells_table({"cells": [cell], "metrics": ["top1_error"], "best": {}})
-    [['loss', 'top1_error'], ['mse', '2.50 [1.00, 4.00]']]
     """
     axes, separable = _axes(summary), _separable(summary)
     rows = [[*axes, *summary["metrics"]]]

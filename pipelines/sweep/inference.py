@@ -64,10 +64,6 @@ class Estimate:
     def equivalence_p_value(self, margin: float) -> float:
         """Returns the p-value of a true mean `margin` or more away from 0: the larger of two one-sided ones.
 
-        >>> one = Estimate(0.1, 0.1, ((0.01, 10.0),))
-        >>> round(one.equivalence_p_value(0.5), 4)  # t = (0.5 - 0.1) / 0.1 = 4
-        0.0013
-
         Reference: Schuirmann (1987), "A comparison of the two one-sided tests procedure and the power
         approach for assessing the equivalence of average bioavailability".
         """
@@ -103,9 +99,6 @@ def crossed_variances(values: np.ndarray, test_to_train: float = 0.0) -> tuple[t
     If each seed draws another split of the same examples, `test_to_train` is $n_{test} / n_{train}$: Nadeau
     and Bengio's correction multiplies $v_1$ by $1 + S n_{test} / n_{train}$.
 
-    >>> crossed_variances(np.array([[1.0, 2.0, 3.0]]))  # of one seed
-    ((0.3333333333333333, 2.0),)
-
     References:
       Hillis (2007), "A comparison of denominator degrees of freedom methods for multiple observer ROC
       analysis". Owen (2007), "The pigeonhole bootstrap". Nadeau & Bengio (2003), "Inference for the
@@ -138,11 +131,6 @@ def crossed_interval(values: np.ndarray, *, bounded: bool, test_to_train: float 
     the standard error of `crossed_variances`, or of examples if all are equal. It is None for one value, an
     infinite one, or equal ones without a bound.
 
-    >>> errors = np.zeros([5, 360])
-    >>> low, high = crossed_interval(errors, bounded=True)
-    >>> round(100 * low, 2), round(100 * high, 2)  # 0 errors of 360 examples
-    (0.0, 1.06)
-
     References:
       Korn & Graubard (1998), "Confidence intervals for proportions with small expected number of positive
       counts estimated from survey data". Dean & Pagano (2015), "Evaluating confidence interval methods for
@@ -169,12 +157,6 @@ def paired_estimate(differences: np.ndarray, *, bounded: bool, test_to_train: fl
     Differences of metrics that are right or wrong are -1, 0 or 1. One pseudo-example of -1 and one of 1 join
     them, as in Bonett and Price's interval, beside the number of independent differences that would have the
     standard error of `crossed_variances`, or of examples if all are equal.
-
-    >>> differences = np.zeros([5, 360])
-    >>> differences[:, :5] = 1.0
-    >>> estimate = paired_estimate(differences, bounded=True)
-    >>> round(estimate.center, 4), round(estimate.error, 4)  # 5 / 362, and 0.0140 +- 1.97 * 0.0073
-    (0.0138, 0.0073)
     """
     with np.errstate(invalid="ignore"):  # infinite
         mean = float(differences.mean())
@@ -208,10 +190,6 @@ def unshared_error(values: np.ndarray, test_to_train: float = 0.0) -> float:
     """Returns the standard error of a cell's mean, of values `[C, S, N]`, without the variation all share.
 
     It is the root mean square of the standard errors of all pairs' differences, divided by the root of 2.
-
-    >>> first, second = np.zeros([1, 4]), np.array([[0.0, 1.0, 0.0, 1.0]])
-    >>> round(unshared_error(np.stack([first, second])) ** 2, 4)  # half of (1 / 3) / 4
-    0.0417
     """
     if values[0].size < 2 or not np.isfinite(values).all():
         return math.nan
@@ -224,9 +202,6 @@ def unshared_error(values: np.ndarray, test_to_train: float = 0.0) -> float:
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
     """Returns p-values that are adjusted for the number of tests of their family, at most 1; NaN is no test.
-
-    >>> holm([0.01, 0.04, 0.03])
-    array([0.03, 0.06, 0.06])
 
     Reference: Holm (1979), "A simple sequentially rejective multiple test procedure".
     """
@@ -251,10 +226,6 @@ def detectable(estimate: Estimate, seeds: int, level: float) -> np.ndarray:
     of a test of level $\alpha$. For $v_2 = 0$ it is the usual $S = (t_{1 - \alpha / 2} + t_{0.8})^2 s^2 /
     \delta^2$. The variances are estimates: with few seeds the result is a guide. It is infinite below 2
     seeds.
-
-    >>> by_seeds = detectable(Estimate(0.5, 0.5, ((0.2, 4.0),)), 5, 0.05)  # s^2 = 1 of each seed
-    >>> int(np.argmax(by_seeds <= 1.0))  # (2.262 + 0.883)^2 / 1^2 = 9.9
-    10
 
     Reference: Sokal & Rohlf (1995), "Biometry", 3rd edition, section 9.8.
     """

@@ -1,7 +1,7 @@
 """Training of the runs of a sweep, which share their data, through a `concurrent.futures.Executor`.
 
-A run has the bits that it has alone: each process trains one run at a time, with the thread settings of the
-process that starts it.
+Each process trains one run at a time, with the thread settings of the process that starts it: a run has the
+bits that it has alone.
 """
 
 import concurrent.futures
@@ -49,15 +49,10 @@ def stored_results(run: GridRun) -> dict[str, Any] | None:
 
 
 class Pool:
-    """Trains runs through an executor.
+    """Trains up to `jobs` runs at once through an executor; the interruption records signals meanwhile.
 
-    Args:
-      base: an experiment with the data of all runs, except what depends on frozen encoders, checkpoints or
-        texts of the classes: a run loads its own.
-      root: folder of the sweep, also for the outputs of a frozen encoder.
-      executor: trains the runs.
-      jobs: number of runs that are submitted at once.
-      interruption: records signals while other processes train.
+    The runs have the data of `base`, except what depends on frozen encoders, checkpoints or texts of the
+    classes: a run loads its own. The folder of the sweep also has the outputs of a frozen encoder.
     """
 
     def __init__(
@@ -205,10 +200,7 @@ def _processes(jobs: int) -> Iterator[Executor]:
 
 @contextlib.contextmanager
 def _ignored_interrupts() -> Iterator[None]:
-    """Lets processes that are started within the block ignore Ctrl-C, which a terminal sends to all of them.
-
-    The process that starts them stops them.
-    """
+    """Lets processes started within the block ignore Ctrl-C, which a terminal sends to all of them."""
     if threading.current_thread() is not threading.main_thread():  # no other thread may handle signals
         yield
         return

@@ -23,22 +23,12 @@ from rank4class.pipelines.sweep.grid_run import GridRun, cell_of
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
 GRID = "grid.json"  # file of a grid's summary
 _CALIBRATION = list(itertools.product(("ece", "nll"), ("before", "after")))
+_Figures = tuple[Mapping[str, Any], Mapping[str, Any]]  # of a run: metric -> values, metric -> interval
 CALIBRATION_METRICS = {f"{name} {when}": grid_summary.Metric(False) for name, when in _CALIBRATION}
 
 
 def parse_baseline(text: str | None, experiments: Sequence[config.Experiment]) -> dict[str, str] | None:
-    """Returns the cell that a flag `--baseline` names: `LOSS,INTERACTION`, or None for softmax with dot.
-
-    Args:
-      text: the value of the flag.
-      experiments: those of the grid's cells.
-
-    Returns:
-      The name of the cell; None for a text of None and a grid without softmax and dot.
-
-    Raises:
-      ValueError: the grid has no such cell.
-    """
+    """Returns the cell `LOSS,INTERACTION` of `--baseline`; without it `BASELINE`, if the grid has that."""
     names = list(map(cell_of, experiments))
     if text is None:
         return BASELINE if BASELINE in names else None
@@ -54,62 +44,47 @@ def grid_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
     If the test examples differ between runs, all cells have one figure per seed.
     """
     are_paired = len({RunDirectory(run.path).data_hashes()["test"] for run in runs}) == 1
-    tests = [run.results["test"] for run in runs]
-    scales = {
-        name: 100.0 if losses.get_metric(name).percent else 1.0 for name in evaluator.metric_names(tests[0])
-    }
-    values = [
-        (RunDirectory(run.path).test_values() if are_paired else None)
-        or {name: test[name] / scale for name, scale in scales.items()}
-        for run, test in zip(runs, tests, strict=True)
-    ]
-    intervals = [
-        {name: ends and np.divide(ends, scales[name]) for name, ends in test["intervals"].items()}
-        for test in tests
-    ]
-    return _build_cells(runs, list(scales), values, intervals)
+    names = evaluator.metric_names(runs[0].results["test"])
+    scales = {name: 100.0 if losses.get_metric(name).percent else 1.0 for name in names}
+
+    def figures(run: GridRun) -> _Figures:
+        test = run.results["test"]
+        values = RunDirectory(run.path).test_values() if are_paired else None
+        intervals = {name: ends and np.divide(ends, scales[name]) for name, ends in test["intervals"].items()}
+        return values or {name: test[name] / scale for name, scale in scales.items()}, intervals
+
+    return [_cell(group, list(map(figures, group)), names) for group in _cells(runs)]
 
 
 def calibration_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
-    """Returns the cells whose runs are all calibrated, with one figure per seed of `CALIBRATION_METRICS`.
+    """Returns the cells whose runs are all calibrated, with one figure per seed of `CALIBRATION_METRICS`."""
 
-    They are the calibration error in percent and the negative log-likelihood, before and after calibration. A
-    run without finite scores has no calibration.
-    """
-    runs = [run for group in _cells(runs) if all(map(_is_calibrated, group)) for run in group]
-    stored = [run.results["test"]["calibration"] for run in runs]
-    values = [{f"{name} {when}": one[when][name] for name, when in _CALIBRATION} for one in stored]
-    intervals = [
-        {f"{name} {when}": one[when]["intervals"][name] for name, when in _CALIBRATION} for one in stored
-    ]
-    return _build_cells(runs, list(CALIBRATION_METRICS), values, intervals)
+    def figures(run: GridRun) -> _Figures:
+        stored = run.results["test"]["calibration"]
+        values = {f"{name} {when}": stored[when][name] for name, when in _CALIBRATION}
+        return values, {f"{name} {when}": stored[when]["intervals"][name] for name, when in _CALIBRATION}
+
+    groups = [group for group in _cells(runs) if all(map(_is_calibrated, group))]
+    return [_cell(group, list(map(figures, group)), list(CALIBRATION_METRICS)) for group in groups]
 
 
-def _build_cells(
-    runs: Sequence[GridRun],
-    metrics: Sequence[str],
-    values: Sequence[Mapping[str, Any]],
-    intervals: Sequence[Mapping[str, Sequence[float] | None]],
-) -> list[grid_summary.Cell]:
-    """Returns cells from the values of the runs; the interval of a cell covers those of its runs."""
-    values_of, intervals_of = (dict(zip(runs, each, strict=True)) for each in (values, intervals))
-    cells = []
-    for group in _cells(runs):
-        stacked = {name: np.stack([values_of[run][name] for run in group]) for name in metrics}
-        covers = {name: _cover([intervals_of[run][name] for run in group]) for name in metrics}
-        seeds = [run.experiment.seed for run in group]
-        cells.append(grid_summary.Cell(group[0].cell, seeds, stacked, covers))
-    return cells
+def _cell(runs: Sequence[GridRun], figures: Sequence[_Figures], metrics: Sequence[str]) -> grid_summary.Cell:
+    """Returns the cell of runs from their figures; its interval covers those of its runs."""
+    values, intervals = zip(*figures, strict=True)
+    stacked = {name: np.stack([one[name] for one in values]) for name in metrics}
+    covers = {name: _cover([one[name] for one in intervals]) for name in metrics}
+    return grid_summary.Cell(runs[0].cell, [run.experiment.seed for run in runs], stacked, covers)
 
 
 def _is_calibrated(run: GridRun) -> bool:
     return "calibration" in run.results["test"]
 
 
-def _cover(intervals: Sequence[Sequence[float] | None]) -> list[float] | None:
+def _cover(intervals: Sequence[Any]) -> list[float] | None:
     """Returns the interval that covers all of several; None if one is missing."""
-    ends = [interval for interval in intervals if interval is not None]
-    return [float(np.min(ends)), float(np.max(ends))] if len(ends) == len(intervals) else None
+    if any(interval is None for interval in intervals):
+        return None
+    return [float(np.min(intervals)), float(np.max(intervals))]
 
 
 def summarize(
@@ -119,16 +94,7 @@ def summarize(
     baseline: Mapping[str, str] | None = None,
     margin: float = grid_summary.MARGIN,
 ) -> dict[str, Any]:
-    """Returns the summary of a grid, with its provenance, for `grid_tables.render`.
-
-    Args:
-      runs: the runs of the grid.
-      tuned: names of the tuned fields.
-      baseline, margin: see `grid_summary.summarize`.
-
-    Returns:
-      A dict that JSON can hold; see `docs/reference/files.md`.
-    """
+    """Returns the summary of a grid, with its provenance; see `docs/reference/files.md`."""
     first, experiment = runs[0], runs[0].experiment
     sessions = [session for run in runs for session in RunDirectory(run.path).sessions()]
     session = max(sessions, key=lambda session: session["started"])
@@ -185,13 +151,9 @@ def write_grid(
     baseline: Mapping[str, str] | None = None,
     margin: float = grid_summary.MARGIN,
 ) -> str:
-    """Writes `grid.json`, `report.md` and its plots for a grid; returns the report's path.
+    """Writes `grid.json`, `report.md` and its plots to the folder of a grid; returns the report's path.
 
-    Args:
-      runs: the runs of the grid.
-      root: its folder, with the search of the tuned values, if there is one.
-      calibrated: the reliability of `best_run` on the test split; None draws no diagram.
-      baseline, margin: see `grid_summary.summarize`.
+    The reliability is that of `best_run` on the test split; None draws no diagram.
     """
     search = search_report.read(root)
     tuned = tuple(search["fields"]) if search else ()
@@ -248,10 +210,8 @@ def _write_plots(
     paragraphs += ["![Validation curves](curves.png)", caption]
     if calibrated is not None:
         reliability_plots.save_diagram(calibrated, os.path.join(root, "reliability.png"))
-        caption = (
-            f"The diagram is of {best.name}, seed {best.experiment.seed}: the cell with "
-            f"the best validation {monitor}."
-        )
+        cell = f"{best.name}, seed {best.experiment.seed}"
+        caption = f"The diagram is of {cell}: the cell with the best validation {monitor}."
         paragraphs += ["![Reliability diagram](reliability.png)", caption]
     return paragraphs
 
@@ -261,12 +221,12 @@ def _notes(runs: Sequence[GridRun], tuned: Collection[str], summary: Mapping[str
     experiment, seeds = runs[0].experiment, sorted({run.experiment.seed for run in runs})
     splits = {"train": "training", "validation": "validation", "test": "test"}
     examples = ", ".join(f"{summary['dataset'][f'{key}_examples']:,} {name}" for key, name in splits.items())
-    epochs = f"{experiment.epochs:g} epoch{'' if experiment.epochs == 1.0 else 's'}"
-    steps = None if experiment.steps is None else f"{experiment.steps:,} steps"
+    epochs, steps = experiment.epochs, experiment.steps
+    limit = f"{epochs:g} epoch{'' if epochs == 1.0 else 's'}" if steps is None else f"{steps:,} steps"
     common = {
         "optimizer.name": experiment.optimizer.name.capitalize(),
         "batch_size": f"batches of {experiment.batch_size}",
-        "steps" if steps else "epochs": f"{steps or epochs} at most",
+        "epochs" if steps is None else "steps": f"{limit} at most",
     }
     training = ", ".join(text for field, text in common.items() if field not in tuned)
     lines = [
@@ -293,13 +253,7 @@ def _notes(runs: Sequence[GridRun], tuned: Collection[str], summary: Mapping[str
 def training_table(
     runs: Sequence[GridRun], tuned: Collection[str] = (), root: str | os.PathLike = ""
 ) -> list[list[str]]:
-    """Returns rows on the training of each cell: tuned values, epochs, and links to the folders of its runs.
-
-    Args:
-      runs: the runs of the grid.
-      tuned: names of the tuned fields.
-      root: folder that the links start from.
-    """
+    """Returns rows on the training of each cell: tuned values, epochs, and links from `root` to the runs."""
     fields = tuple(tuned or ("optimizer.learning_rate",))
     rows = [["loss", "interaction", *fields, "best epoch", "epochs", "runs"]]
     for group in _cells(runs):

@@ -30,7 +30,6 @@ class Trial:
     """A choice that is trained with each tuning seed.
 
     Attributes:
-      choice: the values of the tuned fields.
       values: the best validation value of each seed; None until its run has ended, NaN if it diverged.
       started: number of runs that have started.
     """
@@ -135,11 +134,9 @@ class Search:
         return Trial(choice, [None] * len(self._seeds))
 
     def run(self, pool: parallel.Pool) -> None:
-        """Trains all trials, and prints the choices and warnings of values at a boundary.
+        """Trains all trials; prints the choices and warnings of values at a boundary.
 
-        Raises:
-          FloatingPointError: all trials of a cell diverged.
-          OSError, Interrupted: see `parallel.Pool.train`.
+        Raises FloatingPointError if all trials of a cell diverged, and the errors of `parallel.Pool.train`.
         """
         files.make_folder(self._root)
         for name, trials in self._trials.items():

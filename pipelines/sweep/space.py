@@ -49,13 +49,7 @@ Tune = Mapping[str, Values]  # tuned field -> its values
 
 
 def parse(cell: config.Experiment, field: str, text: str) -> tuple[Value, ...] | Range:
-    """Returns the values of a field of a cell that a text states: `VALUE,VALUE,...` or `LOW:HIGH`.
-
-    >>> parse(config.Experiment(), "optimizer.name", "adam,adagrad")
-    ('adam', 'adagrad')
-    >>> parse(config.Experiment(), "batch_size", "16:64")
-    Range(low=16, high=64)
-    """
+    """Returns the values of a field of a cell that a text states: `VALUE,VALUE,...` or `LOW:HIGH`."""
     kind, _ = config.value_type(cell, field)
     if kind in (int, float) and ":" in text:
         low, high = (config.parse_value(cell, field, end) for end in text.split(":", 1))
@@ -74,9 +68,6 @@ def apply(cell: config.Experiment, choice: Mapping[str, Any]) -> config.Experime
     """Returns a cell with the values of a choice, without those of fields that it does not have.
 
     Names of parts are set first: they determine which other fields there are.
-
-    >>> apply(config.Experiment(), {"loss.k": 3, "loss.name": "rankmax", "loss.kappa": 1.0}).loss
-    Loss(name='rankmax', temperature=1.0, k=3, final_temperature=None)
     """
     named = config.override(cell, {field: value for field, value in choice.items() if is_name(field)})
     return config.override(
@@ -96,12 +87,7 @@ def variants(cell: config.Experiment, tune: Tune) -> list[config.Experiment]:
 
 
 def combinations(cell: config.Experiment, tune: Tune) -> list[Choice]:
-    """Returns the choices that lead to different experiments of a cell, of a range its two ends.
-
-    >>> tune = {"loss.k": (1, 2), "batch_size": (8, 16)}
-    >>> combinations(config.Experiment(), tune)  # softmax has no k
-    [{'batch_size': 8}, {'batch_size': 16}]
-    """
+    """Returns the choices that lead to different experiments of a cell, of a range its two ends."""
     choices: list[Choice] = []
     for product in _products(tune):
         experiment = apply(cell, product)
@@ -120,9 +106,6 @@ def boundary(values: Values, value: Value) -> str | None:
     """Returns "low" or "high" if a value is at an end of the values of a field that has an order, or None.
 
     A 0 at the low end is no boundary. `None` in a list has no place in the order of the others.
-
-    >>> boundary((0.1, 0.01), 0.1), boundary((0, 1, 2), 0), boundary(Range(0.001, 0.1), 0.0011)
-    ('high', None, 'low')
     """
     if isinstance(values, Range):
         assert isinstance(value, int | float)
@@ -142,9 +125,6 @@ def widen(values: Values, end: str) -> Values:
     """Returns a list of numbers, continued at an end, "low" or "high": with equal steps or equal ratios.
 
     Values that are not negative stay so. Other values, such as a list with `None`, stay as they are.
-
-    >>> widen((0.01, 0.03, 0.1), "high"), widen((1, 2, 3), "low")
-    ((0.01, 0.03, 0.1, 0.3), (1, 2, 3, 0))
     """
     if isinstance(values, Range) or None in values:
         return values
@@ -174,9 +154,6 @@ def folder_name(cell: str, choice: Choice, seed: int) -> str:
     """Returns the name of the folder of a run that tries a choice of a cell with a seed.
 
     A choice whose name would be long or hold characters of paths is named by its hash.
-
-    >>> folder_name("mse-dot", {"optimizer.learning_rate": 0.01, "optimizer.name": "adam"}, 10000)
-    'mse-dot-optimizer.learning_rate=0.01,optimizer.name=adam-seed10000'
     """
     name = ",".join(f"{field}={value}" for field, value in choice.items())
     if len(name) > LONGEST_NAME or not re.fullmatch(r"[\w.,=+-]+", name):
