@@ -75,16 +75,6 @@ def test_json(fitted):
     assert Calibration.from_json(fitted.to_json()) == fitted
 
 
-def test_apply_in_a_saved_model(tmp_path):
-    module = tf.Module()
-    signature = [tf.TensorSpec([None, 3], tf.float32)]
-    module.apply = tf.function(PLATT.apply, input_signature=signature)
-    tf.saved_model.save(module, str(tmp_path))
-    scores = np.array([[1.0, 0.0, 9.0]], np.float32)
-    expected = [[1 / (1 + np.exp(-1.0)), 1 / (1 + np.exp(2.0)), 1 / (1 + np.exp(0.8))]]
-    np.testing.assert_allclose(tf.saved_model.load(str(tmp_path)).apply(scores), expected, atol=1e-7)
-
-
 def test_a_list_whose_classes_are_all_excluded_has_no_probability():
     probabilities = Temperature(1.0).probabilities(np.array([[1.0, 2.0]]), np.array([[False, False]]))
     assert probabilities.tolist() == [[0.0, 0.0]]
@@ -112,17 +102,6 @@ def test_temperature_minimizes_the_likelihood(rng, n):
         assert calibration.fit(factor * scores, labels).temperature == pytest.approx(
             factor * fitted, rel=1e-9
         )
-
-
-def test_calibrated_scores_have_temperature_1(rng):
-    scores = 2.0 * rng.normal(size=[20_000, 10])
-    labels = draw_classes(rng, scores)
-    # The Fisher information of 1 / T at 1 is the mean variance of the scores under the softmax.
-    p = scipy.special.softmax(scores, axis=1)
-    variance = ((p * scores**2).sum(axis=1) - (p * scores).sum(axis=1) ** 2).sum()
-    for factor in (1.0, 3.0):
-        fitted = calibration.fit(factor * scores, labels).temperature
-        assert abs(fitted / factor - 1.0) < 2.0 / np.sqrt(variance) < 0.02
 
 
 def test_excluded_classes_do_not_change_the_temperature(rng):
@@ -176,14 +155,6 @@ def test_platt_equals_logistic_regression_on_the_targets_of_platt(rng):
         )
         assert fitted.slopes[j] == pytest.approx(regression.coef_[0, 0], rel=1e-4)
         assert fitted.intercepts[j] == pytest.approx(regression.intercept_[0], rel=1e-4)
-
-
-def test_platt_finds_the_slope_and_intercept(rng):
-    scores = rng.normal(size=[20_000, 3])
-    labels = draw_sets(rng, scipy.special.expit(scores * [1.0, 2.0, 0.5] + [0.0, -1.0, 1.0]))
-    fitted = calibration.fit(scores, labels)
-    np.testing.assert_allclose(fitted.slopes, [1.0, 2.0, 0.5], atol=0.1)
-    np.testing.assert_allclose(fitted.intercepts, [0.0, -1.0, 1.0], atol=0.1)
 
 
 def test_platt_of_separable_and_of_constant_scores():

@@ -138,15 +138,6 @@ def test_max_relevant_does_not_change_results(jit_compile):
     assert np.isinf(too_few.ranks).all()
 
 
-def test_nan_scores_have_the_worst_metrics():
-    split = data.Split({"image": np.zeros([5, 1], np.float32)}, np.zeros([5], np.int32))
-    evaluate = evaluator.Evaluator(
-        lambda features, training: ModelOutputs(tf.fill([5, 6], float("nan"))), NAMES
-    )
-    result = evaluate(data.evaluation_batches(split, batch_size=5)).summarize()
-    assert [result[name] for name in NAMES] == [100.0, 100.0, 0.0, 0.0]
-
-
 def test_nan_scores_with_excluded_classes():
     nan, inf = np.nan, np.inf
     scores = tf.constant([[nan, 1.0, 2.0], [1.0, nan, 2.0], [-inf, 5.0, inf], [nan, nan, nan]])

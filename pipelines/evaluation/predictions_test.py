@@ -198,16 +198,6 @@ def test_writing_does_not_copy_the_scores(tmp_path):
     assert (tmp_path / "predictions.npz").stat().st_size > scores.nbytes
 
 
-def test_scores_that_are_not_finite_have_the_worst_metrics(tmp_path):
-    _, split, class_names = evaluated()
-    broken = split.features["image"].copy()
-    broken[3, 1] = np.inf
-    evaluate = evaluator.Evaluator(lambda features, training: ModelOutputs(features["image"]), NAMES)
-    batches = data.evaluation_batches(data.Split({"image": broken}, split.labels), batch_size=7)
-    path = written(str(tmp_path), evaluate(batches, keep_scores=True), split, class_names)
-    assert predictions.read(path).values[3].tolist() == [1.0, np.inf]
-
-
 def test_compressed_arrays_are_refused(tmp_path):
     """A few compressed megabytes can hold gigabytes."""
     path = written(str(tmp_path), *evaluated())
