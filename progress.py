@@ -4,7 +4,7 @@ import multiprocessing
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TextIO, TypeVar
 
 MOVING_SECONDS = 0.5  # between two lines on a terminal
@@ -25,12 +25,6 @@ class Progress:
       start: number of items that are done already.
       epochs: number of epochs of all items, to show epochs too.
       file: None is standard output.
-      clock: returns seconds.
-
-    >>> progress = Progress("encoding train", "example", 500, clock=iter([0.0, 2.0]).__next__)
-    >>> progress.add(200)  # after 2 seconds; no terminal, so nothing is shown
-    >>> progress.line()
-    'encoding train: example 200 of 500, 100 examples/s, 3 s left'
     """
 
     def __init__(
@@ -42,25 +36,25 @@ class Progress:
         start: int = 0,
         epochs: float | None = None,
         file: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ):
         self._title, self._unit, self._total, self._epochs = title, unit, total, epochs
         self._first = self._done = start
         self._file = file or sys.stdout
         self._moves = self._file.isatty() and multiprocessing.parent_process() is None
-        self._clock = clock
-        self._started = self._shown = self._now = clock()
+        self._started = self._shown = self._now = time.monotonic()
         self._is_visible = False
 
     def add(self, count: int = 1, *, speed: str = "", note: str = "") -> None:
         """Counts items, and shows the line if it is time; see `line`."""
-        self._done += count
-        if self._total is not None:
-            self._done = min(self._done, self._total)
-        self._now = self._clock()
+        self._done = min(self._done + count, self._total or sys.maxsize)
+        self._now = time.monotonic()
         if self._now - self._shown >= (MOVING_SECONDS if self._moves else LOG_SECONDS):
-            self._shown = self._now
-            self._write(self.line(speed=speed, note=note))
+            self._shown, self._is_visible = self._now, self._moves
+            line = self.line(speed=speed, note=note)
+            # Other output overwrites a moving line.
+            moving = f"{line[: shutil.get_terminal_size().columns - 1]}\x1b[K\r"
+            self._file.write(moving if self._moves else f"{line}\n")
+            self._file.flush()
 
     def line(self, *, speed: str = "", note: str = "") -> str:
         """Returns the line after the last items.
@@ -70,14 +64,14 @@ class Progress:
           note: end of the line.
         """
         seconds, done = self._now - self._started, self._done - self._first
-        rate = done / seconds if seconds > 0.0 else 0.0
-        left = "" if self._total is None else time_left(seconds, done, self._total - self._done)
-        of_total = "" if self._total is None else f" of {self._total:,}"
-        position = f"{self._unit} {self._done:,}{of_total}"
+        position, left = f"{self._unit} {self._done:,}", ""
+        if self._total is not None:
+            position += f" of {self._total:,}"
+            left = time_left(seconds, done, self._total - self._done)
         if self._epochs is not None and self._total is not None:
             epoch = format_epochs(self._done / self._total * self._epochs)
             position += f" (epoch {epoch} of {format_epochs(self._epochs)})"
-        speed = speed or f"{format_rate(rate)} {self._unit}s/s"
+        speed = speed or f"{format_rate(done / seconds if seconds > 0.0 else 0.0)} {self._unit}s/s"
         line = ", ".join(filter(None, [position, speed, left, note]))
         return f"{self._title}: {line}" if self._title else line
 
@@ -95,29 +89,20 @@ class Progress:
     def clear(self) -> None:
         """Removes the moving line."""
         if self._is_visible:
-            self._file.write("\r\x1b[K")
-            self._file.flush()
             self._is_visible = False
-
-    def _write(self, line: str) -> None:
-        if self._moves:
-            self._is_visible = True
-            columns = shutil.get_terminal_size().columns
-            # Other output overwrites the line.
-            self._file.write(f"{line[: columns - 1]}\x1b[K\r")
-        else:
-            self._file.write(f"{line}\n")
-        self._file.flush()
+            print("\r\x1b[K", end="", file=self._file, flush=True)
 
 
 def time_left(seconds: float, done: int, remaining: int) -> str:
-    """Returns the time left after some seconds in words; "" if it is unknown or below a second.
+    """Returns the time left after some seconds in one unit; "" if it is unknown or below a second.
 
-    >>> time_left(60.0, 10, 30)
-    '3 min left'
+    >>> time_left(53.4, 1, 1), time_left(60.0, 10, 30), time_left(9000.0, 1, 1), time_left(1.0, 0, 1)
+    ('53 s left', '3 min left', '2.5 h left', '')
     """
     left = seconds / done * remaining if done else 0.0
-    return f"{format_seconds(left)} left" if left >= 1.0 else ""
+    if left < 119.5:
+        return f"{left:.0f} s left" if left >= 1.0 else ""
+    return f"{left / 60:.0f} min left" if left < 119.5 * 60 else f"{left / 3600:.1f} h left"
 
 
 def place(number: int, total: int, left: str) -> str:
@@ -145,14 +130,3 @@ def format_rate(rate: float) -> str:
     ('1,234', '0.12')
     """
     return f"{rate:,.0f}" if rate >= 9.95 else f"{rate:.2g}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Returns a duration in one unit.
-
-    >>> format_seconds(53.4), format_seconds(180.0), format_seconds(9000.0)
-    ('53 s', '3 min', '2.5 h')
-    """
-    if seconds < 119.5:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 119.5 * 60 else f"{seconds / 3600:.1f} h"

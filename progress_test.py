@@ -25,7 +25,9 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def clock(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    return Clock()
+    clock = Clock()
+    monkeypatch.setattr(progress.time, "monotonic", clock)
+    return clock
 
 
 def run(shown, clock, steps):
@@ -36,7 +38,7 @@ def run(shown, clock, steps):
 
 
 def test_a_training_line_has_step_epoch_speed_time_left_and_loss(clock):
-    shown = Progress("", "step", 100_000, start=84_000, epochs=5.0, file=Terminal(), clock=clock)
+    shown = Progress("", "step", 100_000, start=84_000, epochs=5.0, file=Terminal())
     clock.now += 10.0
     shown.add(151)
     line = shown.line(speed="1,234 examples/s", note="loss 1.2300")
@@ -46,7 +48,7 @@ def test_a_training_line_has_step_epoch_speed_time_left_and_loss(clock):
 
 
 def test_a_loop_without_a_total_shows_no_time_left(clock):
-    shown = Progress("predicting", "input", clock=clock)
+    shown = Progress("predicting", "input")
     clock.now += 2.0
     shown.add(3000)
     assert shown.line() == "predicting: input 3,000, 1,500 inputs/s"
@@ -54,7 +56,7 @@ def test_a_loop_without_a_total_shows_no_time_left(clock):
 
 def test_a_log_file_gets_a_line_a_minute_and_one_at_the_end(clock):
     file = io.StringIO()
-    for _ in Progress("encoding", "example", 300, file=file, clock=clock).over(range(3), 100):
+    for _ in Progress("encoding", "example", 300, file=file).over(range(3), 100):
         clock.now += 50.0
     # Items of 50 s: lines after 100 s and, at the end, after 150 s.
     assert file.getvalue() == (
@@ -63,7 +65,7 @@ def test_a_log_file_gets_a_line_a_minute_and_one_at_the_end(clock):
 
 
 def test_the_last_items_may_be_fewer(clock):
-    shown = Progress("encoding", "example", 250, file=io.StringIO(), clock=clock)
+    shown = Progress("encoding", "example", 250, file=io.StringIO())
     for _ in shown.over(range(3), 100):
         clock.now += 1.0
     assert shown.line() == "encoding: example 250 of 250, 83 examples/s"
@@ -71,7 +73,7 @@ def test_the_last_items_may_be_fewer(clock):
 
 def test_a_terminal_gets_two_lines_a_second_and_they_disappear(clock):
     file = Terminal()
-    shown = Progress("reading", "image", 100, file=file, clock=clock)
+    shown = Progress("reading", "image", 100, file=file)
     run(shown, clock, [0.25] * 5)
     lines = [f"reading: image {n} of 100, 4 images/s, {left} s left" for n, left in ((2, 24), (4, 24))]
     assert file.getvalue() == "".join(f"{line}{ERASE}\r" for line in lines)
@@ -81,14 +83,14 @@ def test_a_terminal_gets_two_lines_a_second_and_they_disappear(clock):
 
 def test_a_long_loop_leaves_its_last_line_on_a_terminal(clock):
     file = Terminal()
-    for _ in Progress("reading", "image", 2, file=file, clock=clock).over(range(2)):
+    for _ in Progress("reading", "image", 2, file=file).over(range(2)):
         clock.now += 40.0
     assert file.getvalue().endswith(f"\r{ERASE}reading: image 2 of 2, 0.025 images/s\n")
 
 
 @pytest.mark.parametrize("file", [Terminal(), io.StringIO()])
 def test_a_fast_loop_prints_nothing(clock, file):
-    for _ in Progress("reading", "image", 4, file=file, clock=clock).over(range(4)):
+    for _ in Progress("reading", "image", 4, file=file).over(range(4)):
         clock.now += 0.1
     assert file.getvalue() == ""
 
@@ -96,13 +98,13 @@ def test_a_fast_loop_prints_nothing(clock, file):
 def test_a_line_has_the_width_of_the_terminal(clock, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     file = Terminal()
-    run(Progress("reading", "image", 4, file=file, clock=clock), clock, [1.0])
+    run(Progress("reading", "image", 4, file=file), clock, [1.0])
     assert file.getvalue() == f"reading: image 1 of{ERASE}\r"
 
 
 def test_a_loop_that_stops_early_removes_its_line(clock):
     file = Terminal()
-    loop = Progress("reading", "image", 4, file=file, clock=clock).over(range(4))
+    loop = Progress("reading", "image", 4, file=file).over(range(4))
     next(loop)
     clock.now += 1.0
     next(loop)
@@ -113,5 +115,5 @@ def test_a_loop_that_stops_early_removes_its_line(clock):
 def test_other_processes_show_no_moving_line(clock, monkeypatch):
     monkeypatch.setattr(progress.multiprocessing, "parent_process", object)
     file = Terminal()
-    run(Progress("encoding", "example", 4, file=file, clock=clock), clock, [30.0, 30.0])
+    run(Progress("encoding", "example", 4, file=file), clock, [30.0, 30.0])
     assert file.getvalue() == "encoding: example 2 of 4, 0.033 examples/s, 60 s left\n"
