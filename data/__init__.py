@@ -5,7 +5,6 @@ from rank4class import compat
 compat.choose_keras_2()  # tensorflow_text uses tf.keras when it is imported
 compat.require_extra("data")
 
-from rank4class.data import datasets, kinds
 from rank4class.data.batching import (
     UNREADABLE,
     evaluation_batches,
@@ -19,7 +18,7 @@ from rank4class.data.batching import (
     unreadable,
 )
 from rank4class.data.dataset import Dataset, Split, draw, draw_pairs
-from rank4class.data.kind import Kind, RawInput, kind_of
+from rank4class.data.kind import KINDS, Kind, RawInput, kind_of
 from rank4class.data.preprocessing.images import (
     AUGMENTATIONS,
     ContentAndSize,

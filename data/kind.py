@@ -16,7 +16,9 @@ from rank4class.registry import Registry
 RawInput = tuple[str, dict[str, Any]]
 Arrays = Mapping[str, np.ndarray]
 Specs = Mapping[str, tf.TensorSpec]
-KINDS = Registry("kind of example")  # by the feature that an example of the kind has
+KINDS = Registry(
+    "kind of example", "KINDS.register", "data/kinds/*.py"
+)  # by the feature that an example of the kind has
 
 
 class Kind:

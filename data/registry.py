@@ -11,7 +11,7 @@ from rank4class.data.readers.rows import BadRows
 from rank4class.registry import DATASETS, Registry
 
 # Functions that read one labeled file or folder as a split, by the name of the dataset of its layout.
-LABELED = Registry("dataset of labeled files")
+LABELED = Registry("dataset of labeled files", "LABELED.register", "data/datasets/*.py")
 
 
 def get(name: str, **options: Any) -> Dataset:

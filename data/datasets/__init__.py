@@ -1,8 +1,1 @@
-"""One dataset per file. Importing this package registers all of them."""
-
-import importlib
-import pkgutil
-
-for _module in pkgutil.iter_modules(__path__):
-    if not _module.name.endswith("_test"):
-        importlib.import_module(f"rank4class.data.datasets.{_module.name}")
+"""One dataset per file; `registry.DATASETS` imports the file of a dataset."""

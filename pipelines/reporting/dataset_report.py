@@ -72,7 +72,7 @@ class Report:
         loading.check_class_weights(section, train)
         self._preprocess: Any = None
         if experiment.encoder.path or not kind.tokenizes:
-            self._preprocess = inputs.build_preprocess(section, experiment.encoder, train)
+            self._preprocess = inputs.build_inputs(section, experiment.encoder, train).preprocess
         self._augment = inputs.build_augment(section, train, self._preprocess)
         self._class_names = tuple(map(files.printable, dataset.class_names))
         self._all_splits = _merge_equal(dataset.splits)

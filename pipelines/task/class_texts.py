@@ -27,13 +27,7 @@ def add(
 ) -> TaskData:
     """Returns a task with the descriptions of the classes, as the class encoder needs them.
 
-    Args:
-      task: without them.
-      encoder, class_encoder: parts of the experiment; the class encoder's text encoder is used, or else that
-        of the instances.
-      max_length: number of tokens of a description.
-      batch_size: of the encoded descriptions.
-      cache: of their vectors; see `frozen_features.encode_splits`.
+    The class encoder's text encoder is used, or else that of the instances.
 
     Raises:
       ValueError: there is no text encoder, or the descriptions do not fit the classes.
@@ -77,11 +71,7 @@ def encode(
     batch_size: int,
     cache: Cache,
 ) -> np.ndarray:
-    """Returns the vectors of texts by a pretrained encoder, float32 `[n, e]`.
-
-    Raises:
-      ValueError, OSError: see `frozen_features.encode_splits`.
-    """
+    """Returns the vectors of texts by a pretrained encoder, float32 `[n, e]`; see `frozen_features`."""
     split = data.Split({"text": np.array(texts, object)}, np.arange(len(texts), dtype=np.int32))
     splits = {"classes": inputs.with_lengths(split, tokenizer)}
     raw = TaskData(tuple(texts), splits, tokenizer, lambda: encoder, inputs.Inputs({}))

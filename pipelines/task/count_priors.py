@@ -13,17 +13,9 @@ CONDITIONAL = ("n_choose_k", "top_k_gain")  # likelihoods of a set of classes, g
 
 
 class CountPrior:
-    """A registered layer of log-probabilities.
+    """A registered layer of log-probabilities, trained by their likelihood."""
 
-    Attributes:
-      is_model: whether there are probabilities of the number of classes.
-      is_trained: whether the layer is trained, by their likelihood.
-
-    Args:
-      part: the configuration.
-    """
-
-    is_model = True
+    is_model = True  # there are probabilities of the number of classes
     is_trained = True
 
     def __init__(self, part: config.CountPrior):
@@ -65,9 +57,8 @@ class CountPrior:
         """Returns the log-probabilities that an example has `0..m` of the ranked classes, or None.
 
         Args:
-          scores: `[B, n]`.
+          scores, where: `[B, n]`; where has the classes that are ranked, None for all.
           log_counts: output of the layer, `[B, m + 1]`, or None.
-          where: bool `[B, n]`, the classes that are ranked; None for all.
           training: whether the loss alone needs them.
         """
         del scores, training
@@ -135,8 +126,8 @@ class _Empirical(CountPrior):
         return models.get("count_prior", "fixed", probabilities=frequencies)
 
 
-class _PoissonBinomial(CountPrior):
-    """Follows from the scores."""
+class _FromScores(CountPrior):
+    """No layer: the number of classes follows from the scores, as a Poisson-binomial distribution."""
 
     is_trained = False
 
@@ -155,7 +146,7 @@ _PRIORS: dict[str, type[CountPrior]] = {
     "learned": _Learned,
     "fixed": _Fixed,
     "empirical": _Empirical,
-    "poisson_binomial": _PoissonBinomial,
+    "poisson_binomial": _FromScores,
 }
 
 

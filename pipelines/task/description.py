@@ -57,16 +57,7 @@ class Description:
 
 
 def write(folder: str, task: TaskData, model: tf.keras.Model) -> None:
-    """Writes the description of a model to a folder, which is created.
-
-    Args:
-      folder: on disk or in object storage.
-      task: of the model.
-      model: with its variables created.
-
-    Raises:
-      OSError: a file cannot be written.
-    """
+    """Writes the description of a model with its variables to a folder, which is created."""
     files.make_folder(folder)
     specs = dict(task.evaluation_batches("train", 1).element_spec[0])
     specs.pop("excluded", None)

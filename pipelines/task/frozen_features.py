@@ -31,7 +31,7 @@ def encode_splits(raw: TaskData, encoder_name: str, batch_size: int, cache: Cach
       raw: the task with the encoder's inputs.
       encoder_name: for messages.
       batch_size: of the encoder's inputs.
-      cache: of the outputs, which are computed if it lacks them.
+      cache: of the outputs.
 
     Raises:
       ValueError: the file of the outputs is damaged.
@@ -63,8 +63,7 @@ def encode(
     """Returns the outputs of an encoder for each split, float32 `[N, d]`, from the cache if it has them.
 
     Args:
-      raw, batch_size, cache: see `encode_splits`.
-      encoder: with its variables created.
+      raw, encoder, batch_size, cache: see `encode_splits`.
       weights: from `hashing.encoder_hash`.
       kind: the word for the inputs in messages.
     """

@@ -27,11 +27,7 @@ def data_hashes(class_names: tuple[str, ...], splits: Mapping[str, data.Split]) 
 
 
 def file_hashes(experiment: config.Experiment) -> dict[str, str]:
-    """Returns field -> SHA-256 of the files of weights of the classes and of a sorter.
-
-    A training reads them each time it starts. A file that does not exist is left out; whoever
-    reads it raises the error.
-    """
+    """Returns field -> SHA-256 of the files of weights of the classes and of a sorter, if they exist."""
     paths = {"data.class_weights": experiment.data.class_weights, "loss.sorter": experiment.loss.sorter}
     return {
         field: files.sha256(files.read_bytes(path))

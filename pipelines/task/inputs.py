@@ -58,18 +58,15 @@ class Inputs:
         preprocess = self.preprocess
         if preprocess is not None:
             preprocess = {"name": type(preprocess).__name__, "settings": preprocess.settings}
-        return files.to_json({"features": specs_to_json(self.specs), "preprocess": preprocess})
+        content = {"features": specs_to_json(self.specs), "preprocess": preprocess}
+        kinds = {name: data.KINDS.module_of_user(name) for name in self.specs if name in data.KINDS}
+        if any(kinds.values()):
+            content["kinds"] = kinds  # registered by modules of the user
+        return files.to_json(content)
 
 
 def build_inputs(data_config: config.Data, encoder_config: config.Encoder, train: data.Split) -> Inputs:
-    """Returns the inputs of a new model for a training split; see `build_preprocess`."""
-    return Inputs(train.kind.specs(train.features), build_preprocess(data_config, encoder_config, train))
-
-
-def build_preprocess(
-    data_config: config.Data, encoder_config: config.Encoder, train: data.Split
-) -> Callable | None:
-    """Returns the function that preprocesses the features of a batch, or None if there is none.
+    """Returns the inputs of a new model for a training split.
 
     Raises:
       ValueError: texts without a text encoder.
@@ -84,18 +81,14 @@ def build_preprocess(
             )
         return tokenizer(encoder_config.path, data_config.max_length)
 
-    return train.kind.preprocess(train.features, data_config.image_size, tokenizer_of_encoder)
+    preprocess = train.kind.preprocess(train.features, data_config.image_size, tokenizer_of_encoder)
+    return Inputs(train.kind.specs(train.features), preprocess)
 
 
 def build_augment(
     data_config: config.Data, train: data.Split, preprocess: Callable | None
 ) -> Callable | None:
     """Returns the function of the features and seeds of a training batch, or None without augmentation.
-
-    Args:
-      data_config: the dataset's configuration.
-      train: its training split.
-      preprocess: from `build_preprocess`.
 
     Raises:
       ValueError: the augmentation does not fit the dataset.
@@ -132,7 +125,7 @@ def with_lengths(split: data.Split, tokenizer: data.WordPiece) -> data.Split:
 
 
 def specs_to_json(specs: Mapping[str, tf.TensorSpec]) -> dict[str, Any]:
-    """Returns name -> shape and dtype, as JSON holds them."""
+    """Returns name -> shape and dtype."""
     return {name: [spec.shape.as_list(), spec.dtype.name] for name, spec in specs.items()}
 
 
@@ -150,13 +143,7 @@ def zeros(specs: Mapping[str, tf.TensorSpec]) -> dict[str, tf.Tensor]:
 
 
 def write_encoder(prefix: str, encoder: tf.keras.layers.Layer, specs: Mapping[str, tf.TensorSpec]) -> None:
-    """Writes a frozen encoder as `PREFIX.json` and `PREFIX.safetensors`, on disk or in object storage.
-
-    Args:
-      prefix: path of the files without their endings.
-      encoder: with its variables created.
-      specs: of the features that it encodes.
-    """
+    """Writes a frozen encoder of features with some specs as `PREFIX.json` and `PREFIX.safetensors`."""
     weights = {str(i): np.ascontiguousarray(weight) for i, weight in enumerate(encoder.get_weights())}
     files.write(f"{prefix}.safetensors", safetensors.numpy.save(weights))
     structure = {"structure": tf.keras.layers.serialize(encoder), "features": specs_to_json(specs)}
@@ -167,10 +154,17 @@ def read(folder: str) -> Inputs:
     """Returns the `Inputs` in a folder.
 
     Raises:
-      ValueError: a file is damaged, or written by another version of the preprocessing.
+      ValueError: a file is damaged, or written by another version of the preprocessing; or the user's kind of
+        example is not registered.
     """
     path = os.path.join(folder, "inputs.json")
     content = strict_json.parse_object(path, files.read_text(path))
+    for name, module in content.get("kinds", {}).items():
+        if name not in data.KINDS:
+            raise ValueError(
+                f"{path}: kind of example {name!r} is not registered. Import the module that registers it "
+                f"before you load the run; commands do with --import={module}."
+            )
     specs, stored, preprocess = specs_from_json(content["features"]), content["preprocess"], None
     if stored is not None:
         preprocess = data.kind_of(specs).preprocessor.from_settings(stored["settings"])

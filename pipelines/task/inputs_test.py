@@ -85,3 +85,15 @@ def test_a_link_is_a_second_name_or_a_copy(tmp_path, monkeypatch):
     files.link(tmp_path / "a", tmp_path / "b")
     assert not (tmp_path / "b").samefile(tmp_path / "a")
     assert (tmp_path / "b").read_text() == "content"
+
+
+def test_a_kind_of_a_user_has_to_be_registered(tmp_path):
+    registered = data.KINDS.register("pitch")(type("Pitches", (data.Kind,), {}))
+    given = inputs.Inputs({"pitch": tf.TensorSpec([None, 2], tf.float32)})
+    assert isinstance(written(tmp_path, given).kind, registered)
+    del data.KINDS._entries["pitch"]
+    message = (
+        rf"inputs\.json: kind of example 'pitch' is not registered\. .* --import={registered.__module__}\."
+    )
+    with pytest.raises(ValueError, match=message):
+        inputs.read(str(tmp_path))

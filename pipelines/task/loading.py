@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from rank4class import data, models
 from rank4class.pipelines import config
@@ -44,9 +43,9 @@ def load(
     splits = limit_examples(data_config, dataset.splits)
     inputs = trained or build_inputs(data_config, encoder, splits["train"])
     task = _of_splits(data_config, dataset.class_names, splits, inputs)
-    task = dataclasses.replace(task, augment=_augment(data_config, task))
+    task = dataclasses.replace(task, augment=build_augment(data_config, splits["train"], task.preprocess))
     if trained is None:
-        task = dataclasses.replace(task, make_encoder=_encoder_factory(encoder, task.splits))
+        task = with_encoder(task, encoder)
         task = class_texts.add(
             task, encoder, class_encoder, data_config.max_length, evaluation_batch_size, cache
         )
@@ -55,7 +54,8 @@ def load(
     if trained is None and class_encoder.init == "means":
         task = _with_class_means(task, data_config.held_out, encoder.name, evaluation_batch_size, cache)
     if data_config.cache and not encoder.frozen:
-        task = _preprocessed(task, data_config, evaluation_batch_size)
+        task = _preprocessed(task, evaluation_batch_size)
+        task = dataclasses.replace(task, augment=build_augment(data_config, task.splits["train"], None))
     task = _hold_out(task, data_config.held_out)
     return task if trained is not None else _with_class_weights(task, data_config)
 
@@ -69,10 +69,7 @@ def load_labeled(
       data_config: of the training; the file or folder has its layout.
       trained: the inputs of the model.
       class_names: names of the model's classes, by id.
-      path: of the file or folder.
-
-    Returns:
-      A `TaskData` whose three splits are all examples of the file or folder.
+      path: of the file or folder, whose examples are all three splits.
 
     Raises:
       FileNotFoundError, ValueError: the data cannot be loaded, or have other classes.
@@ -92,7 +89,12 @@ def read_dataset(data_config: config.Data) -> data.Dataset:
 
 def with_encoder(task: TaskData, encoder_config: config.Encoder) -> TaskData:
     """Returns a task with another encoder, neither of them frozen."""
-    return dataclasses.replace(task, make_encoder=_encoder_factory(encoder_config, task.splits))
+    options = encoder_config.options()
+    if task.splits["train"].kind.has_ids and "num_ids" in models.ENCODERS.options(encoder_config.name):
+        options["num_ids"] = 1 + max(int(split.features["id"].max()) for split in task.splits.values())
+    return dataclasses.replace(
+        task, make_encoder=lambda: models.get("encoder", encoder_config.name, **options)
+    )
 
 
 def _of_splits(
@@ -118,10 +120,6 @@ def _map(
     return {name: results[id(split)] for name, split in splits.items()}
 
 
-def _augment(data_config: config.Data, task: TaskData) -> Callable | None:
-    return build_augment(data_config, task.splits["train"], task.preprocess)
-
-
 def _with_class_means(
     task: TaskData, held_out: Sequence[str], encoder_name: str, batch_size: int, cache: Cache
 ) -> TaskData:
@@ -136,31 +134,17 @@ def _with_class_means(
     return dataclasses.replace(task, class_vectors=means)
 
 
-def _encoder_factory(
-    encoder_config: config.Encoder, splits: Mapping[str, data.Split]
-) -> Callable[[], tf.keras.layers.Layer]:
-    options = encoder_config.options()
-    if splits["train"].kind.has_ids and "num_ids" in models.ENCODERS.options(encoder_config.name):
-        options["num_ids"] = 1 + max(int(split.features["id"].max()) for split in splits.values())
-    return lambda: models.get("encoder", encoder_config.name, **options)
-
-
 def limit_examples(data_config: config.Data, splits: Mapping[str, data.Split]) -> dict[str, data.Split]:
     """Returns splits with at most `data.max_examples` examples, and `data.max_train_examples` to train on.
 
-    If instances are known by their ids alone, the other splits keep the instances of the training split,
-    since nothing is learned about other ones.
+    If instances are known by their ids alone, the other splits keep the instances of the training split.
 
     Raises:
       ValueError: a split is left without an example.
     """
-    limit, train_limit, seed = (
-        data_config.max_examples,
-        data_config.max_train_examples,
-        data_config.split_seed,
-    )
-    by_identity = {id(split): subsample(split, limit, seed) for split in splits.values()}
-    limited = {name: by_identity[id(split)] for name, split in splits.items()}
+    limit, train_limit = data_config.max_examples, data_config.max_train_examples
+    seed = data_config.split_seed
+    limited = _map(lambda split: subsample(split, limit, seed), splits)
     limited["train"] = subsample(limited["train"], train_limit, seed)
     if (limit is None and train_limit is None) or not splits["train"].kind.has_ids:
         return limited
@@ -199,7 +183,7 @@ def _without_unreadable(
     return data.Dataset(class_names, splits).splits  # raises an error for a split without an example
 
 
-def _preprocessed(task: TaskData, data_config: config.Data, batch_size: int) -> TaskData:
+def _preprocessed(task: TaskData, batch_size: int) -> TaskData:
     """Returns a task whose splits hold the preprocessed features."""
     splits = {}
     for name, split in task.splits.items():
@@ -214,8 +198,7 @@ def _preprocessed(task: TaskData, data_config: config.Data, batch_size: int) -> 
             if key != "excluded"
         }
         splits[name] = dataclasses.replace(split, features=arrays, lengths=None)
-    task = dataclasses.replace(task, splits=splits, preprocess=None)
-    return dataclasses.replace(task, augment=_augment(data_config, task))
+    return dataclasses.replace(task, splits=splits, preprocess=None)
 
 
 def check_class_weights(data_config: config.Data, train: data.Split) -> None:
@@ -230,12 +213,7 @@ def check_class_weights(data_config: config.Data, train: data.Split) -> None:
 def class_weights(
     data_config: config.Data, class_names: Sequence[str], counts: np.ndarray
 ) -> np.ndarray | None:
-    """Returns the weights of the classes, float32 `[n]`, or None; see `data.training_batches`.
-
-    Args:
-      data_config: the dataset's configuration.
-      class_names: names of all `n` classes.
-      counts: number of training examples of each class, 0 for classes that are held out.
+    """Returns the weights of all classes, float32 `[n]`, for their numbers of training examples; or None.
 
     Raises:
       FileNotFoundError, ValueError: the file of weights is missing, or does not fit the classes.

@@ -18,11 +18,10 @@ NAMES = (*FORMULAS, *sorters.SORTERS)
 
 
 def get(name: str, n: int, trained: str | None = None) -> Callable[..., Any]:
-    """Returns a rank function.
+    """Returns the rank function of one of `NAMES` for lists of length `n`.
 
     Args:
-      name: one of `NAMES`.
-      n: length of the lists.
+      name, n: see above.
       trained: file of a sorter's weights; None is those that are shipped.
 
     Raises:
@@ -45,7 +44,9 @@ def check(loss: Loss) -> None:
     rank_fn = loss.rank_fn
     if rank_fn is None:
         if loss.name in losses.BATCH_LOSSES:
-            raise ValueError(f"loss.rank_fn=None: loss {loss.name!r} requires it. Choose one of: {_names()}.")
+            raise ValueError(
+                f"loss.rank_fn=None: loss {loss.name!r} requires it. Choose one of: {', '.join(NAMES)}."
+            )
         for field in ("fine_tune", "sorter", "l1_epochs"):
             if getattr(loss, field):
                 raise ValueError(
@@ -67,7 +68,3 @@ def check(loss: Loss) -> None:
             raise ValueError(
                 f"loss.l1_epochs={loss.l1_epochs}: the mean absolute error has no weight. Set loss.l1."
             )
-
-
-def _names() -> str:
-    return ", ".join(NAMES)

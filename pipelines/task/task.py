@@ -20,8 +20,7 @@ class ModelOutputs(NamedTuple):
     Attributes:
       scores: `[B, n]`.
       where: bool `[B, n]`, the classes that take part in the ranking; None for all.
-      log_counts: log-probabilities that an example has `0..m` classes, `[B, m + 1]`; None without a count
-        prior.
+      log_counts: log-probabilities of `0..m` classes, `[B, m + 1]`; None without a count prior.
     """
 
     scores: tf.Tensor
@@ -85,10 +84,10 @@ class TaskData:
 
     def training_examples(self, batch_size: int, seed: int, step: int) -> np.ndarray:
         """Returns the indices of the examples of a training step; steps count from 0."""
-        indices = data.training_indices(
-            self.splits["train"], batch_size=batch_size, seed=seed, start_step=step
-        )
-        return next(iter(indices)).numpy()
+        train = self.splits["train"]
+        return next(
+            iter(data.training_indices(train, batch_size=batch_size, seed=seed, start_step=step))
+        ).numpy()
 
     def raise_first_unreadable(self, batch_size: int, seed: int, step: int) -> None:
         """Raises ValueError for the first example of a training step that cannot be read, if any."""
@@ -128,10 +127,7 @@ class TaskData:
         return dataclasses.replace(self, preprocess=self.preprocess.with_static_length())
 
     def build_encoder(self, name: str) -> tf.keras.layers.Layer:
-        """Returns a new encoder with its variables.
-
-        Args:
-          name: of the encoder in messages.
+        """Returns a new encoder with its variables, of some name in messages.
 
         Raises:
           ValueError: the dataset lacks a feature that the encoder needs.
@@ -148,9 +144,7 @@ class TaskData:
         return encoder
 
     def _first_example(self) -> dict[str, tf.Tensor]:
-        """Returns the features of a training example, which build a model."""
-        features, _, _ = next(iter(self.read("train", 1)))
-        return features
+        return next(iter(self.read("train", 1)))[0]
 
     def build_model(self, experiment: config.Experiment) -> tf.keras.Model:
         """Returns a new `models.RankModel` with its variables, or a new `models.ItemModel`."""
@@ -169,11 +163,16 @@ class TaskData:
         return model
 
     def _class_encoder(self, part: config.ClassEncoder, width: int) -> tf.keras.layers.Layer:
-        provided: dict[str, Any] = {"num_classes": len(self.class_names), "width": width}
-        if self.class_vectors is not None:
-            provided |= {"shape": self.class_vectors.shape, "vectors": self.class_vectors}
-        initial = np.zeros([len(self.class_names), width]) if part.init == "zeros" else self.class_vectors
-        provided |= {"features": self.class_features, "initial": initial}
+        vectors = self.class_vectors
+        initial = np.zeros([len(self.class_names), width]) if part.init == "zeros" else vectors
+        provided: dict[str, Any] = {
+            "num_classes": len(self.class_names),
+            "width": width,
+            "features": self.class_features,
+            "initial": initial,
+            "vectors": vectors,
+            "shape": None if vectors is None else vectors.shape,
+        }
         known = models.CLASS_ENCODERS.options(part.name)
         provided = {name: value for name, value in provided.items() if name in known}
         class_encoder = models.get("class_encoder", part.name, **provided, **part.options())
@@ -195,13 +194,7 @@ class TaskData:
     def scorer(
         self, model: tf.keras.Model, split: str, count_prior: count_priors.CountPrior = count_priors.NONE
     ) -> Callable[..., ModelOutputs]:
-        """Returns a function of features and `training` to the `ModelOutputs` for the classes of a split.
-
-        Args:
-          model: from `build_model`.
-          split: name.
-          count_prior: of the model.
-        """
+        """Returns a function of features and `training` to the `ModelOutputs` for the classes of a split."""
 
         def outputs(features: dict[str, tf.Tensor], training: bool = False) -> ModelOutputs:
             result = model(features, training=training)
