@@ -52,22 +52,7 @@ class Calibration(abc.ABC):
 
         They are the scores, if that is their order, or NaN for an example with scores that are not finite.
         """
-        scores = tf.cast(scores, tf.float32)
-        if self.keeps_order:
-            return scores
-        levels = self._levels(tf.cast(scores, tf.float64))
-        by_score = tf.argsort(scores, direction="DESCENDING", stable=True)
-        by_level = tf.argsort(tf.gather(levels, by_score, batch_dims=1), direction="DESCENDING", stable=True)
-        order = tf.gather(by_score, by_level, batch_dims=1)
-        ordered = [tf.gather(values, order, batch_dims=1) for values in (levels, scores)]
-        is_lower = tf.reduce_any([each[:, 1:] != each[:, :-1] for each in ordered], axis=0)
-        places = tf.cumsum(tf.pad(-tf.cast(is_lower, tf.float32), [[0, 0], [1, 0]]), axis=1)
-        finite = tf.reduce_all(tf.math.is_finite(scores), axis=1, keepdims=True)
-        return tf.where(finite, tf.gather(places, tf.argsort(order), batch_dims=1), np.nan)
-
-    def _levels(self, scores: tf.Tensor) -> tf.Tensor:
-        """Returns values in the order of the probabilities, for float64 scores and as float64 `[B, n]`."""
-        return scores
+        return tf.cast(scores, tf.float32)
 
     @abc.abstractmethod
     def negative_log_likelihood(
@@ -149,23 +134,38 @@ class Platt(Calibration):
         return probabilities if where is None else np.where(where, probabilities, 0.0)
 
     def apply(self, scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
-        probabilities = tf.sigmoid(self._levels(tf.cast(scores, tf.float64)))
+        probabilities = tf.sigmoid(self._tf_logits(scores))
         return _excluded_to_zero(tf.cast(probabilities, tf.float32), where)
 
     @property
     def keeps_order(self) -> bool:
         return len(self.slopes) == 1 and self.slopes[0] >= 0.0
 
-    def _levels(self, scores: tf.Tensor) -> tf.Tensor:
-        """Returns the logits, which differ where probabilities are rounded to 0 or 1."""
+    def ranking(self, scores: tf.Tensor) -> tf.Tensor:
+        scores = tf.cast(scores, tf.float32)
+        if self.keeps_order:
+            return scores
+        logits = self._tf_logits(scores)
+        by_score = tf.argsort(scores, direction="DESCENDING", stable=True)
+        by_logit = tf.argsort(tf.gather(logits, by_score, batch_dims=1), direction="DESCENDING", stable=True)
+        order = tf.gather(by_score, by_logit, batch_dims=1)
+        ordered = [tf.gather(values, order, batch_dims=1) for values in (logits, scores)]
+        is_lower = tf.reduce_any([each[:, 1:] != each[:, :-1] for each in ordered], axis=0)
+        places = tf.cumsum(tf.pad(-tf.cast(is_lower, tf.float32), [[0, 0], [1, 0]]), axis=1)
+        finite = tf.reduce_all(tf.math.is_finite(scores), axis=1, keepdims=True)
+        return tf.where(finite, tf.gather(places, tf.argsort(order), batch_dims=1), np.nan)
+
+    def _tf_logits(self, scores: tf.Tensor) -> tf.Tensor:
+        """Returns the logits as float64; they differ where probabilities are rounded to 0 or 1."""
         slopes, intercepts = (tf.constant(values, tf.float64) for values in (self.slopes, self.intercepts))
-        return scores * slopes + intercepts
+        return tf.cast(scores, tf.float64) * slopes + intercepts
 
     def negative_log_likelihood(
         self, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None = None
     ) -> np.ndarray:
         logits = self._logits(scores)
-        return _sum_ranked(np.logaddexp(0.0, np.where(labels, -logits, logits)), where)
+        values = np.logaddexp(0.0, np.where(labels, -logits, logits))
+        return (values if where is None else np.where(where, values, 0.0)).sum(axis=1)
 
     def describe(self) -> str:
         if len(self.slopes) > 1:
@@ -302,10 +302,6 @@ def _below_highest(scores: np.ndarray, where: np.ndarray | None) -> np.ndarray:
     highest = ranked.max(axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
         return ranked - np.where(highest == -np.inf, 0.0, highest)
-
-
-def _sum_ranked(values: np.ndarray, where: np.ndarray | None) -> np.ndarray:
-    return (values if where is None else np.where(where, values, 0.0)).sum(axis=1)
 
 
 def _excluded_to_zero(probabilities: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:

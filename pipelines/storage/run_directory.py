@@ -185,10 +185,8 @@ class RunDirectory:
     def write_results(self, results: dict[str, Any]) -> None:
         write_json(self._results, results)
 
-    def test_values(self) -> dict[str, np.ndarray] | None:
-        """Returns metric -> its values for the test examples, float32 `[N]`; None if there are none."""
-        if not files.exists(self._test_values):
-            return None
+    def test_values(self) -> dict[str, np.ndarray]:
+        """Returns metric -> its values for the test examples, float32 `[N]`."""
         try:
             with np.load(io.BytesIO(files.read_bytes(self._test_values))) as npz:
                 files.check_stored(npz)

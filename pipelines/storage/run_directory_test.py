@@ -167,7 +167,6 @@ def test_folders_with_other_files(tmp_path):
 
 def test_test_values(tmp_path):
     run = RunDirectory(tmp_path)
-    assert run.test_values() is None
     run.write_test_values(["top1_error", "ndcg@5"], np.array([[0.0, 1.0], [1.0, 0.5]], np.float32))
     values = run.test_values()
     assert {name: row.tolist() for name, row in values.items()} == {"top1_error": [0, 1], "ndcg@5": [1, 0.5]}

@@ -136,10 +136,10 @@ def run_grid(
     arguments.check_positive(jobs=jobs, tuning_seeds=tuning_seeds, trials=trials)
     arguments.check_at_least(0, widen=widen)
     tune = dict(tune or {})
-    _check_axes({"losses": losses, "interactions": interactions, "seeds": seeds})
-    _check_axes({f"values of {f}": values for f, values in tune.items() if isinstance(values, Sequence)})
     cells = build_cells(base, losses, interactions)
-    _check_axes({"cells": list(map(cell_name, cells))})
+    lists = {f"values of {field}": values for field, values in tune.items() if isinstance(values, Sequence)}
+    axes = {"losses": losses, "interactions": interactions, "seeds": seeds, **lists}
+    _check_axes({**axes, "cells": list(map(cell_name, cells))})
     _check_tune(base, cells, tune, trials)
     combinations = [space.combinations(cell, tune) for cell in cells]
     for cell, choices in zip(cells, combinations, strict=True):

@@ -43,7 +43,7 @@ def comparisons_table(summary: Mapping[str, Any]) -> list[list[str]]:
         within = ", within the margin" if is_small and one["verdict"] in ("better", "worse") else ""
         rows.append(
             [
-                _heading(one["metric"], summary),
+                heading(one["metric"], summary),
                 *_name(one, axes),
                 "-" if one["difference"] is None else tables.signed(one["difference"]),
                 "[{}, {}]".format(*map(tables.signed, one["interval"])) if one["interval"] else "no interval",
@@ -59,15 +59,15 @@ def verdict(summary: Mapping[str, Any]) -> str:
     """Returns the verdict of a grid in Markdown: better, worse and equivalent cells by metric."""
     if not summary["comparisons"]:
         return "\n".join(
-            f"- {metric}: the best is {_joined(entry['name'])}; {len(entry['not_separable'])} of "
+            f"- {metric}: the best is {joined(entry['name'])}; {len(entry['not_separable'])} of "
             f"{len(summary['cells'])} cells are not separable from it."
             for metric, entry in summary["best"].items()
         )
-    baseline, lines = _joined(summary["baseline"]), []
+    baseline, lines = joined(summary["baseline"]), []
     for metric in summary["metrics"]:
         names: dict[str, list[str]] = {}
         for one in _of_metric(summary, metric):
-            names.setdefault(one["verdict"], []).append(_joined(one["name"]))
+            names.setdefault(one["verdict"], []).append(joined(one["name"]))
         rest = names.pop("not separable", [])
         parts = [f"{each} {len(names[each])} ({'; '.join(names[each])})" for each in sorted(names)]
         if parts:
@@ -95,10 +95,10 @@ def power_table(summary: Mapping[str, Any]) -> list[list[str]]:
         )
         rows.append(
             [
-                _heading(metric, summary),
+                heading(metric, summary),
                 *("unknown" if math.isinf(value) else f"{value:.2f}" for value in (least, of_many)),
                 _seeds(seeds) if definition["percent"] else "-",
-                f"{tables.signed(largest['difference'])} ({_joined(largest['name'])})",
+                f"{tables.signed(largest['difference'])} ({joined(largest['name'])})",
                 _seeds(largest["power"]["seeds"] or math.inf),
             ]
         )
@@ -179,7 +179,7 @@ def comparisons_heading(summary: Mapping[str, Any]) -> str:
     """Returns sentences on `comparisons_table`."""
     others = ", ".join(name for name, one in summary["metrics"].items() if not one["percent"])
     return (
-        f"Differences from {_joined(summary['baseline'])}, paired over {_units(summary)}. A cell is better "
+        f"Differences from {joined(summary['baseline'])}, paired over {_units(summary)}. A cell is better "
         f"or worse if its adjusted p-value is at most {summary['level']:g}: Holm's for all "
         f"{len(summary['comparisons'])} comparisons, doubled as the best cells are a second family. It is "
         f"equivalent if a difference of {summary['margin']:g} percentage points is ruled out"
@@ -219,11 +219,13 @@ def _name(entry: Mapping[str, Any], axes: Sequence[str]) -> list[str]:
     return [entry["name"].get(axis, "-") for axis in axes]
 
 
-def _heading(metric: str, summary: Mapping[str, Any]) -> str:
+def heading(metric: str, summary: Mapping[str, Any]) -> str:
+    """Returns the name of a metric with its unit."""
     return f"{metric} (%)" if summary["metrics"][metric]["percent"] else metric
 
 
-def _joined(name: Mapping[str, str]) -> str:
+def joined(name: Mapping[str, str]) -> str:
+    """Returns the name of a cell."""
     return ", ".join(name.values())
 
 

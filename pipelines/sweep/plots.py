@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from rank4class.pipelines.evaluation.evaluator import metric_heading
 from rank4class.pipelines.reporting import style
 from rank4class.pipelines.reporting.plots import save_with_legend
+from rank4class.pipelines.sweep import grid_tables
 
 MAX_SINGLE_CUTOFFS = 2  # cut-offs of one metric that are still plotted in separate panels
 SHOWN_FROM = 0.5  # fraction of the epochs after which the curves fit into their panels
@@ -38,7 +39,7 @@ def differences(
     """Draws the differences of a summary's cells from its baseline, one panel per metric."""
     metrics = list(summary["metrics"] if metrics is None else metrics)
     comparisons = pd.DataFrame(summary["comparisons"])
-    names = list(dict.fromkeys(map(_cell_label, comparisons["name"])))
+    names = list(dict.fromkeys(map(grid_tables.joined, comparisons["name"])))
     colors = style.loss_styles(dict.fromkeys(one["loss"] for one in comparisons["name"]))
     width = round(panel * max(3, len(metrics)), 1)
     figure = Figure(figsize=(width, 1.5 + 0.42 * len(names)), layout="constrained")
@@ -49,29 +50,26 @@ def differences(
         for one in comparisons[comparisons["metric"] == metric].to_dict("records"):
             if one["difference"] is None or one["interval"] is None:
                 continue
-            y, color = names.index(_cell_label(one["name"])), colors[one["name"]["loss"]][0]
+            y, color = names.index(grid_tables.joined(one["name"])), colors[one["name"]["loss"]][0]
             low, high = one["interval"]
             is_separable = one["verdict"] in ("better", "worse")
             axis.plot([low, high], [y, y], color=color, linewidth=1.5)
             marker = style.marker(one["name"].get("interaction", "dot"))
             axis.plot(one["difference"], y, marker, color=color, mfc=color if is_separable else "white", ms=7)
         definition = summary["metrics"][metric]
-        label = f"{metric} (%)" if definition["percent"] else metric
-        axis.set_title(f"{label}\n{_direction(definition)} is better", fontsize=10)
+        axis.set_title(
+            f"{grid_tables.heading(metric, summary)}\n{_direction(definition)} is better", fontsize=10
+        )
         axis.xaxis.set_major_locator(MaxNLocator(5))
         style.finish(axis, "x")
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     figure.supxlabel(
-        f"Difference from {_cell_label(summary['baseline'])}, with its 95% interval. Filled: separable. "
-        f"Gray: equivalent within {summary['margin']:g}.",
+        f"Difference from {grid_tables.joined(summary['baseline'])}, with its 95% interval. "
+        f"Filled: separable. Gray: equivalent within {summary['margin']:g}.",
         fontsize=9,
     )
     return figure
-
-
-def _cell_label(name: Mapping[str, str]) -> str:
-    return ", ".join(name.values())
 
 
 def plot_cutoffs(summary: Mapping[str, Any], cutoffs: dict[str, list[int]], path: str) -> None:
@@ -100,7 +98,7 @@ def plot_cutoffs(summary: Mapping[str, Any], cutoffs: dict[str, list[int]], path
                 linestyle=dashes,
                 capsize=2,
                 elinewidth=0.8,
-                label=_cell_label(name) if shows_interaction else name["loss"],
+                label=grid_tables.joined(name) if shows_interaction else name["loss"],
             )
         heading = metric_heading(f"{base}@{ks[0]}").replace(f"@{ks[0]}", "@K")
         axis.set_title(f"{heading}, {_direction(definition)} is better", fontsize=10)

@@ -23,7 +23,6 @@ from rank4class.pipelines.sweep.grid_run import GridRun, cell_of
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
 GRID = "grid.json"  # file of a grid's summary
 _CALIBRATION = list(itertools.product(("ece", "nll"), ("before", "after")))
-_Figures = tuple[Mapping[str, Any], Mapping[str, Any]]  # of a run: metric -> values, metric -> interval
 CALIBRATION_METRICS = {f"{name} {when}": grid_summary.Metric(False) for name, when in _CALIBRATION}
 
 
@@ -39,52 +38,35 @@ def parse_baseline(text: str | None, experiments: Sequence[config.Experiment]) -
 
 
 def grid_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
-    """Returns the cells of a grid with the test metrics of each run and example.
-
-    If the test examples differ between runs, all cells have one figure per seed.
-    """
-    are_paired = len({RunDirectory(run.path).data_hashes()["test"] for run in runs}) == 1
-    names = evaluator.metric_names(runs[0].results["test"])
-    scales = {name: 100.0 if losses.get_metric(name).percent else 1.0 for name in names}
-
-    def figures(run: GridRun) -> _Figures:
-        test = run.results["test"]
-        values = RunDirectory(run.path).test_values() if are_paired else None
-        intervals = {name: ends and np.divide(ends, scales[name]) for name, ends in test["intervals"].items()}
-        return values or {name: test[name] / scale for name, scale in scales.items()}, intervals
-
-    return [_cell(group, list(map(figures, group)), names) for group in _cells(runs)]
+    """Returns the cells of a grid with the test metrics of each run and example."""
+    cells = []
+    for group in _cells(runs):
+        values = [RunDirectory(run.path).test_values() for run in group]
+        stacked = {name: np.stack([one[name] for one in values]) for name in values[0]}
+        cells.append(grid_summary.Cell(group[0].cell, _seeds(group), stacked))
+    return cells
 
 
 def calibration_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
     """Returns the cells whose runs are all calibrated, with one figure per seed of `CALIBRATION_METRICS`."""
+    cells = []
+    for group in filter(lambda group: all(map(_is_calibrated, group)), _cells(runs)):
+        stored = [run.results["test"]["calibration"] for run in group]
+        values, intervals = {}, {}
+        for name, when in _CALIBRATION:
+            values[f"{name} {when}"] = np.array([one[when][name] for one in stored])
+            ends = [one[when]["intervals"][name] for one in stored]
+            intervals[f"{name} {when}"] = [float(np.min(ends)), float(np.max(ends))]
+        cells.append(grid_summary.Cell(group[0].cell, _seeds(group), values, intervals))
+    return cells
 
-    def figures(run: GridRun) -> _Figures:
-        stored = run.results["test"]["calibration"]
-        values = {f"{name} {when}": stored[when][name] for name, when in _CALIBRATION}
-        return values, {f"{name} {when}": stored[when]["intervals"][name] for name, when in _CALIBRATION}
 
-    groups = [group for group in _cells(runs) if all(map(_is_calibrated, group))]
-    return [_cell(group, list(map(figures, group)), list(CALIBRATION_METRICS)) for group in groups]
-
-
-def _cell(runs: Sequence[GridRun], figures: Sequence[_Figures], metrics: Sequence[str]) -> grid_summary.Cell:
-    """Returns the cell of runs from their figures; its interval covers those of its runs."""
-    values, intervals = zip(*figures, strict=True)
-    stacked = {name: np.stack([one[name] for one in values]) for name in metrics}
-    covers = {name: _cover([one[name] for one in intervals]) for name in metrics}
-    return grid_summary.Cell(runs[0].cell, [run.experiment.seed for run in runs], stacked, covers)
+def _seeds(runs: Sequence[GridRun]) -> list[int]:
+    return [run.experiment.seed for run in runs]
 
 
 def _is_calibrated(run: GridRun) -> bool:
     return "calibration" in run.results["test"]
-
-
-def _cover(intervals: Sequence[Any]) -> list[float] | None:
-    """Returns the interval that covers all of several; None if one is missing."""
-    if any(interval is None for interval in intervals):
-        return None
-    return [float(np.min(intervals)), float(np.max(intervals))]
 
 
 def summarize(

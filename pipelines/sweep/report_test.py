@@ -10,7 +10,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
-from rank4class.pipelines.sweep import grid_summary, grid_tables, inference, plots, report
+from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, report
 from rank4class.pipelines.sweep.grid_run import GridRun
 
 
@@ -96,20 +96,6 @@ def test_a_grids_summary(tmp_path):
     assert summary["dataset"] == {"name": "digits"} | examples
     assert (summary["encoder"], summary["monitor"]) == ("mlp", "top1_error")
     assert "calibration" not in summary
-
-
-def test_runs_of_other_examples_have_one_figure_per_seed(tmp_path):
-    runs = stored_grid(tmp_path)
-    write_json(str(tmp_path / "mse-1" / "data.json"), {"classes": "c", "test": "b"})
-    summary = report.summarize(runs, baseline=report.BASELINE)
-    first = summary["cells"][0]["metrics"]["top1_error"]
-    assert first["examples"] is None
-    assert first["values"] == pytest.approx([2.5, 5.0])
-    differences = np.array([30 / 40, 28 / 40])
-    estimate = inference.paired_estimate(differences[:, None], bounded=True)
-    assert summary["comparisons"][0]["interval"] == pytest.approx([100 * end for end in estimate.interval()])
-    text = grid_tables.explanation(summary)
-    assert "over the seeds alone: there are no values per example that all runs share." in text
 
 
 def test_a_grids_report(tmp_path, monkeypatch):

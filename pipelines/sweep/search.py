@@ -169,7 +169,7 @@ class Search:
     def _next(self) -> _TrialRun | None:
         """Returns the next run to train; None if there is none before a run in progress has ended."""
         while not (started := self._started_run()):
-            if not all(map(self._is_complete, self._cells)):
+            if any(trial.state == "running" for name in self._cells for trial in self._planned_trials(name)):
                 return None
             if self._rounds == self._widen_limit or not self._widen():
                 return None
@@ -202,10 +202,6 @@ class Search:
     def _planned_trials(self, name: str) -> list[Trial]:
         """Returns the trials of a cell up to the number that is planned at the moment."""
         return self._trials[name][: self._planned[name]]
-
-    def _is_complete(self, name: str) -> bool:
-        trials = self._planned_trials(name)
-        return len(trials) == self._planned[name] and all(trial.state != "running" for trial in trials)
 
     def _progress(self) -> tuple[int, int]:
         """Returns the number of runs that have ended, and of those that are planned at the moment."""
