@@ -30,7 +30,7 @@ def main() -> None:
         interactions=["dot", "lc_mlp", "concat_mlp"],
         seeds=range(_SEEDS.value),
     )
-    grid.write_report(runs, _WORKDIR.value, baseline=report.BASELINE)
+    report.write_grid(runs, _WORKDIR.value, baseline=report.BASELINE)
     print(f"{len(runs)} runs in {time.monotonic() - started:.0f} s.")
     # `make demo` runs in an environment that is not active.
     folder = "" if shutil.which("tensorboard") else f"{os.path.relpath(os.path.dirname(sys.executable))}/"

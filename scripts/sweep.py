@@ -86,7 +86,7 @@ def main() -> None:
         pictures=_PICTURES.value,
         **cells,
     )
-    grid.write_report(runs, _WORKDIR.value, baseline=baseline, margin=_MARGIN.value)
+    report.write_grid(runs, _WORKDIR.value, baseline=baseline, margin=_MARGIN.value)
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 
 

@@ -7,22 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rank4class import arguments
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation.reliability import Calibrated
 from rank4class.pipelines.reporting import evaluation_pictures
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.run_directory import check_folder, read_json
-from rank4class.pipelines.sweep import (
-    grid_summary,
-    grid_tables,
-    parallel,
-    report,
-    search_report,
-    space,
-    tensorboard_grid,
-)
+from rank4class.pipelines.storage.run_directory import check_folder
+from rank4class.pipelines.sweep import parallel, search_report, space
 from rank4class.pipelines.sweep.grid_run import GridRun, cell_name
 from rank4class.pipelines.task import checks
-from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.trainable_rank_model import Draw
 
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
@@ -183,29 +173,6 @@ def _train(pool: parallel.Pool, runs: Sequence[GridRun], draw: Draw | None) -> N
         if isinstance(outcome, FloatingPointError):
             raise outcome
         run.results = outcome
-
-
-def write_report(
-    runs: Sequence[GridRun],
-    root: str,
-    *,
-    baseline: Mapping[str, str] | None = None,
-    margin: float = grid_summary.MARGIN,
-) -> None:
-    """Writes the report of a grid, for TensorBoard too, and prints its tables."""
-    path = report.write_grid(runs, root, _calibrated(runs), baseline=baseline, margin=margin)
-    summary, search = read_json(os.path.join(root, report.GRID)), search_report.read(root)
-    tensorboard_grid.write_grid(runs, summary, search["fields"] if search else ())
-    print(f"\n{grid_tables.text(summary)}\n\nReport with plots: {path}")
-
-
-def _calibrated(runs: Sequence[GridRun]) -> Calibrated | None:
-    """Returns the reliability of the test scores of a grid's `best_run`, or None if it has no calibration."""
-    best = report.best_run(runs)
-    if "calibration" not in best.results["test"]:
-        return None
-    trained = rank_training.restore(best.path)
-    return trained.evaluate(trained.load_task()).calibrated
 
 
 def check_overrides(

@@ -34,7 +34,7 @@ def test_run_grid(tmp_path, capsys):
     assert len(runs) == 4
     printed = capsys.readouterr().out
     assert "[  4/4] mse-lc_mlp-seed1: test top1_error" in printed
-    grid.write_report(runs, str(tmp_path), baseline=report.BASELINE)
+    report.write_grid(runs, str(tmp_path), baseline=report.BASELINE)
     best = report.best_run(runs)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert f"The diagram is of {best.name}, seed 1: the cell with" in text
@@ -54,7 +54,7 @@ def test_run_grid(tmp_path, capsys):
 def test_a_grid_in_object_storage(tmp_path):
     root = f"ram://{tmp_path.name}"
     runs = run_small(root, losses=["mse"], interactions=["dot"])
-    grid.write_report(runs, root)
+    report.write_grid(runs, root)
     assert "| mse" in files.read_text(f"{root}/report.md")
     for name in ("curves.png", "reliability.png"):
         assert files.read_bytes(f"{root}/{name}").startswith(b"\x89PNG")

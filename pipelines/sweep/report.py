@@ -12,13 +12,20 @@ import pandas as pd
 from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.evaluation.reliability import Calibrated
 from rank4class.pipelines.reporting import reliability_plots, tables
 from rank4class.pipelines.reporting.plots import save
 from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
-from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, search_report, space
+from rank4class.pipelines.sweep import (
+    grid_summary,
+    grid_tables,
+    plots,
+    search_report,
+    space,
+    tensorboard_grid,
+)
 from rank4class.pipelines.sweep.grid_run import GridRun, cell_of
+from rank4class.pipelines.training import rank_training
 
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
 GRID = "grid.json"  # file of a grid's summary
@@ -128,26 +135,27 @@ def best_run(runs: Sequence[GridRun]) -> GridRun:
 def write_grid(
     runs: Sequence[GridRun],
     root: str | os.PathLike,
-    calibrated: Calibrated | None = None,
     *,
     baseline: Mapping[str, str] | None = None,
     margin: float = grid_summary.MARGIN,
 ) -> str:
-    """Writes `grid.json`, `report.md` and its plots to the folder of a grid; returns the report's path.
+    """Writes `grid.json`, `report.md`, its plots and events for TensorBoard, and prints the tables.
 
-    The reliability is that of `best_run` on the test split; None draws no diagram.
+    Returns the path of `report.md`.
     """
     search = search_report.read(root)
     tuned = tuple(search["fields"]) if search else ()
     summary = summarize(runs, tuned, baseline=baseline, margin=margin)
     write_json(os.path.join(root, GRID), summary)
     sections = [
-        *_write_plots(runs, summary, root, calibrated),
+        *_write_plots(runs, summary, root),
         tables.markdown_table(training_table(runs, tuned, root)),
         *(search_report.search_blocks(search) if search else ()),
     ]
     path = os.path.join(root, "report.md")
     files.write(path, grid_tables.render(summary, sections, _opening(summary, root)))
+    tensorboard_grid.write_grid(runs, summary, tuned)
+    print(f"\n{grid_tables.text(summary)}\n\nReport with plots: {path}")
     return path
 
 
@@ -167,12 +175,7 @@ def _opening(summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
     return paragraphs
 
 
-def _write_plots(
-    runs: Sequence[GridRun],
-    summary: Mapping[str, Any],
-    root: str | os.PathLike,
-    calibrated: Calibrated | None,
-) -> list[str]:
+def _write_plots(runs: Sequence[GridRun], summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
     """Writes the plots of a grid; returns the Markdown paragraphs that show them."""
     paragraphs, best = [], best_run(runs)
     monitor = best.experiment.monitor
@@ -190,7 +193,10 @@ def _write_plots(
     plots.plot_curves(curves, names, monitor, os.path.join(root, "curves.png"))
     caption = "The curves are means over the seeds, the bands reach from the lowest seed to the highest."
     paragraphs += ["![Validation curves](curves.png)", caption]
-    if calibrated is not None:
+    if _is_calibrated(best):
+        trained = rank_training.restore(best.path)
+        calibrated = trained.evaluate(trained.load_task()).calibrated
+        assert calibrated is not None
         reliability_plots.save_diagram(calibrated, os.path.join(root, "reliability.png"))
         cell = f"{best.name}, seed {best.experiment.seed}"
         caption = f"The diagram is of {cell}: the cell with the best validation {monitor}."
