@@ -20,21 +20,14 @@ _set_here = False  # whether this module has set the variable, and not the progr
 
 
 def choose_keras_2() -> None:
-    """Makes `tf.keras` Keras 2 in a program that has not chosen; imports nothing.
-
-    The commands call it before anything imports TensorFlow.
-    """
+    """Makes `tf.keras` Keras 2 in a program that has not chosen, before it imports TensorFlow."""
     global _set_here
     if _CHOICE not in os.environ:
         os.environ[_CHOICE], _set_here = "1", True
 
 
 def require_keras_2(package: str) -> None:
-    """Makes `tf.keras` Keras 2, or raises ImportError in a program that has chosen Keras 3.
-
-    Args:
-      package: the package that needs Keras 2, for the error message.
-    """
+    """Makes `tf.keras` Keras 2 for a package, or raises ImportError in a program that has chosen Keras 3."""
     choose_keras_2()
     if is_keras_3():
         chosen = "unset" if _set_here else os.environ[_CHOICE]
@@ -71,9 +64,6 @@ def in_xla() -> bool:
 
 def require_extra(name: str) -> None:
     """Raises ModuleNotFoundError, with the remedy, if a package of an extra is not installed.
-
-    Args:
-      name: the extra, as in `pip install 'rank4class[models]'`.
 
     >>> require_extra("models")
     """

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import re
-import resource
 import runpy
 import shutil
 import signal
@@ -36,7 +35,6 @@ def pytest_configure(config):
     is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if is_controller:
         return
-    gc.callbacks.append(_Collections.callback)
     import tensorflow as tf
 
     # Small tensors gain nothing by threads, and pytest's workers share the cores. Commands in processes of
@@ -52,11 +50,15 @@ FAST_TEST_CPU_SECONDS = 2.0
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Records CPU seconds and memory, for `--junitxml` and for the summary."""
+    """Records CPU seconds, for `--junitxml` and for the summary."""
     started = _cpu_seconds()
-    result = yield
+    if "nightly" not in item.keywords:
+        gc.disable()  # a collection frees the graphs of earlier tests
+    try:
+        result = yield
+    finally:
+        gc.enable()
     item.user_properties.append(("cpu_seconds", round(_cpu_seconds() - started, 3)))
-    item.user_properties.append(("max_rss_mb", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
     return result
 
 
@@ -70,35 +72,16 @@ def pytest_terminal_summary(terminalreporter):
         and (seconds := dict(report.user_properties)["cpu_seconds"]) > FAST_TEST_CPU_SECONDS
     ]
     if too_long:
-        terminalreporter.section(
-            f"more than {FAST_TEST_CPU_SECONDS} CPU seconds: make smaller, or mark nightly"
-        )
+        title = f"more than {FAST_TEST_CPU_SECONDS} CPU seconds: make smaller, or mark nightly"
+        terminalreporter.section(title)
         for seconds, test in sorted(too_long, reverse=True):
             terminalreporter.line(f"{seconds:.1f}  {test}")
 
 
 def _cpu_seconds():
-    """Returns the CPU seconds of this process and its children, without those of garbage collection."""
-    return _process_seconds() - _Collections.cpu_seconds
-
-
-def _process_seconds():
+    """Returns the CPU seconds of this process and its children."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system + Forked.cpu_seconds
-
-
-class _Collections:
-    """Sums the CPU seconds of garbage collection, in which a test frees the graphs of earlier tests."""
-
-    cpu_seconds = 0.0
-    _started = 0.0
-
-    @classmethod
-    def callback(cls, phase, info):
-        if phase == "start":
-            cls._started = _process_seconds()
-        else:
-            cls.cpu_seconds += _process_seconds() - cls._started
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -45,8 +45,7 @@ class Run:
     Args:
       workdir: the run's folder, on disk or in object storage.
       checkpoint: "best" by the monitored metric, or "last".
-      strategy: a `tf.distribute.Strategy`; None is one device. `predict` and `predict_file` accept those of
-        one machine, `evaluate` accepts all.
+      strategy: a `tf.distribute.Strategy`; None is one device. Only `evaluate` accepts several machines.
 
     Raises:
       FileNotFoundError: the folder holds no run, or the run has no such checkpoint.
@@ -95,11 +94,9 @@ class Run:
     def history(self) -> pd.DataFrame:
         """A row for each evaluation: step, training loss, learning rate, validation metrics and "seconds".
 
-        The seconds are those of all training steps so far, without evaluations, over all starts of the
-        command.
+        The seconds are those of all training steps so far, over all starts of the command.
 
-        >>> run = rank4class.load("runs/digits")
-        >>> run.history[["step", "ndcg@5"]].round()
+        >>> rank4class.load("runs/digits").history[["step", "ndcg@5"]].round()
            step  ndcg@5
         0    34    ...
         1    68    ...
@@ -114,8 +111,9 @@ class Run:
 
         Args:
           inputs: texts, or pairs of texts; paths of images; names of ids; or an array of vectors or images
-            `[N, ...]`, or of the items of each list, with numbers in the range of the training data. As in
-            files, no text is empty or white space, which no training text is; the second of a pair may be.
+            `[N, ...]`, or of the items of each list, with numbers in the range of the training data. No text
+              is
+            empty or white space; the second of a pair may be.
           k: number of classes per input; None is 5, or all if there are fewer, and all items of a list.
 
         Returns:
@@ -160,8 +158,8 @@ class Run:
           output: see `prediction_files.write`; None prints TSV.
           k: number of classes per input; None is 5, or all if there are fewer.
           exclude_known: whether to leave out the items that a user is known to have.
-          text_column, text_pair_column: of the texts or ids; None are those of the training. They are for
-            files with columns.
+          text_column, text_pair_column: of the texts or ids in a file with columns; None are those of the
+            training.
           on_invalid_row: "fail" stops at an input that cannot be used, "skip" skips it.
           batch_size: inputs per call of the model on a device; None is `evaluation_batch_size` of the run, or
             as many as have `LARGEST_BATCH` scores.
@@ -171,8 +169,9 @@ class Run:
           The number of predictions, and a message for each skipped input.
 
         Raises:
-          FileNotFoundError, ValueError: see `data.Kind.read`, `Predictor` and `prediction_files.write`; no
-            input can be used; or the output is the input, or in its folder.
+          FileNotFoundError, ValueError: no input can be used, an argument does not fit them, or the output is
+            the
+            input, or in its folder.
           OSError: the output cannot be written.
         """
         arguments.check_positive(batch_size=batch_size)
@@ -208,12 +207,10 @@ class Run:
         For lists of items, `n` is the length of the longest list, and scores after the end of a list are
         minus infinity.
 
-        >>> test = data.get("digits").splits["test"]
-        >>> scores = rank4class.load("runs/digits").scores(test.features["image"])
+        >>> scores =
+          rank4class.load("runs/digits").scores(data.get("digits").splits["test"].features["image"])
         >>> scores.shape
         (360, 10)
-        >>> bool(np.mean(scores.argmax(axis=1) == test.labels) > 0.9)
-        True
         """
         with self._lock:  # or each thread would trace another function
             scorer = self._scorer
@@ -222,15 +219,12 @@ class Run:
     def evaluate(
         self, path: str | os.PathLike | None = None, *, split: str = "test", on_invalid_row: str = "fail"
     ) -> dict[str, Any]:
-        """Evaluates the model.
+        """Evaluates the model; returns the metrics with their intervals, as in `results.json`.
 
         Args:
           path: a labeled file or folder of the layout of the training data; None are the training data.
           split: "train", "validation" or "test" of the training data; without a path.
           on_invalid_row: "fail" or "skip" for rows of the file that cannot be used.
-
-        Returns:
-          The metrics with their intervals, as in `results.json`.
 
         Raises:
           FileNotFoundError, ValueError: the data cannot be loaded, have other classes, or have changed since
@@ -256,11 +250,9 @@ class Run:
         """Returns a row for each example of a split, with its true and its predicted class.
 
         Its columns are "example", "class", "predicted", "rank" of the class, "predicted score", and of a
-        calibrated run "probability" of the class and "predicted probability"; see `worst_examples.frame`.
+        calibrated run "probability" of the class and "predicted probability".
 
         >>> table = rank4class.load("runs/digits").predictions()
-        >>> list(table.columns[:4]), len(table)
-        (['example', 'class', 'predicted', 'rank'], 360)
         >>> pd.crosstab(table["class"], table["predicted"]).shape  # the confusion matrix
         (10, 10)
         """
@@ -289,8 +281,8 @@ class Run:
 
         Args:
           folder: must not exist.
-          k: number of classes per input; None is 5, or all if there are fewer. Of lists of items,
-            all are ranked.
+          k: number of classes per input; None is 5, or all if there are fewer. Of lists of items, all are
+            ranked.
           index: "exact" scores all classes, "scann" searches them; see `approximate.ApproximateAnswers`.
           format: "saved_model" exports the whole model, see `saved_model.save`; "huggingface" its text
             encoder alone, see `text_encoder.save`, without `k` and `index`.
@@ -366,9 +358,7 @@ def train(
 ) -> Run:
     """Trains an experiment, or resumes an interrupted run of it; returns the finished run.
 
-    Args:
-      experiment, strategy, progress: see `rank_training.train`, which also states the errors.
-      workdir: the run's folder.
+    The folder is that of the run. The other arguments and the errors are those of `rank_training.train`.
 
     >>> import rank4class
     >>> from rank4class.pipelines import config

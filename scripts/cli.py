@@ -50,11 +50,7 @@ _overrides: dict[str, typing.Any] = {}  # value of each `--config.FIELD`
 def define_config(required: bool = True) -> flags.FlagHolder:
     """Defines `--config=NAME`, `--config.FIELD=VALUE` and `--PART=NAME`.
 
-    Args:
-      required: whether the command requires `--config`.
-
-    Returns:
-      The holder of `--config`, whose value is a `config.Experiment` once the flags are parsed.
+    Returns the holder of `--config`, whose value is a `config.Experiment` once the flags are parsed.
     """
     holder = flags.DEFINE_string(
         "config",
@@ -69,13 +65,9 @@ def define_config(required: bool = True) -> flags.FlagHolder:
 
 
 def define_strategy(one_machine: bool = False) -> Callable[[], tf.distribute.Strategy]:
-    """Defines `--strategy` and, unless `one_machine`, `--tpu`.
+    """Defines `--strategy` and, unless the command runs on `one_machine`, `--tpu`.
 
-    Args:
-      one_machine: whether the command runs on the devices of one machine only.
-
-    Returns:
-      A function that builds the strategy of the flags.
+    Returns a function that builds the strategy of the flags.
     """
     if one_machine:
         names, places = ["default", "mirrored"], "on one device, or on all GPUs of this machine"
@@ -113,9 +105,7 @@ def define_cache() -> None:
 def run(main: Callable[[], None], *, resumes: bool = False) -> None:
     """Parses the flags and runs a command; reports errors in one line.
 
-    Args:
-      main: the command.
-      resumes: whether an interrupted command continues when it is run again with the same --workdir.
+    A command that `resumes` continues when it is run again with the same --workdir.
     """
     with program.ends_at_closed_pipe():
         _parse(sys.argv)
@@ -246,11 +236,7 @@ def overrides() -> dict[str, typing.Any]:
 
 
 def check_used(*parts: str) -> None:
-    """Raises ValueError for a part or field of the config on the command line that the command does not use.
-
-    Args:
-      *parts: names of the parts and of the fields of the experiment that it uses.
-    """
+    """Raises ValueError for a part or field of the config on the command line that is not among `parts`."""
     named = (kind for kind in config.PARTS if flags.FLAGS[kind].value is not None)
     for name in (*named, *(f"config.{field}" for field in _overrides)):
         if name.removeprefix("config.").partition(".")[0] not in parts:
@@ -285,8 +271,9 @@ def _with_flags(message: str) -> str:
 
     def as_flag(match: re.Match) -> str:
         kind, name = match.groups()
-        if match[0] in flags.FLAGS:
-            return f"--{match[0]}"
+        for flag in (match[0],) if "config" in flags.FLAGS else (match[0], name):
+            if flag in flags.FLAGS:
+                return f"--{flag}"
         part = config.PARTS[kind]
         is_field = name == "name" or any(name in part.fields_of(entry) for entry in part.names())
         return f"--config.{match[0]}" if "config" in flags.FLAGS and is_field else match[0]

@@ -72,7 +72,7 @@ def test_help_shows_the_defaults():
     assert "  --config.loss.name                        'softmax'\n" in train
     assert "(default: 'dot,lc_mlp,concat_mlp')" in sweep
     assert "in percentage points. (default: '0.5')" in sweep  # a lower bound makes no flag required
-    assert "<cnn|lstm|equivariant>: Sorter to train. (default: 'equivariant')" in sorter
+    assert "Sorter to train: cnn, lstm, equivariant. (default: 'equivariant')" in sorter
 
 
 TRAIN = "train --workdir=x --config=digits_mlp"

@@ -15,11 +15,7 @@ NOT_NONE = "must have a value other than None"  # absl's message of flags that a
 
 
 def flags_of(module: str) -> list[flags.Flag]:
-    """Returns the flags that a module and `cli` define, by name.
-
-    Args:
-      module: name of the module; of the running command, `sys.argv[0]`.
-    """
+    """Returns the flags that a module, `sys.argv[0]` if it runs, and `cli` define, by name."""
     defined = [flag for name in (module, _CLI) for flag in flags.FLAGS.get_flags_for_module(name)]
     return sorted((flag for flag in defined if flag.name != "help"), key=lambda flag: flag.name)
 

@@ -13,41 +13,32 @@ from rank4class.pipelines import config
 from rank4class.pipelines.training import sorter_config
 from rank4class.scripts import cli
 
-_DEFAULT = sorter_config.SorterExperiment()
-_SORTER = flags.DEFINE_enum("sorter", _DEFAULT.sorter, sorter_config.LEARNED, "Sorter to train.")
-_SIZES = flags.DEFINE_list(
-    "sizes", list(map(str, _DEFAULT.sizes)), "Lengths of the vectors; successive steps cycle through them."
-)
-_LAYERS = flags.DEFINE_integer(
-    "layers", None, f"Number of layers of {' or '.join(sorter_config.NETWORKS)}; None: its default."
-)
-_MOVE = flags.DEFINE_float(
-    "move",
-    None,
-    "Largest distance, in ranks, that the scores move before the sorter ranks them; None: "
-    + ", ".join(f"{sorter_config.default_move(sorter):g} for {sorter}" for sorter in sorter_config.LEARNED)
-    + ".",
-)
-_EPOCHS = flags.DEFINE_float("epochs", _DEFAULT.epochs, "Number of epochs of 100,000 vectors.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", _DEFAULT.batch_size, "Number of vectors per step.")
-_LEARNING_RATE = flags.DEFINE_float(
-    "learning_rate", _DEFAULT.optimizer.learning_rate, "Learning rate before any decay."
-)
-_DECAY = flags.DEFINE_enum("decay", _DEFAULT.optimizer.decay, config.DECAYS, "Decay of the learning rate.")
-_DECAY_EPOCHS = flags.DEFINE_float(
-    "decay_epochs", _DEFAULT.optimizer.decay_epochs, "Epochs between two multiplications by --decay=step."
-)
-_DECAY_FACTOR = flags.DEFINE_float(
-    "decay_factor", _DEFAULT.optimizer.decay_factor, "Factor of --decay=step, in (0, 1)."
-)
-_WARMUP_FRACTION = flags.DEFINE_float(
-    "warmup_fraction", _DEFAULT.optimizer.warmup_fraction, "Warmup, as a fraction of all steps."
-)
-_CLIP_NORM = flags.DEFINE_float("clip_norm", _DEFAULT.optimizer.clip_norm, "Largest norm of the gradient.")
-_CHECKPOINT_STEPS = flags.DEFINE_integer(
-    "checkpoint_steps", _DEFAULT.checkpoint_steps, "Steps between checkpoints; each epoch ends with one, too."
-)
-_SEED = flags.DEFINE_integer("seed", _DEFAULT.seed, "Seed of all random draws.")
+_EXPERIMENT = sorter_config.SorterExperiment()
+_MOVES = {name: sorter_config.default_move(name) for name in sorter_config.LEARNED}
+_MEANINGS = {
+    "sorter": f"Sorter to train: {', '.join(sorter_config.LEARNED)}.",
+    "sizes": "Lengths of the vectors; successive steps cycle through them.",
+    "layers": f"Number of layers of {' or '.join(sorter_config.NETWORKS)}; None: its default.",
+    "move": "Largest distance, in ranks, that the scores move before the sorter ranks them; None: "
+    f"{', '.join(f'{move:g} for {name}' for name, move in _MOVES.items())}.",
+    "epochs": "Number of epochs of 100,000 vectors.",
+    "batch_size": "Number of vectors per step.",
+    "optimizer.learning_rate": "Learning rate before any decay.",
+    "optimizer.decay": f"Decay of the learning rate: {', '.join(config.DECAYS)}.",
+    "optimizer.decay_epochs": "Epochs between two multiplications by --decay=step.",
+    "optimizer.decay_factor": "Factor of --decay=step, in (0, 1).",
+    "optimizer.warmup_fraction": "Warmup, as a fraction of all steps.",
+    "optimizer.clip_norm": "Largest norm of the gradient.",
+    "checkpoint_steps": "Steps between checkpoints; each epoch ends with one, too.",
+    "seed": "Seed of all random draws.",
+}
+_DEFAULTS = {**config.values(_EXPERIMENT), "move": None}
+_FLAGS = {
+    field: flags.DEFINE_string(
+        field.removeprefix("optimizer."), sorter_config.text_of(_DEFAULTS[field]), meaning
+    )
+    for field, meaning in _MEANINGS.items()
+}
 _STRATEGY = cli.define_strategy()
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 
@@ -56,24 +47,10 @@ def main() -> None:
     from rank4class.pipelines.reporting import plots
     from rank4class.pipelines.training import sorter_training
 
-    experiment = sorter_config.SorterExperiment(
-        sorter=_SORTER.value,
-        sizes=sorter_config.parse_sizes(_SIZES.value),
-        layers=_LAYERS.value,
-        move=sorter_config.default_move(_SORTER.value) if _MOVE.value is None else _MOVE.value,
-        optimizer=config.Optimizer(
-            learning_rate=_LEARNING_RATE.value,
-            decay=_DECAY.value,
-            decay_epochs=_DECAY_EPOCHS.value,
-            decay_factor=_DECAY_FACTOR.value,
-            warmup_fraction=_WARMUP_FRACTION.value,
-            clip_norm=_CLIP_NORM.value,
-        ),
-        epochs=_EPOCHS.value,
-        batch_size=_BATCH_SIZE.value,
-        checkpoint_steps=_CHECKPOINT_STEPS.value,
-        seed=_SEED.value,
-    )
+    texts = {field: flag.value for field, flag in _FLAGS.items() if flag.value is not None}
+    values = {field: config.parse_value(_EXPERIMENT, field, text) for field, text in texts.items()}
+    move = sorter_config.default_move(values["sorter"])
+    experiment = config.override(_EXPERIMENT, {"move": move, **values})
     results = sorter_training.train(experiment, _WORKDIR.value, strategy=_STRATEGY(), draw=plots.rank_sweep)
     print(_results_table(results))
     print(f"Weights, results and checkpoints: {_WORKDIR.value}")

@@ -489,11 +489,7 @@ def test_missing_and_truncated_files(tmp_path, write_bert_folder):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[" * 100_000, "nested too deeply"),
         ('{"model_type": "bert", "model_type": "electra"}', "has the key 'model_type' twice"),
-        ('{"vocab_size": NaN}', "has NaN, which is not a number in JSON"),
-        ('{"vocab_size": -Infinity}', "has -Infinity, which is not a number in JSON"),
-        ('{"vocab_size": %s}' % ("1" * 5000), "has an integer of too many digits"),
         ("3", "not a JSON object"),
     ],
 )

@@ -75,13 +75,13 @@ def read_json(path: str) -> dict[str, Any]:
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: it is not UTF-8, not JSON as the standard defines it, or not an object.
+      ValueError: it is not UTF-8, not JSON, or not an object.
     """
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such file. Add the published one.")
     try:
         with open(path, encoding="utf-8-sig") as file:
-            return strict_json.parse_object(path, file.read(), constants=False)
+            return strict_json.parse_object(path, file.read())
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8: {error.reason}. Download it again.") from error
     except ValueError as error:

@@ -1,8 +1,8 @@
 """Files of predictions: TSV, CSV, JSON lines or Parquet, written whole or not at all."""
 
-import contextlib
 import csv
 import functools
+import itertools
 import json
 import os
 import sys
@@ -17,7 +17,7 @@ _CELLS = 10_000_000  # of a row group in Parquet
 _ROWS = 10_000  # largest number of its rows
 
 Convert = Callable[[Prediction], dict[str, Any]]
-Write = Callable[[Prediction], object]
+Rows = Iterator[dict[str, Any]]
 
 
 def write(
@@ -52,11 +52,20 @@ def write(
         to_row = functools.partial(_wide_record, columns=columns)
     if path is not None or not sys.stdout.isatty():
         predictions = Progress("", "input", file=sys.stderr).over(predictions)
+    count = 0
+
+    def rows() -> Rows:
+        nonlocal count
+        for prediction in predictions:
+            count += 1
+            yield to_row(prediction)
+
     if path is None:
-        with _tsv(sys.stdout, to_row) as write_row:
-            return sum(1 for _ in map(write_row, predictions))
-    with files.writing(path) as file, _WRITERS[ending](file, to_row) as write_row:
-        return sum(1 for _ in map(write_row, predictions))
+        _tsv(sys.stdout, rows())
+    else:
+        with files.writing(path) as file:
+            _WRITERS[ending](file, rows())
+    return count
 
 
 def check_output(path: str | os.PathLike, inputs: str | os.PathLike | None = None) -> str:
@@ -120,67 +129,43 @@ def _record(prediction: Prediction) -> dict[str, Any]:
     return record
 
 
-def _tsv(file: Any, to_row: Convert) -> contextlib.AbstractContextManager[Write]:
-    return _table(lambda cells: file.write("\t".join(map(_escaped, cells)) + "\n"), to_row)
+def _tsv(file: Any, rows: Rows) -> None:
+    _table(lambda cells: file.write("\t".join(map(_escaped, cells)) + "\n"), rows)
 
 
-def _csv(file: Any, to_row: Convert) -> contextlib.AbstractContextManager[Write]:
-    return _table(csv.writer(file).writerow, to_row)
+def _csv(file: Any, rows: Rows) -> None:
+    _table(csv.writer(file).writerow, rows)
 
 
-@contextlib.contextmanager
-def _table(write_cells: Callable[[list[str]], object], to_row: Convert) -> Iterator[Write]:
-    rows = 0
-
-    def write(prediction: Prediction) -> None:
-        nonlocal rows
-        row = to_row(prediction)
-        if not rows:
+def _table(write_cells: Callable[[list[str]], object], rows: Rows) -> None:
+    for i, row in enumerate(rows):
+        if i == 0:
             write_cells(list(row))
-        rows += 1
         write_cells(list(map(_cell, row.values())))
 
-    yield write
+
+def _jsonl(file: Any, rows: Rows) -> None:
+    for row in rows:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-@contextlib.contextmanager
-def _jsonl(file: Any, to_record: Convert) -> Iterator[Write]:
-    yield lambda prediction: file.write(json.dumps(to_record(prediction), ensure_ascii=False) + "\n")
-
-
-@contextlib.contextmanager
-def _parquet(file: Any, to_record: Convert) -> Iterator[Write]:
+def _parquet(file: Any, rows: Rows) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    records: list[dict[str, Any]] = []
-    writer = None
-
-    # Types are stated, since the lists of the first records may be empty.
+    # Types are stated, since the lists of the first rows may be empty.
     def type_of(name: str, value: Any) -> pyarrow.DataType:
         if isinstance(value, list):
             return pyarrow.list_(pyarrow.string() if name == "classes" else pyarrow.float64())
         return {str: pyarrow.string(), int: pyarrow.int64()}.get(type(value), pyarrow.float64())
 
-    def flush() -> None:
-        nonlocal writer
-        schema = pyarrow.schema([(name, type_of(name, value)) for name, value in records[0].items()])
-        writer = writer or pyarrow.parquet.ParquetWriter(file, schema)
-        writer.write_table(pyarrow.Table.from_pylist(records, schema))
-        records.clear()
-
-    def write(prediction: Prediction) -> None:
-        records.append(to_record(prediction))
-        if len(records) == min(_ROWS, max(1, _CELLS // len(records[0]))):
-            flush()
-
-    try:
-        yield write
-        if records:
-            flush()
-    finally:  # or its finalizer would write to the closed file
-        if writer is not None:
-            writer.close()
+    first = next(rows)
+    schema = pyarrow.schema([(name, type_of(name, value)) for name, value in first.items()])
+    group_size = min(_ROWS, max(1, _CELLS // len(first)))
+    rows = itertools.chain([first], rows)
+    with pyarrow.parquet.ParquetWriter(file, schema) as writer:
+        while group := list(itertools.islice(rows, group_size)):
+            writer.write_table(pyarrow.Table.from_pylist(group, schema))
 
 
 _WRITERS = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet}

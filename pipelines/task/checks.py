@@ -157,9 +157,9 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
     )
 
 
-def check_optimizer(optimizer: config.Optimizer, section: str = "optimizer.") -> None:
+def check_optimizer(optimizer: config.Optimizer) -> None:
     """Raises ValueError, with the field, if an optimizer cannot be built."""
-    with arguments.in_section(section):
+    with arguments.in_section("optimizer."):
         arguments.check_choice(config.DECAYS, decay=optimizer.decay)
         arguments.check_positive(learning_rate=optimizer.learning_rate, clip_norm=optimizer.clip_norm)
         arguments.check_fraction(warmup_fraction=optimizer.warmup_fraction)

@@ -278,8 +278,11 @@ def restore(
     checks.check(experiment)
     described = description.read(run_dir.model)
     model = build_model(_with_own_sorter(experiment, run_dir), described, strategy)
-    read = {"best": _read_best, "last": _read_last}[which]
-    step = read(experiment, run_dir, model, run_hash(experiment, run_dir.data_hashes()), strategy)
+    run = run_hash(experiment, run_dir.data_hashes())
+    if which == "best":
+        step = _read_best(run_dir, model, run)
+    else:
+        step = _read_last(experiment, run_dir, model, run, strategy)
     if step is None:
         raise FileNotFoundError(_missing_checkpoint_message(run_dir, which))
     calibration = _read_calibration(run_dir) if which == "best" else None
@@ -294,12 +297,12 @@ def _with_own_sorter(experiment: config.Experiment, run_dir: RunDirectory) -> co
 
 def _read_calibration(run_dir: RunDirectory) -> Calibration | None:
     stored, results = run_dir.calibration(), run_dir.results()
-    path = os.path.join(run_dir.path, "calibration.json")
-    if stored is None:
-        if results and "calibration" in results["validation"]:
-            raise FileNotFoundError(f"{path}: no such file, but the run is calibrated. Restore it.")
-        return None
-    return Calibration.from_json(stored)
+    if stored is not None:
+        return Calibration.from_json(stored)
+    if results and "calibration" in results["validation"]:
+        path = os.path.join(run_dir.path, "calibration.json")
+        raise FileNotFoundError(f"{path}: no such file, but the run is calibrated. Restore it.")
+    return None
 
 
 def _missing_checkpoint_message(run_dir, which):
@@ -315,8 +318,7 @@ def _missing_checkpoint_message(run_dir, which):
     )
 
 
-def _read_best(experiment, run_dir, model, run, strategy):
-    del experiment, strategy  # this checkpoint holds the model only
+def _read_best(run_dir, model, run):
     step = best_checkpoints(run_dir.checkpoints, model, run, writes=False).read_newest()
     results = run_dir.results()
     if step is not None and results and results["best_step"] not in (None, step):

@@ -1,6 +1,7 @@
 """The config of a sorter's training, and its checks. It imports no TensorFlow."""
 
 import dataclasses
+from typing import Any
 
 from rank4class import arguments
 from rank4class.pipelines import config
@@ -49,10 +50,8 @@ class SorterExperiment:
     @property
     def command(self) -> str:
         """The command that trains the sorter."""
-        flags = []
-        for dotted, value in config.changed_fields(self).items():
-            text = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            flags.append(f" --{dotted.removeprefix('optimizer.')}={text}")
+        changed = config.changed_fields(self).items()
+        flags = (f" --{field.removeprefix('optimizer.')}={text_of(value)}" for field, value in changed)
         return "python -m rank4class.scripts.train_sorter" + "".join(flags)
 
 
@@ -87,23 +86,20 @@ def check(experiment: SorterExperiment) -> None:
         if getattr(experiment, name) is not None:
             arguments.check_integer(1, 2**31 - 1, **{name: getattr(experiment, name)})
     arguments.check_seed(experiment.seed)
-    checks.check_optimizer(experiment.optimizer, section="")
+    checks.check_optimizer(experiment.optimizer)
 
 
 def default_move(sorter: str) -> float:
-    """Returns the default `move` of the command for a sorter.
-
-    >>> default_move("equivariant"), default_move("cnn")
-    (1.0, 0.0)
-    """
+    """Returns the default `move` of the command for a sorter."""
     return 1.0 if sorter == "equivariant" else 0.0
 
 
-def parse_sizes(texts: list[str]) -> tuple[int, ...]:
-    """Returns the numbers of the flag `--sizes`; raises ValueError if they are not integers."""
-    try:
-        return tuple(map(int, texts))
-    except ValueError as error:
-        raise ValueError(
-            f"--sizes={','.join(texts)}: not integers. Write --sizes=10,100, for example."
-        ) from error
+def text_of(value: Any) -> str | None:
+    """Returns a value as a flag has it.
+
+    >>> text_of((10, 100)), text_of(0.5), text_of(None)
+    ('10,100', '0.5', None)
+    """
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return None if value is None else str(value)

@@ -170,7 +170,7 @@ def test_sweep_of_one_score():
         ({"seed": -1}, r"seed=-1: not an integer in 0\.\.4294967295\. Choose one\."),
         (
             {"optimizer": config.Optimizer(learning_rate=0.0)},
-            r"^learning_rate=0\.0: not positive\. Choose a positive number\.",
+            r"^optimizer\.learning_rate=0\.0: not positive\. Choose a positive number\.",
         ),
     ],
 )
