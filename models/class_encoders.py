@@ -4,6 +4,7 @@ Each is a Keras layer that is called on the ids of all classes in order, int `[n
 instance encoder as a function of features, which only `Text` uses.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -83,10 +84,8 @@ class Text(tf.keras.layers.Layer):
         self.names = tuple(features)
         # A weight, since lists of all tokens would make the config as large as millions of numbers in JSON.
         tokens = np.array([features[name] for name in self.names], np.int32)
-        initializer = tf.keras.initializers.Constant(tokens)
-        self.tokens = self.add_weight(
-            "tokens", tokens.shape, tf.int32, initializer=initializer, trainable=False
-        )
+        options = {"initializer": tf.keras.initializers.Constant(tokens), "trainable": False}
+        self.tokens = self.add_weight("tokens", tokens.shape, tf.int32, **options)
 
     def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
         del class_ids
@@ -108,8 +107,7 @@ class Text(tf.keras.layers.Layer):
 class FrozenText(Part):
     """Fixed vectors of the names or descriptions of the classes, and a learned linear map of them.
 
-    Classes held out of training have a vector too. If the widths are equal, the map is initialized to the
-    identity.
+    Classes held out of training have a vector too. A map of equal widths is initialized to the identity.
 
     Args:
       shape: shape of the vectors, `[n, e]`.
@@ -155,9 +153,6 @@ class Attention(Part):
       num_heads: attention heads per block, a divisor of `d`.
       dropout: dropout rate of attention and outputs.
 
-    Raises:
-      ValueError: `num_heads` does not divide `d`; raised by a call, if the class encoder has another width.
-
     >>> Attention(Embedding(num_classes=3, width=4), width=4, num_heads=2)(tf.range(3)).shape
     TensorShape([3, 4])
 
@@ -183,28 +178,25 @@ class Attention(Part):
             raise ValueError(f"num_heads={num_heads}: not a divisor of the width {width}. Choose a divisor.")
         self.base, self.width = base, width
         self.num_layers, self.num_heads, self.dropout = num_layers, num_heads, dropout
+        block = functools.partial(
+            nlp_layers.TransformerEncoderBlock,
+            num_attention_heads=num_heads,
+            inner_dim=4 * width,
+            inner_activation="relu",
+            output_dropout=dropout,
+            attention_dropout=dropout,
+            norm_first=True,
+        )
         with precision.scope(self.dtype_policy.name):
-            self.blocks = [
-                nlp_layers.TransformerEncoderBlock(
-                    num_attention_heads=num_heads,
-                    inner_dim=4 * width,
-                    inner_activation="relu",
-                    output_dropout=dropout,
-                    attention_dropout=dropout,
-                    norm_first=True,
-                    name=f"block_{i}",
-                )
-                for i in range(num_layers)
-            ]
+            self.blocks = [block(name=f"block_{i}") for i in range(num_layers)]
 
     def call(
         self, class_ids: tf.Tensor, encode: Encode | None = None, training: bool | None = None
     ) -> tf.Tensor:
         c = self.base(class_ids, encode=encode, training=training)[None]
-        if c.shape[-1] != self.width:
-            raise ValueError(
-                f"width={self.width}: the class encoder gives {c.shape[-1]}. Set it to {c.shape[-1]}."
-            )
+        width = c.shape[-1]
+        if width != self.width:
+            raise ValueError(f"width={self.width}: the class encoder gives {width}. Set it to {width}.")
         return self._attend(c, training)[0]
 
     def _attend(self, c: tf.Tensor, training: bool | None = None) -> tf.Tensor:

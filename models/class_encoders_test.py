@@ -65,15 +65,6 @@ class TestEveryClassEncoder:
         loaded = tf.keras.models.load_model(tmp_path / "model.keras")
         np.testing.assert_allclose(loaded.predict(features, verbose=0), scores, rtol=1e-5, atol=1e-6)
 
-    @pytest.mark.nightly
-    def test_exports(self, name, tmp_path):
-        model, features = rank_model(name), instances(name, 3)
-        scores = model(features)
-        model.export(str(tmp_path))
-        exported = tf.saved_model.load(str(tmp_path))
-        served = exported.serve({k: tf.constant(v) for k, v in features.items()})
-        np.testing.assert_allclose(served, scores, rtol=1e-5, atol=1e-6)
-
     def test_every_trainable_weight_gets_a_gradient(self, name):
         model, features = rank_model(name), instances(name, 3)
         model(features)

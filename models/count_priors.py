@@ -21,9 +21,6 @@ class LearnedCounts(Part):
       most: `m`, the largest count.
       hidden: widths of the layers before the last one.
 
-    Raises:
-      ValueError: `most` is not a positive integer.
-
     >>> LearnedCounts(most=4)(tf.zeros([2, 8])).shape
     TensorShape([2, 5])
 
@@ -55,9 +52,6 @@ class FixedCounts(Part):
 
     Args:
       probabilities: probabilities of the counts `0, 1, ...`.
-
-    Raises:
-      ValueError: a probability is outside `[0, 1]`, or they do not sum to 1.
 
     >>> tf.exp(FixedCounts([0.0, 0.75, 0.25])(tf.zeros([1, 8]))).numpy()
     array([[0.  , 0.75, 0.25]], dtype=float32)

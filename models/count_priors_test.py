@@ -37,26 +37,6 @@ def test_fixed_counts_are_the_same_for_every_instance():
     np.testing.assert_allclose(tf.exp(log_counts), [[0.25, 0.0, 0.75]] * 2)
 
 
-@pytest.mark.parametrize(
-    "prior", [("learned", {"most": 4, "hidden": (6,)}), ("fixed", {"probabilities": (0.5, 0.25, 0.25)})]
-)
-def test_saving_and_loading_in_a_rank_model(tmp_path, prior):
-    name, options = prior
-    model = rank_model(models.get("count_prior", name, **options))
-    outputs = model(embedded())
-    assert outputs["scores"].shape == [64, N]
-    assert outputs["log_counts"].shape == [64, 5 if name == "learned" else 3]
-    path = str(tmp_path / "model.keras")
-    model.save(path)
-    loaded = tf.keras.models.load_model(path)(embedded())
-    for part in outputs:
-        np.testing.assert_array_equal(loaded[part], outputs[part])
-
-
-def test_a_rank_model_without_a_count_prior_returns_scores():
-    assert rank_model(None)(embedded()).shape == [64, N]
-
-
 def test_log_counts_are_float32_in_half_precision():
     with precision.scope("mixed_bfloat16"):
         outputs = rank_model(models.get("count_prior", "learned", most=4))(embedded())

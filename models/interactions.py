@@ -80,9 +80,6 @@ class Cosine(Part):
     Args:
       temperature: $\tau$; scores lie in $\pm 1 / \tau$.
 
-    Raises:
-      ValueError: `temperature` is not positive.
-
     >>> Cosine(temperature=0.5)([tf.ones([1, 4]), tf.constant([[2.0] * 4, [-1.0] * 4])]).numpy()
     array([[ 2., -2.]], dtype=float32)
     """
@@ -100,10 +97,7 @@ class Cosine(Part):
 
 
 def _unit(x: tf.Tensor) -> tf.Tensor:
-    """Returns vectors of length 1; a zero vector stays 0, with a gradient of 0.
-
-    Vectors of half precision become float32. Values that are not finite become NaN.
-    """
+    """Returns vectors of length 1, at least in float32; zeros stay 0, and not finite values become NaN."""
     exact = tf.cast(x, _exact(x.dtype))
     largest = tf.stop_gradient(tf.reduce_max(tf.abs(exact), axis=-1, keepdims=True))
     is_zero = tf.reduce_all(exact == 0.0, axis=-1, keepdims=True)
@@ -129,9 +123,6 @@ class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
       units: `k`, the width of both layers; the paper tunes it in {64, 128, 256, 512}.
       dropout: dropout rate after each of the two layers.
       **kwargs: as for a Keras layer, and `seed`, that of the dropout; None takes a random one.
-
-    Raises:
-      ValueError: `units` is not positive, or `dropout` is not in [0, 1).
     """
 
     SAVED = ("units", "dropout", "seed")

@@ -27,9 +27,6 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
       dropout: dropout rate after each hidden layer.
       weight_decay: factor of the squared kernels that are added to the loss.
 
-    Raises:
-      ValueError: a dropout without hidden layers; or, raised by a call, features without `items`.
-
     >>> ItemModel()({"items": tf.ones([2, 5, 3])}).shape
     TensorShape([2, 5])
 

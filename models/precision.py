@@ -8,10 +8,7 @@ import tensorflow as tf
 
 @contextlib.contextmanager
 def scope(precision: str | None) -> Iterator[None]:
-    """Creates layers in a precision, those inside of other layers too, then restores the one before.
-
-    Args:
-      precision: name of a Keras policy, such as "mixed_bfloat16"; None keeps the present one.
+    """Creates layers, also those inside of others, with a Keras policy; None keeps the present one.
 
     >>> with scope("mixed_bfloat16"):
     ...     layer = tf.keras.layers.Dense(2)

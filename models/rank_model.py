@@ -17,21 +17,16 @@ class RankModel(tf.keras.Model):
     It is called on a dict of features and returns scores, float32 `[B, n]`. With a count prior it returns a
     dict of "scores" and "log_counts", float32 `[B, m + 1]`, the log-probabilities of `0..m` relevant classes.
     `compile` it with a ranking loss, as any Keras model; with a count prior, use one loss per output (see
-    `losses.CountLikelihood`). Save it as `.keras` or as a SavedModel folder; Keras cannot write subclassed
-    models as `.h5`.
+    `losses.CountLikelihood`). Save it as `.keras` or as a SavedModel folder, not as `.h5`.
 
     Args:
-      encoder: instance encoder, from features to `h` `[B, d]`. The encoders of `models.encoders` take a dict
-        of features. With another Keras layer that takes one tensor, the model takes one tensor too.
-      class_encoder: layer from the ids of all classes to `c` `[n, d]`. Its argument `encode` is the instance
-        encoder, for class encoders of texts.
+      encoder: instance encoder, from features to `h` `[B, d]`. With a Keras layer that takes one tensor, the
+        model takes one tensor too.
+      class_encoder: layer from the ids of all classes to `c` `[n, d]`; it may call the instance encoder,
+        `encode`.
       interaction: layer from `[h, c]` to scores `[B, n]`.
       num_classes: `n`.
       count_prior: layer from `h` to `log_counts` (see `models.count_priors`), or None.
-
-    Raises:
-      ValueError: raised by a call, if features lack one that the encoder takes, or the class encoder has
-        another number of classes.
 
     References:
       Rank4Class, Figure 2.
@@ -49,11 +44,8 @@ class RankModel(tf.keras.Model):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.encoder = encoder
-        self.class_encoder = class_encoder
-        self.interaction = interaction
-        self.num_classes = num_classes
-        self.count_prior = count_prior
+        self.encoder, self.class_encoder, self.interaction = encoder, class_encoder, interaction
+        self.num_classes, self.count_prior = num_classes, count_prior
 
     def call(
         self, features: Mapping[str, tf.Tensor] | tf.Tensor, training: bool | None = None
@@ -71,10 +63,8 @@ class RankModel(tf.keras.Model):
         encode = functools.partial(self.encoder, training=training)
         c = self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
         if c.shape[0] not in (None, self.num_classes):
-            raise ValueError(
-                f"num_classes={self.num_classes}: the class encoder has {c.shape[0]} classes. Set it to that "
-                "number."
-            )
+            problem = f"the class encoder has {c.shape[0]} classes. Set it to that number."
+            raise ValueError(f"num_classes={self.num_classes}: {problem}")
         return c
 
     def compute_loss(
@@ -102,9 +92,8 @@ class RankModel(tf.keras.Model):
         if isinstance(features, tf.TensorSpec):
             return {"shape": features.shape.as_list(), "dtype": features.dtype.name}
         if not isinstance(features, dict):
-            raise ValueError(
-                f"features={features}: a .keras file describes a dict of features or one tensor. Use a dict."
-            )
+            problem = "a .keras file describes a dict of features or one tensor. Use a dict."
+            raise ValueError(f"features={features}: {problem}")
         return {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in features.items()}
 
     def build_from_config(self, config: dict[str, Any]) -> None:

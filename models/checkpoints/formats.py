@@ -1,10 +1,5 @@
-"""Formats of published encoder checkpoints.
+"""Formats of published encoder checkpoints: registered functions, which `find` tries in turn."""
 
-A format is a registered function, with the name map of its tensors next to it. `find` tries all formats on a
-path.
-"""
-
-import dataclasses
 import glob
 import os
 import re
@@ -15,7 +10,7 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from rank4class.models.checkpoints.name_maps import NameMap
+from rank4class.models.checkpoints.checkpoint import Checkpoint, NameMap
 from rank4class.models.checkpoints.readers import Tensors, read_json, read_safetensors, read_tensorflow
 from rank4class.registry import Registry
 
@@ -28,39 +23,6 @@ TENSORFLOW_FORMATS = Registry("TensorFlow checkpoint format")
 TENSORS_FILE = "model.safetensors"
 
 
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-    """An encoder's checkpoint, whose tensors are read by `assign`.
-
-    Attributes:
-      format: description of the format.
-      encoder: name of its encoder in `registry.ENCODERS`.
-      settings: the arguments that its encoder is built with.
-      name_map: names of the tensors.
-      tensors: the tensors.
-    """
-
-    format: str
-    encoder: str
-    settings: dict[str, Any]
-    name_map: NameMap
-    tensors: Tensors
-
-    @property
-    def path(self) -> str:
-        """File or prefix of the tensors."""
-        return self.tensors.path
-
-    @property
-    def folder(self) -> str:
-        """Folder of the file, which also holds the vocabulary of a text encoder."""
-        return os.path.dirname(self.path) or "."
-
-    def assign(self, variables: dict[str, tf.Variable]) -> None:
-        """Assigns every variable, by our names, its tensor; raises ValueError as `NameMap.assign` does."""
-        self.name_map.assign(variables, self.tensors)
-
-
 def find(path: str | os.PathLike) -> Checkpoint:
     """Returns the checkpoint at a path, in whichever known format.
 
@@ -68,14 +30,16 @@ def find(path: str | os.PathLike) -> Checkpoint:
       path: a Hugging Face folder (BERT or ELECTRA, `model.safetensors`); a google-research folder (BERT
         or ELECTRA, a TF1 checkpoint); a Model Garden checkpoint (BERT encoder or ResNet backbone, TF2);
         Keras's file of ResNet50 weights, or of the VGG16 weights for CIFAR of github.com/geifmany/cifar-vgg
-        (`.h5`); or a folder that `save` wrote. A TensorFlow checkpoint
-        can be named by its folder or by its prefix, the name without `.index`.
+        (`.h5`). A TensorFlow checkpoint is its folder or its prefix, the name without `.index`.
 
     Raises:
       FileNotFoundError: nothing is there, or a file is missing.
       ValueError: it is of no known format, or its parts do not fit one another.
     """
-    path = _without_file(os.fspath(path))
+    path = os.fspath(path)
+    if os.path.basename(path) in (TENSORS_FILE, "config.json") and os.path.isfile(path):
+        path = os.path.dirname(path) or "."
+    path = re.sub(r"\.(index|data-\d+-of-\d+)$", "", path)
     for name in FORMATS:
         checkpoint = FORMATS[name](path)
         if checkpoint is not None:
@@ -91,13 +55,6 @@ def find(path: str | os.PathLike) -> Checkpoint:
     raise ValueError(f"{path}: no checkpoint of a known format. Give the path of one: {known}.")
 
 
-def _without_file(path: str) -> str:
-    """Returns the folder or prefix of a checkpoint from the path of one of its files."""
-    if os.path.basename(path) in (TENSORS_FILE, "config.json") and os.path.isfile(path):
-        return os.path.dirname(path) or "."
-    return re.sub(r"\.(index|data-\d+-of-\d+)$", "", path)
-
-
 def _check_vocabulary(checkpoint: Checkpoint) -> None:
     path = os.path.join(checkpoint.folder, "vocab.txt")
     if not os.path.isfile(path):
@@ -110,9 +67,6 @@ def _check_vocabulary(checkpoint: Checkpoint) -> None:
             f"{path}: {words} lines, but {checkpoint.path} has a vocabulary of {size}. "
             "Use the published file."
         )
-
-
-_SAME_NAMES = {r"(.*)": r"\1"}
 
 
 # The BERT of google-research, and of ELECTRA, which shares its code.
@@ -135,13 +89,8 @@ HUGGING_FACE_NAMES = NameMap(
     {ours: name.replace("layer_", "layer/").replace("/", ".") for ours, name in _GOOGLE_MODULES.items()},
     # A buffer of positions, and the heads of models saved for pre-training.
     unused=r"embeddings\.position_ids|cls\..*|discriminator_predictions\..*",
-    parameters={
-        "embeddings": ".weight",
-        "kernel": ".weight",
-        "gamma": ".weight",
-        "bias": ".bias",
-        "beta": ".bias",
-    },
+    parameters=dict.fromkeys(("embeddings", "kernel", "gamma"), ".weight")
+    | dict.fromkeys(("bias", "beta"), ".bias"),
     transposed="kernel",
 )
 
@@ -164,20 +113,19 @@ def _hugging_face(path: str) -> Checkpoint | None:
         raise ValueError(
             f"{config_path}: model_type {kind!r} is not 'bert' or 'electra'. Choose another checkpoint."
         )
-    tensors = read_safetensors(tensors_path)
-    names: dict[str, str] = {}
-    for name in tensors.shapes:
-        # A model saved with a head has its encoder under "bert." or "electra."; one converted from TensorFlow
-        # has TensorFlow's names of layer normalization.
-        encoder_name = name.removeprefix(f"{kind}.")
-        encoder_name = encoder_name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias")
-        if encoder_name in names:
-            raise ValueError(f"{tensors_path}: both {names[encoder_name]} and {name}. Remove one of them.")
-        names[encoder_name] = name
+    file = read_safetensors(tensors_path)
+    # A model saved with a head has its encoder under "bert." or "electra."; one converted from TensorFlow has
+    # TensorFlow's names of layer normalization.
+    names = {
+        name.removeprefix(f"{kind}.")
+        .replace("Norm.gamma", "Norm.weight")
+        .replace("Norm.beta", "Norm.bias"): name
+        for name in file.shapes
+    }
+    shapes = {name: file.shapes[stored] for name, stored in names.items()}
+    tensors = Tensors(tensors_path, shapes, lambda name: file.read(names[name]))
     settings = _settings_of_config(config_path, config)
-    return Checkpoint(
-        f"Hugging Face {kind.upper()} folder", kind, settings, HUGGING_FACE_NAMES, tensors.renamed(names)
-    )
+    return Checkpoint(f"Hugging Face {kind.upper()} folder", kind, settings, HUGGING_FACE_NAMES, tensors)
 
 
 @FORMATS.register("a TensorFlow checkpoint (*.index, and vocab.txt of a text encoder)")
@@ -200,14 +148,10 @@ def _prefix(path: str) -> str | None:
     """Returns the prefix of the TensorFlow checkpoint that a path names, or None."""
     if os.path.isfile(path + ".index"):
         return path
-    if not os.path.isdir(path):
-        return None
-    latest = tf.train.latest_checkpoint(path)
-    if latest:
+    if latest := tf.train.latest_checkpoint(path):
         return latest
-    prefixes = sorted(
-        name.removesuffix(".index") for name in glob.glob(os.path.join(glob.escape(path), "*.index"))
-    )
+    files = glob.glob(os.path.join(glob.escape(path), "*.index"))
+    prefixes = sorted(file.removesuffix(".index") for file in files)
     if len(prefixes) > 1:
         raise ValueError(f"{path}: several checkpoints. Give the path of one: {', '.join(prefixes)}.")
     return prefixes[0] if prefixes else None
@@ -303,7 +247,7 @@ def _keras_weights(path: str) -> Checkpoint | None:
         raise ValueError(f"{path}: not a complete HDF5 file: {error}. Download it again.") from error
     tensors = Tensors(path, {name: value.shape for name, value in values.items()}, values.__getitem__)
     if "conv1_conv/kernel" in values:
-        name_map = NameMap(_SAME_NAMES, unused=r"predictions/.*")
+        name_map = NameMap({r"(.*)": r"\1"}, unused=r"predictions/.*")
         return Checkpoint("Keras ResNet50 weights", "resnet50", {"variant": "keras"}, name_map, tensors)
     if "conv2d_1/kernel" in values:
         return Checkpoint("Keras VGG16 weights for CIFAR", "vgg16", {}, _CIFAR_VGG_NAMES, tensors)
@@ -336,15 +280,14 @@ CONFIG_FIELDS = {
 
 def _settings_of_config(path: str, config: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a text encoder that BERT's or ELECTRA's config file states."""
-    fields = dict(CONFIG_FIELDS)
-    if config.get("model_type") == "electra":
-        fields["embedding_size"] = "embedding_size"
+    narrow = {"embedding_size": "embedding_size"} if config.get("model_type") == "electra" else {}
+    fields = CONFIG_FIELDS | narrow
     settings: dict[str, Any] = {ours: config.get(field) for ours, field in fields.items()}
     problem = None
-    for ours, size in settings.items():
-        if not isinstance(size, int) or size < 1:
-            raise ValueError(f"{path}: {fields[ours]} {size!r} is not a positive whole number. {_REMEDY}")
-    if settings["hidden_size"] % settings["num_heads"]:
+    invalid = [ours for ours, size in settings.items() if not isinstance(size, int) or size < 1]
+    if invalid:
+        problem = f"{fields[invalid[0]]} {settings[invalid[0]]!r} is not a positive whole number"
+    elif settings["hidden_size"] % settings["num_heads"]:
         problem = f"hidden_size {settings['hidden_size']} does not split into {settings['num_heads']} heads"
     elif config.get("hidden_act") not in ("gelu", "gelu_new", "relu"):
         problem = f"hidden_act {config.get('hidden_act')!r} is not one of gelu, gelu_new, relu"
@@ -368,9 +311,9 @@ def _settings_of_shapes(tensors: Tensors, name_map: NameMap, activation: str) ->
 
     def shape(name: str, *ranks: int) -> Sequence[int]:
         source = name_map.source(name)
-        size = tensors.shapes.get(source)
-        if size is None or len(size) not in ranks:
-            problem = "is missing" if size is None else f"has shape {size}"
+        size = tensors.shapes.get(source, ())
+        if len(size) not in ranks:
+            problem = f"has shape {size}" if size else "is missing"
             raise ValueError(f"{tensors.path}: does not fit a text encoder: {source} {problem}. {_REMEDY}")
         return size
 

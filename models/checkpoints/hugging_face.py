@@ -27,9 +27,6 @@ def hugging_face_files(
 
     Returns:
       Name of the file -> content.
-
-    Raises:
-      ValueError: Hugging Face's BERT has no projection of narrower embeddings.
     """
     network = encoder.config
     if encoder.NAME == "bert" and network["embedding_size"] != network["hidden_size"]:

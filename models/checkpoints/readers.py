@@ -26,11 +26,6 @@ class Tensors:
     shapes: dict[str, tuple[int, ...]]
     read: Callable[[str], np.ndarray]
 
-    def renamed(self, names: dict[str, str]) -> "Tensors":
-        """Returns the tensors under other names: `names` maps each new name to the present one."""
-        shapes = {name: self.shapes[present] for name, present in names.items()}
-        return Tensors(self.path, shapes, lambda name: self.read(names[name]))
-
 
 def read_safetensors(path: str) -> Tensors:
     """Returns the tensors of a safetensors file; raises ValueError if it is damaged."""
@@ -71,12 +66,7 @@ def read_tensorflow(prefix: str) -> Tensors:
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """Returns the object in a JSON file.
-
-    Raises:
-      FileNotFoundError: there is no such file.
-      ValueError: it is not UTF-8, not JSON, or not an object.
-    """
+    """Returns the object in a JSON file."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such file. Add the published one.")
     try:

@@ -35,7 +35,7 @@ class SmallCnn(base.ImageEncoder):
         arguments.check_widths(filters=filters)
         arguments.check_integer(units=units)
         arguments.check_fraction(dropout=dropout)
-        self.filters, self.units, self.dropout = tuple(filters), units, dropout
+        self.filters, self.units, self.dropout, self.width = tuple(filters), units, dropout, units
         with precision.scope(self.dtype_policy.name):
             self.layers = [
                 *(tf.keras.layers.Conv2D(f, 3, padding="same", activation="relu") for f in self.filters),
@@ -45,10 +45,6 @@ class SmallCnn(base.ImageEncoder):
                 tf.keras.layers.Dense(units, activation="relu"),
                 tf.keras.layers.Dropout(dropout),
             ]
-
-    @property
-    def width(self) -> int:
-        return self.units
 
 
 @base.serializable
@@ -69,6 +65,7 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
     """
 
     NAME = "vgg16"
+    width = 512
     BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
     PIXEL_MEAN, PIXEL_DEVIATION = 120.707 / 255, 64.15 / 255
 
@@ -90,10 +87,6 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
         yield layers.Flatten()
         yield from _normalized(layers.Dense(self.width, name="dense"))
         yield layers.Dropout(0.5)
-
-    @property
-    def width(self) -> int:
-        return 512
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Returns the variables by names that are the same in every program."""
@@ -137,17 +130,17 @@ class ResNet50(base.WithWeightDecay):
       variant: "model_garden", or "keras", whose batch normalization is per replica.
       weight_decay: factor of the squared kernels that are added to the loss.
 
-    Raises:
-      ValueError: unknown `variant`.
-
     References:
       He et al. (2016); Rank4Class, appendix B.2.
     """
 
     NAME = "resnet50"
+    width = 2048
     FEATURES = ("image",)
     SAVED = ("variant", "weight_decay")
     VARIANTS = ("model_garden", "keras")
+    # Of ImageNet's training pixels, per channel, as in the Model Garden.
+    PIXEL_MEANS, PIXEL_DEVIATIONS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
     def __init__(self, variant: str = "model_garden", weight_decay: float = 1e-4, **kwargs: Any):
         super().__init__(weight_decay, **kwargs)
@@ -162,10 +155,6 @@ class ResNet50(base.WithWeightDecay):
                 self.network = resnet.ResNet(
                     50, norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=_several_replicas()
                 )
-
-    @property
-    def width(self) -> int:
-        return 2048
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Returns the variables by names that are the same in every program."""
@@ -183,14 +172,9 @@ class ResNet50(base.WithWeightDecay):
         if self.variant == "keras":
             pixels = tf.keras.applications.resnet50.preprocess_input(255.0 * image)
             return self.network(pixels, training=training)
-        image = (image - tf.constant(_IMAGENET_MEAN, image.dtype)) / tf.constant(
-            _IMAGENET_DEVIATION, image.dtype
-        )
+        mean, deviation = (tf.constant(x, image.dtype) for x in (self.PIXEL_MEANS, self.PIXEL_DEVIATIONS))
+        image = (image - mean) / deviation
         return tf.reduce_mean(self.network(image, training=training)["5"], axis=(1, 2))
-
-
-# Mean and standard deviation of ImageNet's training pixels per channel, as in the Model Garden.
-_IMAGENET_MEAN, _IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @ENCODERS.register("resnet50")

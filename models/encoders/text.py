@@ -19,17 +19,13 @@ class Bert(tf.keras.layers.Layer):
     Features: `input_word_ids`, `input_mask`, `input_type_ids`, int `[B, length]`.
 
     Args:
-      vocab_size, hidden_size, num_layers, num_heads, inner_size, max_positions, num_types: size of the
-        network.
+      vocab_size, hidden_size, num_layers, num_heads, inner_size, max_positions, num_types: sizes.
       embedding_size: width of the embeddings; None is `hidden_size`.
       activation: "gelu" (exact), "gelu_new" (the tanh approximation) or "relu".
       dropout: dropout rate of hidden states and attention.
       output_dropout: dropout rate of the pooled vector, 0.1 in the published fine-tuning.
       pooling: "pooler", the default, for the state of the first token through BERT's dense tanh layer, "cls"
         for that state itself, or "mean" for the mean over the tokens without padding.
-
-    Raises:
-      ValueError: unknown `pooling`, or more tokens than positions.
 
     References:
       Devlin et al. (2019), "BERT"; Rank4Class, appendix B.2.
@@ -56,10 +52,9 @@ class Bert(tf.keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        pooling = pooling or self.POOLINGS[0]
-        arguments.check_choice(self.POOLINGS, pooling=pooling)
+        self.width, self.pooling = hidden_size, pooling or self.POOLINGS[0]
+        arguments.check_choice(self.POOLINGS, pooling=self.pooling)
         arguments.check_choice(_ACTIVATIONS, activation=activation)
-        self.pooling = pooling
         self.config: dict[str, Any] = {
             "vocab_size": vocab_size,
             "hidden_size": hidden_size,
@@ -90,17 +85,13 @@ class Bert(tf.keras.layers.Layer):
             )
             self.drop = tf.keras.layers.Dropout(output_dropout)
         # Without a part in the output, the pooler has no gradient.
-        self.network.pooler_layer.trainable = pooling == "pooler"
+        self.network.pooler_layer.trainable = self.pooling == "pooler"
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Returns the variables that a checkpoint has to provide, by the names of the network."""
         scope = self.network.name + "/"
         named = {v.name.rsplit(scope, 1)[-1].removesuffix(":0"): v for v in self.network.variables}
         return {name: v for name, v in named.items() if "pooler" in self.POOLINGS or "pooler" not in name}
-
-    @property
-    def width(self) -> int:
-        return self.config["hidden_size"]
 
     def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         length = features["input_word_ids"].shape[-1]
@@ -138,9 +129,6 @@ def bert(path: str, dropout: float = 0.1, output_dropout: float = 0.0, pooling: 
       path: see `checkpoints.find`.
       dropout, output_dropout: see `Bert`.
       pooling: see `Bert`; None is that of the checkpoint if it is an export of a run, otherwise the default.
-
-    Raises:
-      FileNotFoundError, ValueError: see `checkpoints.find`, or the checkpoint is of another encoder.
     """
     return _load(Bert, path, dropout, output_dropout, pooling)
 

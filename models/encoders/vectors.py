@@ -76,14 +76,11 @@ class InstanceEmbedding(Part):
         arguments.check_fraction(dropout=dropout)
         arguments.check_at_least(0, weight_decay=weight_decay)
         self.num_ids, self.units, self.dropout, self.weight_decay = num_ids, units, dropout, weight_decay
+        self.width = units
         if weight_decay:
             self.add_loss(lambda: self.weight_decay * tf.reduce_sum(tf.square(self.table)))
         with precision.scope(self.dtype_policy.name):
             self._drop = tf.keras.layers.Dropout(dropout)
-
-    @property
-    def width(self) -> int:
-        return self.units
 
     def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
         arguments.check_integer(num_ids=self.num_ids)
@@ -119,13 +116,9 @@ class Mlp(base.ImageEncoder):
         super().__init__(**kwargs)
         arguments.check_widths(hidden=hidden)
         arguments.check_fraction(dropout=dropout)
-        self.hidden, self.dropout = tuple(hidden), dropout
+        self.hidden, self.dropout, self.width = tuple(hidden), dropout, hidden[-1]
         with precision.scope(self.dtype_policy.name):
             self.layers = [tf.keras.layers.Flatten()]
             for units in self.hidden:
                 self.layers.append(tf.keras.layers.Dense(units, activation="relu"))
                 self.layers.append(tf.keras.layers.Dropout(dropout))
-
-    @property
-    def width(self) -> int:
-        return self.hidden[-1]

@@ -28,19 +28,13 @@ class Sorter(Part):
     def call(
         self, scores: _TensorLike, where: _TensorLike | None = None, training: bool = False
     ) -> tf.Tensor:
-        """Returns the soft ranks of scores.
+        """Returns the soft ranks of scores, float32 `[..., n]`.
 
         Args:
-          scores: float `[..., n]`, finite.
+          scores: float `[..., n]`, finite, of the length of the sorter.
           where: optional bool, broadcastable to `[..., n]`, the classes to rank. The ranks are those
             of the list without the masked classes, which have the rank after the last one.
           training: whether batch normalization uses the statistics of the batch.
-
-        Returns:
-          float32 `[..., n]`.
-
-        Raises:
-          ValueError: the scores are not floats, or do not have the length of the sorter.
         """
         scores = tf.convert_to_tensor(scores)
         if not scores.dtype.is_floating or not scores.shape.rank:
@@ -162,11 +156,7 @@ class Handcrafted(Sorter):
 
 
 class LearnedSorter(Sorter):
-    """Base class of sorters with weights.
-
-    Args:
-      trained: "shipped", a file of `to_bytes`, or None for weights to be trained.
-    """
+    """Base class of sorters with weights: "shipped", those of a file of `to_bytes`, or None to be trained."""
 
     def __init__(self, trained: str | None = None, **kwargs: Any):
         super().__init__(**kwargs)
@@ -187,10 +177,6 @@ class FixedLengthSorter(LearnedSorter):
     """Base class of sorters of lists of one length, by a network `net` that a subclass sets.
 
     It fills a list that has masked classes with scores spread evenly among those of the others.
-
-    Args:
-      n: length of the lists, at least 2; None for training on several lengths.
-      trained: see `LearnedSorter`.
     """
 
     SAVED: tuple[str, ...] = ("n",)
@@ -203,7 +189,12 @@ class FixedLengthSorter(LearnedSorter):
 
     def sort(self, scores: tf.Tensor, where: tf.Tensor | None, training: bool = False) -> tf.Tensor:
         if self.n is not None:
-            scores = self._with_checked_length(scores)
+            if scores.shape[1] not in (None, self.n):
+                raise ValueError(
+                    f"scores={scores.shape}: sorter {self.name!r} is for lists of {self.n} scores, not of "
+                    f"{scores.shape[1]}. Get a sorter with that n."
+                )
+            scores = tf.ensure_shape(scores, [None, self.n])
         size = order_statistics.list_size(scores, where)
         if where is not None:
             scores = order_statistics.fill_masked(scores, where)
@@ -215,20 +206,6 @@ class FixedLengthSorter(LearnedSorter):
         ranks += tf.stop_gradient(tf.clip_by_value(ranks, 1.0, size) - ranks)
         return ranks if where is None else tf.where(size > 1.0, ranks, 1.0)
 
-    def _with_checked_length(self, scores: tf.Tensor) -> tf.Tensor:
-        """Checks the length of the lists, at run time if it is not static."""
-        message = f"sorter {self.name!r} is for lists of {self.n} scores"
-        if scores.shape[1] is None:
-            remedy = f"scores: {message}. Get a sorter with another n."
-            equal = tf.debugging.assert_equal(tf.shape(scores)[1], self.n, remedy)
-            with tf.control_dependencies([equal]):
-                return tf.reshape(scores, [-1, self.n])  # XLA drops the assertion, and fails here
-        if scores.shape[1] != self.n:
-            raise ValueError(
-                f"scores={scores.shape}: {message}, not of {scores.shape[1]}. Get a sorter with that n."
-            )
-        return scores
-
     def build(self, shape: tf.TensorShape) -> None:
         self.net.build([None, self.n, 1])
         super().build(shape)
@@ -239,7 +216,7 @@ class Cnn(FixedLengthSorter):
     """A CNN: blocks of convolution, batch normalization and ReLU, and a last convolution.
 
     Args:
-      n: length of the lists; None for training on several lengths.
+      n: length of the lists, at least 2; None for training on several lengths.
       filters: number of filters of the blocks.
       width: kernel width of all convolutions but the first, whose width is 1.
       layers: number of convolutions, the last one included.
@@ -363,13 +340,9 @@ def get(name: str, n: int | None = None, trained: str | None = weights.SHIPPED, 
 
     Args:
       name: one of `SORTERS`.
-      n: length of the lists; required by sorters of one length, ignored by others.
-      trained: "shipped", a file of `to_bytes`, or None for weights to be trained; ignored by sorters without
-        weights.
-      **options: the other arguments of the sorter's class; those that are not given are those of the file.
-
-    Raises:
-      ValueError: an unknown name or option, a missing `n`, or no weights for it.
+      n: length of the lists, for sorters of one length.
+      trained: "shipped", a file of `to_bytes`, or None for weights to be trained.
+      **options: the other arguments of the sorter's class; by default those of the file.
 
     >>> get("handcrafted", sharpness=1.0)(tf.zeros([4])).numpy()
     array([0.625, 0.625, 0.625, 0.625], dtype=float32)

@@ -263,7 +263,7 @@ def test_lists_of_another_length():
         sorter(SCORES[:, :9])
     any_length = tf.function(sorter, input_signature=[tf.TensorSpec([None, None])])
     np.testing.assert_allclose(any_length(SCORES), sorter(SCORES), rtol=1e-5)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="is for lists of 10 scores"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[5,4\] is not compatible with .*\[\?,10\]"):
         any_length(SCORES[:5, :4])
 
 

@@ -11,14 +11,7 @@ from rank4class import scan
 
 
 def standardize(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
-    """Shifts and scales lists to mean 0 and variance 1; a list of equal scores becomes zeros.
-
-    Args:
-      scores: float `[N, n]`, of any scale.
-      where: optional bool `[N, n]`; masked classes do not count.
-
-    Returns:
-      float32 `[N, n]`.
+    """Shifts and scales lists to mean 0 and variance 1, without masked classes; equal scores become zeros.
 
     >>> standardize(tf.constant([[1e4, 1e4 + 2.0], [7.0, 7.0]])).numpy()
     array([[-1.,  1.],

@@ -18,11 +18,7 @@ _FOLDER = os.path.join(os.path.dirname(__file__), "shipped_weights")
 def to_bytes(sorter: tf.keras.layers.Layer, **metadata: str) -> bytes:
     """Returns the weights of a sorter in half precision, in safetensors format.
 
-    The metadata include the options of the sorter that differ from the defaults.
-
-    Args:
-      sorter: a sorter with its variables created.
-      **metadata: such as the `sizes` of the lists that it is for.
+    The metadata, such as the `sizes` of lists, include the options that differ from the sorter's defaults.
     """
     tensors = {name: np.array(weight, np.float16) for name, weight in by_name(sorter).items()}
     name, config = name_of(sorter), sorter.get_config()
@@ -38,9 +34,6 @@ def to_bytes(sorter: tf.keras.layers.Layer, **metadata: str) -> bytes:
 
 def about(name: str, n: int | None = None) -> dict[str, str]:
     """Returns the metadata of the shipped weights of a sorter.
-
-    Raises:
-      ValueError: an unknown sorter, or no weights of it for lists of `n`.
 
     >>> sorted(about("equivariant"))
     ['command', 'l1', 'sizes', 'sorter']

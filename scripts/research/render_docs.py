@@ -22,7 +22,7 @@ _MEASURE = flags.DEFINE_list(
 
 
 def main() -> None:
-    from rank4class.pipelines.storage import files
+    from rank4class.pipelines.storage import code_version, files, run_directory
     from rank4class.scripts.research import reference
     from rank4class.scripts.research.papers import figure_data, figures
 
@@ -31,23 +31,16 @@ def main() -> None:
             known = ", ".join(figure_data.MEASUREMENTS)
             raise ValueError(f"measure={name}: no such measurement. Choose from {known}.")
     for name in _MEASURE.value:
-        _measure(name)
+        origin = {"command": f"rank4class render_docs --measure={name}", "commit": code_version.git_commit()}
+        with tempfile.TemporaryDirectory() as folder:
+            measured = figure_data.MEASUREMENTS[name](folder)
+        path = os.path.join(_DOCS.value, "figures", f"{name}.json")
+        run_directory.write_json(path, {**origin, **measured})
+        print(path)
     images = {f"images/{name}.svg": svg for name, svg in figures.draw_all(_DOCS.value).items()}
     for name, text in {**reference.render(_DOCS.value), **images}.items():
         files.write(os.path.join(_DOCS.value, name), text)
         print(os.path.join(_DOCS.value, name))
-
-
-def _measure(name: str) -> None:
-    from rank4class.pipelines.storage import code_version, run_directory
-    from rank4class.scripts.research.papers import figure_data
-
-    path = os.path.join(_DOCS.value, "figures", f"{name}.json")
-    with tempfile.TemporaryDirectory() as folder:
-        measured = figure_data.MEASUREMENTS[name](folder)
-    command = f"rank4class render_docs --measure={name}"
-    run_directory.write_json(path, {"command": command, "commit": code_version.git_commit(), **measured})
-    print(path)
 
 
 if __name__ == "__main__":

@@ -26,12 +26,17 @@ _JOBS = flags.DEFINE_integer("jobs", 1, "Runs to train at once.", lower_bound=1)
 
 
 def main() -> None:
-    from rank4class.scripts.research.papers import reproductions
+    from rank4class.pipelines.reporting import tables
+    from rank4class.pipelines.sweep import grid_tables
+    from rank4class.scripts.research.papers import pages, reproductions, results
 
     if _LIST.value:
         if _ONLY.value is not None:
             raise ValueError("--only: has no effect with --list. Leave one of the two out.")
-        _print_list()
+        rows = [["experiment", "claims", "data", "title"]]
+        for name, one in reproductions.REPRODUCTIONS.items():
+            rows.append([name, " ".join(one.claims), one.data or "-", one.title])
+        print(tables.text_table(rows))
         return
     if _ONLY.value is None:
         raise ValueError("only=None: nothing to run. Name an experiment, or use --list.")
@@ -42,27 +47,12 @@ def main() -> None:
     _check_flags(" ".join(lines))
     for line in lines:
         _run(line)
-    from rank4class.pipelines.reporting import tables
-    from rank4class.pipelines.sweep import grid_tables
-    from rank4class.scripts.research.papers import pages, results
-
     result = results.collect(_ONLY.value, reproduction, _WORKDIR.value)
     print(f"\n{grid_tables.text(result)}")
     if rows := pages.paper_table(result):
         print(f"\n{tables.text_table(rows)}")
     if _RESULTS.value is not None:
         print(f"\nResult: {results.write(result, _RESULTS.value)}")
-
-
-def _print_list() -> None:
-    from rank4class.pipelines.reporting import tables
-    from rank4class.scripts.research.papers.reproductions import REPRODUCTIONS
-
-    rows = [["experiment", "claims", "data", "title"]]
-    for name, reproduction in REPRODUCTIONS.items():
-        claims, data = " ".join(reproduction.claims), reproduction.data or "-"
-        rows.append([name, claims, data, reproduction.title])
-    print(tables.text_table(rows))
 
 
 _PLACEHOLDERS = {"FOLDER": _DATA, "CHECKPOINT": _CHECKPOINT, "WORKDIR": _WORKDIR}
@@ -88,17 +78,16 @@ def _run(line: str) -> None:
     print(f"$ {shlex.join(['rank4class', command, *arguments])}", flush=True)
     program = [sys.executable, "-m", "rank4class", command, *arguments]
     # In a new session, Ctrl-C does not reach it: it saves after the signal that it is sent below.
-    process = subprocess.Popen(program, start_new_session=True)
-    try:
-        code = process.wait()
-    except KeyboardInterrupt:
-        process.terminate()
+    process, interrupts = subprocess.Popen(program, start_new_session=True), []
+    while process.poll() is None:
         try:
             process.wait()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             process.terminate()  # a second signal ends it at once
-            process.wait()
-        raise
+            interrupts.append(interrupt)
+    if interrupts:
+        raise interrupts[0]
+    code = process.returncode
     if code < 0:
         print(f"error: rank4class {command}: ended by {signal.Signals(-code).name}.", file=sys.stderr)
     if code:

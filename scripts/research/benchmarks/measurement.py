@@ -51,16 +51,7 @@ class Row:
 
 
 def run(suite: str, sizes: Sequence[str] | None = None, names: Sequence[str] = ()) -> Iterator[list[Row]]:
-    """Yields the rows of each size.
-
-    Args:
-      suite: one of `suites.names()`.
-      sizes: such as `64x1000`, see `Suite.axes`; None takes the suite's.
-      names: contenders; none takes all.
-
-    Raises:
-      ValueError: a size of another form, or an unknown name.
-    """
+    """Yields the rows of each size, by default the suite's, and of the named contenders, by default all."""
     chosen = suites.get(suite)
     if sizes is not None and not sizes:
         raise ValueError(f"sizes: empty. Choose one such as {chosen.sizes[0]}.")

@@ -49,9 +49,7 @@ def measure_sorters(folder: str) -> dict[str, Any]:
 def measure_counts(folder: str) -> dict[str, Any]:
     """Trains n-choose-k with a learned count prior and logistic regression on images of one to four digits.
 
-    Returns:
-      "counts", the true numbers of digits, and for each model the mean distribution of the number of digits
-      over the test images with each of them.
+    The mean distributions of the number of digits are over the test images with each of the true "counts".
     """
     result: dict[str, Any] = {"counts": [1, 2, 3, 4], "models": {}}
     for name, experiment in (
@@ -72,15 +70,13 @@ def measure_counts(folder: str) -> dict[str, Any]:
 
 
 def measure_digits(folder: str) -> dict[str, Any]:
-    """Trains `digits_mlp`.
+    """Trains `digits_mlp`; returns the bins of the test split before and after the calibration.
 
-    Returns:
-      "reliability", the bins of the test split before and after the calibration, and "example", the test
-      image whose class is ranked second by the smallest margin, with its calibrated probabilities.
+    The "example" is the image whose class is ranked second by the smallest margin, with its calibrated
+    probabilities.
     """
-    path = os.path.join(folder, "digits_mlp")
-    rank_training.train(digits_mlp.get_config(), path, progress=False)
-    trained = rank_training.restore(path)
+    rank_training.train(digits_mlp.get_config(), folder, progress=False)
+    trained = rank_training.restore(folder)
     loaded = trained.load_task()
     evaluation = trained.evaluate(loaded, keep_scores=True)
     calibrated, scores = evaluation.calibrated, evaluation.scores
@@ -111,19 +107,17 @@ def measure_digits(folder: str) -> dict[str, Any]:
 def measure_reanalysis(folder: str) -> dict[str, Any]:
     """Re-analyses the 90 published cells of each metric of Rank4Class's Tables 7 to 12.
 
-    Returns:
-      "rows", a table with its header: the mean over the six settings, a dataset with an encoder, of the gain
-      over softmax with dot in points: of the best of the 15 cells; of the cell with the best mean rank on the
-      other settings; of the best of 15 equal cells, with the deviation over the seeds of our frozen grid. The
-      p-value is Friedman's, of losses with dot that are ranked alike.
+    "rows" has the mean over the six settings, a dataset with an encoder, of the gain over softmax with dot in
+    points: of the best of the 15 cells; of the cell with the best mean rank on the other settings; of the
+    best of 15 equal cells, with the deviation over the seeds of our frozen grid. The p-value is Friedman's,
+    of losses with dot that are ranked alike.
     """
     del folder
     frozen = read_json(str(RESULTS / "rank4class" / "goemotions_frozen.json"))
     cells = pd.read_csv(pages.FOLDER / "values.csv")
     cells = cells.assign(cell=cells["cell"].str.replace("rescaled_mse", "mse"))  # ImageNet's form of it
-    rows = [
-        ["metric", "best of 15", "chosen on the other settings", "best of 15 by chance", "Friedman p", "won"]
-    ]
+    titles = ("best of 15", "chosen on the other settings", "best of 15 by chance", "Friedman p", "won")
+    rows = [["metric", *titles]]
     for metric in ("top1_error", "top5_error", "ndcg@5"):
         seeds = [cell["metrics"][metric]["values"] for cell in frozen["cells"]]
         deviation = float(np.sqrt(np.var(seeds, axis=1, ddof=1).mean()))

@@ -27,11 +27,7 @@ _MODELS = {"n_choose_k": "n-choose-k, learned prior", "logistic_regression": "Lo
 
 
 def draw_all(docs: str) -> dict[str, str]:
-    """Returns the name of each figure -> its SVG.
-
-    Args:
-      docs: folder of the documentation.
-    """
+    """Returns the name of each figure -> its SVG, of a folder of the documentation."""
     return {name: to_svg(draw(docs)) for name, draw in FIGURES.items()}
 
 
@@ -78,11 +74,8 @@ def overview(docs: str) -> Figure:
 
 
 def _box(axis: Axes, x: float, y: float, width: float, height: float, text: str, color: str) -> None:
-    axis.add_patch(
-        FancyBboxPatch(
-            (x, y), width, height, boxstyle="round,pad=0.05,rounding_size=0.15", fc=color, ec="0.3", lw=1.0
-        )
-    )
+    rounded = "round,pad=0.05,rounding_size=0.15"
+    axis.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=rounded, fc=color, ec="0.3", lw=1.0))
     axis.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=10)
 
 

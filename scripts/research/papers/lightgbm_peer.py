@@ -15,7 +15,6 @@ import numpy as np
 
 from rank4class import compat, data, losses
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation.evaluator import better
 from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.task import checks, hashing, loading
 from rank4class.scripts.research.sorters import study
@@ -31,18 +30,7 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     """Trains LambdaRank for each seed, and writes the test values of its metrics to `study.json`.
 
     The numbers of leaves and the learning rate are those with the best validation value of the monitored
-    metric, over the seeds; so is the number of trees of each training.
-
-    Args:
-      experiment: its dataset has the feature `items`; its metrics and its monitor are used.
-      folder: of the result.
-      seeds: of the sampling of rows and features.
-
-    Raises:
-      ImportError: LightGBM is not installed.
-      ValueError: the dataset has no items; the monitor is not an NDCG of the first K, by which LightGBM
-        stops; a metric is not a function of scores; a seed is invalid or repeated; or the folder holds the
-        result of another study.
+    metric, over the seeds; so is the number of trees of each training. The dataset has the feature `items`.
     """
     checks.check(experiment, trains=False)
     if not experiment.monitor.startswith("ndcg@"):
@@ -67,17 +55,17 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     }
     record = {**dataset.files, **hashes, **settings}
     study.check_result(check_folder(folder, "study of sorters"), record)
-    best: Any = None
+    tried = []
     for leaves, rate in itertools.product(LEAVES, LEARNING_RATES):
         results = [_train(lightgbm, dataset, experiment, leaves, rate, seed) for seed in seeds]
         value = float(np.mean([validation for validation, _ in results]))
         print(f"{leaves} leaves, learning rate {rate:g}: validation {experiment.monitor} {100 * value:.2f}")
-        if best is None or better(experiment.monitor, value, best[0]):
-            best = value, [test for _, test in results], leaves, rate
-    metrics = {name: [(100.0 * test[name]).tolist() for test in best[1]] for name in experiment.metrics}
+        tried.append((value, [test for _, test in results], leaves, rate))
+    _, tests, leaves, rate = max(tried, key=lambda one: one[0])
+    metrics = {name: [(100.0 * test[name]).tolist() for test in tests] for name in experiment.metrics}
     examples = {name: len(split) for name, split in dataset.splits.items()}
-    notes = study.boundary_notes(TITLE, "leaves", best[2], LEAVES)
-    notes += study.boundary_notes(TITLE, "learning rate", best[3], LEARNING_RATES)
+    notes = study.boundary_notes(TITLE, "leaves", leaves, LEAVES)
+    notes += study.boundary_notes(TITLE, "learning rate", rate, LEARNING_RATES)
     sessions = [study.session(started, lightgbm=lightgbm.__version__)]
     study.write_result(folder, seeds, {TITLE: metrics}, examples, record, sessions, notes, hashes["test"])
 

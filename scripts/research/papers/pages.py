@@ -35,14 +35,7 @@ took {hours:.1f} hours on one or two processor cores."""
 
 
 def render(docs: str | os.PathLike) -> dict[str, str]:
-    """Returns the pages of a documentation folder, file name -> Markdown.
-
-    Args:
-      docs: folder with `results/`, and `figures/reanalysis.json`.
-
-    Raises:
-      ValueError: a file is damaged, or contradicts another.
-    """
+    """Returns the pages of a folder with `results/` and `figures/reanalysis.json`, file name -> Markdown."""
     results = read_all(os.path.join(docs, "results"))
     reanalysis = json.loads(pathlib.Path(docs, "figures", "reanalysis.json").read_text())
     return {"results.md": results_page(results), "rank4class_cells.md": cells_page(results, reanalysis)}
@@ -249,13 +242,9 @@ def _difference(figure: Mapping[str, Any], paper: float) -> str:
 
 
 def paper_values(table: str) -> list[dict[str, str]]:
-    """Returns the cells of a paper's table, as rows with "table", "cell", "metric" and "value".
+    """Returns the cells of the tables of papers whose names begin with another, or of that table.
 
-    Args:
-      table: its name, such as "rankmax/table2/movielens_100k"; of several tables that begin with it, all.
-
-    Raises:
-      ValueError: there is no such table.
+    They are rows with "table", "cell", "metric" and "value".
 
     >>> [(row["cell"], row["value"]) for row in paper_values("sodeep/table1")]
     [('loss=handcrafted', '3.50'), ('loss=cnn', '1.20'), ('loss=lstm', '0.33')]
@@ -290,12 +279,7 @@ def heading(result: Mapping[str, Any], metric: str) -> str:
 
 
 def cells_page(results: Results, reanalysis: Mapping[str, Any]) -> str:
-    """Returns the page of the 270 cells of Rank4Class's Tables 7 to 12.
-
-    Args:
-      results: see `read_all`.
-      reanalysis: "rows", the table of the re-analysis; see `figure_data.measure_reanalysis`.
-    """
+    """Returns the page of the 270 cells of Rank4Class's Tables 7 to 12, with `measure_reanalysis`."""
     tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     reproductions = tomllib.loads((FOLDER / "reproductions.toml").read_text())
     blocks = [

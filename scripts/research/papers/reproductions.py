@@ -33,8 +33,8 @@ class Reproduction:
     """A table or a figure of a paper, or a study of a claim: an entry of `FILE`.
 
     Attributes:
-      title: the title of the measurement.
-      commands: the commands. Cells of equal names in several of them are one cell: of more seeds, or of parts
+      title: of the measurement.
+      commands: cells of equal names in several of them are one cell: of more seeds, or of parts
         of a test set such as folds.
       claims: ids of the claims that it tests.
       data: the contents of FOLDER and CHECKPOINT; None if the data are generated or installed.

@@ -22,16 +22,11 @@ METRICS |= {name: grid_summary.Metric(False, True) for name in accuracy.STUDY_ME
 
 
 def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, Any]:
-    """Returns the result of a reproduction whose commands have run.
+    """Returns the result of a reproduction whose commands have run in the folders of a workdir.
 
     Cells of equal names in several commands are joined: those of the same seeds are parts of one test set,
     such as folds, whose figures per seed are averaged; those of other seeds have other test sets, and
     one figure per seed.
-
-    Args:
-      name: of the reproduction.
-      reproduction: the reproduction.
-      workdir: the folder with the folders of its commands, see `Reproduction.command_lines`.
 
     Returns:
       The content of a result file: "name", "title", "claims", "paper", "commands", "commits", "packages",
@@ -40,10 +35,6 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
       searches, `grid_summary.summarize`, and that of the "calibration", if all runs are calibrated; "curves"
       of validation values, if they are asked for: for each cell "name", "metric", "epochs" and "values", a
       list per seed that may end early.
-
-    Raises:
-      FileNotFoundError: a command has not ended.
-      ValueError: the commands had different test examples, or share only some of their seeds.
     """
     parts = [_read(os.path.join(workdir, str(i)), command) for i, command in enumerate(reproduction.commands)]
     _check_test_examples(parts)
@@ -125,10 +116,7 @@ def _read_runs(folder: str) -> list[GridRun]:
 
 
 def _check_test_examples(parts: Sequence[Mapping[str, Any]]) -> None:
-    """Raises ValueError if the cells do not have the same test examples, in the same order.
-
-    Those of studies of sorters, whose data are functions of the seed, are not checked.
-    """
+    """Raises ValueError unless the cells have the same test examples; studies of sorters are not checked."""
     examples: dict[tuple, list] = {}
     for part in parts:
         for cell in part["cells"] if part["test_examples"] else ():

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -22,7 +21,7 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
     interaction = models.get("interaction", name, **options)
     h, c = (tf.random.stateless_normal([rows, width], [1, rows]) for rows in (batch, n))
     interaction([h, c])
-    naive = functools.partial(_NAIVE[name], interaction)
+    naive = functools.partial(_naive, name, interaction)
     scores_of = naive if step.kind == "naive" else lambda h, c: interaction([h, c])
 
     def value_and_gradients(h: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -34,34 +33,18 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
     return suite.Compiled(value_and_gradients, step.xla, h, c)
 
 
-def _pairs(h: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _naive(name: str, interaction: tf.keras.layers.Layer, h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
+    """Returns the scores of an interaction from its formula on explicit pairs."""
     batch, n = h.shape[0], c.shape[0]
-    return tf.repeat(h[:, None, :], n, axis=1), tf.repeat(c[None, :, :], batch, axis=0)
-
-
-def _dot(interaction: tf.keras.layers.Layer, h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(tf.multiply(*_pairs(h, c)), axis=-1) + interaction.bias
-
-
-def _bilinear(interaction: tf.keras.layers.Layer, h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
-    h, c = _pairs(h, c)
-    return tf.reduce_sum(tf.tensordot(h, interaction.kernel, axes=1) * c, axis=-1)
-
-
-def _cosine(interaction: tf.keras.layers.Layer, h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
-    h, c = (tf.math.l2_normalize(x, axis=-1) for x in _pairs(h, c))
-    return tf.reduce_sum(h * c, axis=-1) / interaction.temperature
-
-
-def _lc_mlp(interaction: tf.keras.layers.Layer, h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
-    return _mlp(interaction, tf.multiply(*_pairs(h, c)))
-
-
-def _concat_mlp(interaction: tf.keras.layers.Layer, h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
-    return _mlp(interaction, tf.concat(_pairs(h, c), axis=-1))
-
-
-def _mlp(interaction: tf.keras.layers.Layer, hidden: tf.Tensor) -> tf.Tensor:
+    h, c = tf.repeat(h[:, None, :], n, axis=1), tf.repeat(c[None, :, :], batch, axis=0)
+    if name == "dot":
+        return tf.reduce_sum(h * c, axis=-1) + interaction.bias
+    if name == "bilinear":
+        return tf.reduce_sum(tf.tensordot(h, interaction.kernel, axes=1) * c, axis=-1)
+    if name == "cosine":
+        h, c = (tf.math.l2_normalize(x, axis=-1) for x in (h, c))
+        return tf.reduce_sum(h * c, axis=-1) / interaction.temperature
+    hidden = h * c if name == "lc_mlp" else tf.concat([h, c], axis=-1)
     for kernel, bias in (
         (interaction.first_kernel, interaction.first_bias),
         (interaction.second_kernel, interaction.second_bias),
@@ -70,19 +53,11 @@ def _mlp(interaction: tf.keras.layers.Layer, hidden: tf.Tensor) -> tf.Tensor:
     return tf.squeeze(tf.tensordot(hidden, interaction.read_out, axes=1) + interaction.read_out_bias, -1)
 
 
-_NAIVE: dict[str, Callable] = {
-    "dot": _dot,
-    "bilinear": _bilinear,
-    "cosine": _cosine,
-    "lc_mlp": _lc_mlp,
-    "concat_mlp": _concat_mlp,
-}
-
 SUITE = suite.Suite(
     axes="BATCHxCLASSESxWIDTHxUNITS",
     # The last one is above the budget for LC+MLP's stored first layer.
     sizes=("32x28x384x128", "32x28x768x256", "64x1000x512x64", "64x1000x2048x256", "64x1000x512x512"),
-    contenders=lambda size: [step for name in _NAIVE for step in _steps(name)],
+    contenders=lambda size: [step for name in models.INTERACTIONS for step in _steps(name)],
     build=_build,
     values=lambda size: math.prod(size[:3]),  # the pairs of the naive forms
 )

@@ -7,38 +7,31 @@ import tensorflow as tf
 from rank4class import compat, losses
 from rank4class.scripts.research.benchmarks import suite
 
-tfr = compat.import_tensorflow_ranking()
+theirs = compat.import_tensorflow_ranking().keras.losses
 
 _LAMBDA_WEIGHTED = ("pairwise_logistic ndcg", "pairwise_logistic mrr")
-_TF_RANKING = {
-    "softmax": tfr.keras.losses.SoftmaxLoss,
-    "calibrated_softmax": tfr.keras.losses.CalibratedSoftmaxLoss,
-    "unique_softmax": tfr.keras.losses.UniqueSoftmaxLoss,
-    "pairwise_logistic": tfr.keras.losses.PairwiseLogisticLoss,
-    "pairwise_logistic ndcg": lambda: tfr.keras.losses.PairwiseLogisticLoss(
-        lambda_weight=tfr.keras.losses.NDCGLambdaWeight(smooth_fraction=1.0)
-    ),
-    "pairwise_hinge": tfr.keras.losses.PairwiseHingeLoss,
-    "pairwise_soft_zero_one": tfr.keras.losses.PairwiseSoftZeroOneLoss,
-    "pairwise_mse": tfr.keras.losses.PairwiseMSELoss,
-    "yeti_logistic": tfr.keras.losses.YetiLogisticLoss,
-    "approx_ndcg": tfr.keras.losses.ApproxNDCGLoss,
-    "approx_mrr": tfr.keras.losses.ApproxMRRLoss,
-    "gumbel_approx_ndcg": tfr.keras.losses.GumbelApproxNDCGLoss,
-    "list_mle": tfr.keras.losses.ListMLELoss,
-    "coupled_rank_distil": tfr.keras.losses.CoupledRankDistilLoss,
-    "mse": tfr.keras.losses.MeanSquaredLoss,
-    "sigmoid_cross_entropy": tfr.keras.losses.SigmoidCrossEntropyLoss,
-    "ordinal": lambda: tfr.keras.losses.OrdinalLoss(ordinal_size=2),
-    "mixture_em": tfr.keras.losses.MixtureEMLoss,
-    "click_em": tfr.keras.losses.ClickEMLoss,
-}
-_LINEAR_IN_TF_RANKING = {
-    *("softmax", "calibrated_softmax", "list_mle", "mse", "sigmoid_cross_entropy", "ordinal", "mixture_em"),
-    "click_em",
-}
-_NINE_TENSORS_IN_TF_RANKING = {
-    *("pairwise_logistic", "pairwise_hinge", "pairwise_soft_zero_one", "approx_ndcg", "approx_mrr"),
+_NDCG_WEIGHT = theirs.NDCGLambdaWeight(smooth_fraction=1.0)
+# Loss of TF-Ranking, and how many tensors of `[B, n, n]` it holds, as measured; 0: only tensors of `[B, n]`.
+_TF_RANKING: dict[str, tuple[Callable, int]] = {
+    "softmax": (theirs.SoftmaxLoss, 0),
+    "calibrated_softmax": (theirs.CalibratedSoftmaxLoss, 0),
+    "unique_softmax": (theirs.UniqueSoftmaxLoss, 20),
+    "pairwise_logistic": (theirs.PairwiseLogisticLoss, 9),
+    "pairwise_logistic ndcg": (lambda: theirs.PairwiseLogisticLoss(lambda_weight=_NDCG_WEIGHT), 20),
+    "pairwise_hinge": (theirs.PairwiseHingeLoss, 9),
+    "pairwise_soft_zero_one": (theirs.PairwiseSoftZeroOneLoss, 9),
+    "pairwise_mse": (theirs.PairwiseMSELoss, 20),
+    "yeti_logistic": (theirs.YetiLogisticLoss, 20),
+    "approx_ndcg": (theirs.ApproxNDCGLoss, 9),
+    "approx_mrr": (theirs.ApproxMRRLoss, 9),
+    "gumbel_approx_ndcg": (theirs.GumbelApproxNDCGLoss, 20),
+    "list_mle": (theirs.ListMLELoss, 0),
+    "coupled_rank_distil": (theirs.CoupledRankDistilLoss, 20),
+    "mse": (theirs.MeanSquaredLoss, 0),
+    "sigmoid_cross_entropy": (theirs.SigmoidCrossEntropyLoss, 0),
+    "ordinal": (lambda: theirs.OrdinalLoss(ordinal_size=2), 0),
+    "mixture_em": (theirs.MixtureEMLoss, 0),
+    "click_em": (theirs.ClickEMLoss, 0),
 }
 # Sorting eight noisy copies of millions of scores takes minutes per step: left out.
 _SORT_EVERY_SAMPLE = {"yeti_logistic", "coupled_rank_distil"}
@@ -50,8 +43,8 @@ def _contenders(size: suite.Size) -> list[suite.Step]:
     for name in (*losses.names(), *_LAMBDA_WEIGHTED):
         if name in _SORT_EVERY_SAMPLE and batch * n > 1_000_000:
             continue
-        theirs = (f"tensorflow_ranking:{name}",) if _fits_tf_ranking(name, size) else ()
-        steps += suite.with_and_without_xla(name, "softmax_ce", *theirs, "floor")
+        baseline = (f"tensorflow_ranking:{name}",) if _fits_tf_ranking(name, size) else ()
+        steps += suite.with_and_without_xla(name, "softmax_ce", *baseline, "floor")
     return steps
 
 
@@ -60,10 +53,9 @@ def _fits_tf_ranking(name: str, size: suite.Size) -> bool:
     if name not in _TF_RANKING:
         return False
     batch, n = size
-    lists = batch * _loss(name).options.get("samples", 1)
-    items = lists * n if name in _LINEAR_IN_TF_RANKING else lists * n * n
-    tensors = 9 if name in _NINE_TENSORS_IN_TF_RANKING else 20  # of that size, as measured
-    return tensors * 4 * items < suite.memory_bytes()
+    lists, (_, squares) = batch * _loss(name).options.get("samples", 1), _TF_RANKING[name]
+    numbers = squares * lists * n * n if squares else 20 * lists * n
+    return 4 * numbers < suite.memory_bytes()
 
 
 def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
@@ -76,7 +68,7 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
     if losses.LOSSES[step.contender.partition(" ")[0]].heads:
         scores = tf.stack([scores, scores / 2.0], axis=-1)
     if step.kind == "tensorflow_ranking":
-        loss, labels = _TF_RANKING[step.contender](), tf.one_hot(labels, size[1])
+        loss, labels = _TF_RANKING[step.contender][0](), tf.one_hot(labels, size[1])
     return suite.Compiled(suite.value_and_gradient(lambda s, y: loss(y, s)), step.xla, scores, labels)
 
 

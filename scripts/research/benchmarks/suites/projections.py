@@ -33,10 +33,11 @@ def _contenders(size: suite.Size) -> list[suite.Step]:
 def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
     batch, n, k = size
     scores, labels = suite.scores_and_labels(batch, n)
-    num_relevant = max(1, min(100, n // 10))
-    is_dense = step.name.endswith(_RELEVANT)
+    options, is_dense = {}, step.name.endswith(_RELEVANT)
     if is_dense or step.name == "dense_ce":
+        num_relevant = max(1, min(100, n // 10))
         labels = _relevant(batch, n, num_relevant)
+        options["max_relevant"] = num_relevant
     functions: dict[str, Callable] = {
         "softmax_ce": suite.softmax_ce,
         "dense_ce": _dense_ce,
@@ -47,9 +48,8 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
     function = functions.get(step.name)
     if function is None:
         name = step.name.removesuffix(_RELEVANT)
-        options = ({"k": k} if name == "rankmax" else {}) | (
-            {"max_relevant": num_relevant} if is_dense else {}
-        )
+        if name == "rankmax":
+            options["k"] = k
         loss = losses.get(name, **options)
         function = lambda s, y: loss(y, s)  # noqa: E731
     return suite.Compiled(suite.value_and_gradient(function), step.xla, scores, labels)

@@ -199,8 +199,9 @@ def _products(h: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, ...]:
 def _contenders(size: suite.Size) -> list[suite.Step]:
     names = ("adam", "lazy_adam", *(DISTRIBUTED if size[1] >= DISTRIBUTED_CLASSES else ()))
     steps = [suite.Step(name, against=("matrix_products", "update")) for name in names]
-    most = suite.memory_bytes() / 2  # TensorFlow's pool keeps up to twice the memory of a step
-    return [step for step in steps if size[0] % _replicas(step) == 0 and _memory(step, size) < most]
+    most = suite.memory_bytes() / 2**21  # TensorFlow's pool keeps up to twice the memory of a step
+    divided = [step for step in steps if size[0] % _replicas(step) == 0]
+    return [step for step in divided if _computed(step, size)["computed MB"] < most]
 
 
 def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
@@ -215,21 +216,12 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
     return Training(step.name, size, tf.distribute.get_strategy())
 
 
-def _cost(step: suite.Step, size: suite.Size) -> Cost:
-    batch, n, width = size
-    replicas = _replicas(step)
-    return Cost(batch // replicas, n, width, replicas)
-
-
-def _memory(step: suite.Step, size: suite.Size) -> int:
-    """Returns the computed memory of all replicas, in bytes."""
-    cost = _cost(step, size)
-    return cost.replicas * cost.memory
-
-
 def _computed(step: suite.Step, size: suite.Size) -> dict[str, float]:
     """Returns the computed memory of all replicas, and the bytes that each of them sends."""
-    return {"computed MB": _memory(step, size) / 2**20, "sent MB": _cost(step, size).sent / 2**20}
+    batch, n, width = size
+    replicas = _replicas(step)
+    cost = Cost(batch // replicas, n, width, replicas)
+    return {"computed MB": replicas * cost.memory / 2**20, "sent MB": cost.sent / 2**20}
 
 
 SUITE = suite.Suite(

@@ -1,9 +1,11 @@
-"""Maps from the names of our variables to those of a checkpoint's tensors."""
+"""A checkpoint's description, and the names of its tensors."""
 
 import dataclasses
 import math
+import os
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -41,48 +43,70 @@ class NameMap:
         """Returns the name of a variable's tensor; raises KeyError if no pattern matches."""
         module, separator, parameter = name.rpartition("/")
         for pattern, template in self.modules.items():
-            match = re.fullmatch(pattern, module)
-            if match:
+            if match := re.fullmatch(pattern, module):
                 end = self.parameters.get(parameter, separator + parameter) + self.suffix
                 return self.prefix + match.expand(template) + end
         raise KeyError(f"the name map has no entry for the variable {name}")
 
-    def assign(self, variables: dict[str, tf.Variable], tensors: Tensors) -> None:
-        """Assigns every variable its tensor, or none at all.
 
-        Args:
-          variables: our name -> variable.
-          tensors: the checkpoint's.
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """An encoder's checkpoint, whose tensors are read by `assign`.
+
+    Attributes:
+      format: description of the format.
+      encoder: name of its encoder in `registry.ENCODERS`.
+      settings: the arguments that its encoder is built with.
+      name_map: names of the tensors.
+      tensors: the tensors.
+    """
+
+    format: str
+    encoder: str
+    settings: dict[str, Any]
+    name_map: NameMap
+    tensors: Tensors
+
+    @property
+    def path(self) -> str:
+        """File or prefix of the tensors."""
+        return self.tensors.path
+
+    @property
+    def folder(self) -> str:
+        """Folder of the file, which also holds the vocabulary of a text encoder."""
+        return os.path.dirname(self.path) or "."
+
+    def assign(self, variables: dict[str, tf.Variable]) -> None:
+        """Assigns every variable, by our names, its tensor, or none at all.
 
         Raises:
           ValueError: a tensor is missing, left over, of another shape or not finite; the message lists all
             of these.
         """
-        remaining, values, problems = set(tensors.shapes), {}, []
-        for name, variable in variables.items():
-            source = self.source(name)
-            if source not in remaining:
-                problems.append(f"{source} is missing")
+        shapes, unused = self.tensors.shapes, self.name_map.unused
+        sources = {self.name_map.source(name): name for name in variables}
+        values, problems = {}, [f"{source} is missing" for source in sources if source not in shapes]
+        for source, name in sources.items():
+            if source not in shapes:
                 continue
-            remaining.discard(source)
-            value = tensors.read(source)
+            value = self.tensors.read(source)
             if not tf.as_dtype(value.dtype).is_floating:
                 problems.append(f"{source} holds {value.dtype}, not floats")
                 continue
-            if name.rpartition("/")[2] == self.transposed:
+            if name.rpartition("/")[2] == self.name_map.transposed:
                 value = value.T
-            if not _splits_into(value.shape, variable.shape):
-                shapes = f"shape {tensors.shapes[source]}, not that of {name} {tuple(variable.shape)}"
-                problems.append(f"{source} has {shapes}")
+            if not _splits_into(value.shape, variables[name].shape):
+                other = f"that of {name} {tuple(variables[name].shape)}"
+                problems.append(f"{source} has shape {shapes[source]}, not {other}")
             elif not np.isfinite(value).all():
                 problems.append(f"{source} has values that are not finite")
             values[name] = value
-        problems += [
-            f"{name} is left over" for name in sorted(remaining) if not re.fullmatch(self.unused, name)
-        ]
+        left_over = sorted(name for name in shapes if name not in sources and not re.fullmatch(unused, name))
+        problems += [f"{name} is left over" for name in left_over]
         if problems:
             raise ValueError(
-                f"{tensors.path}: does not fit this encoder: {'; '.join(problems)}. Download it again, or "
+                f"{self.path}: does not fit this encoder: {'; '.join(problems)}. Download it again, or "
                 "choose another checkpoint."
             )
         for name, value in values.items():
@@ -91,11 +115,5 @@ class NameMap:
 
 def _splits_into(shape: Sequence[int], finer: Sequence[int]) -> bool:
     """Returns whether `finer` is `shape` with some axes split in order, such as a width into heads."""
-    axes = iter(finer)
-    for size in shape:
-        product: float = 1  # infinite if axes run out
-        while product < size:
-            product *= next(axes, math.inf)
-        if product != size:
-            return False
-    return next(axes, None) is None
+    splits = {1, *np.cumprod(finer)}  # where an axis of `shape` may end
+    return math.prod(shape) == math.prod(finer) and splits.issuperset(np.cumprod(shape))
