@@ -299,14 +299,10 @@ def test_invalid_class_lists(tmp_path, names, message):
         (
             "jsonl",
             b'{"text": "a text"}\n',
-            "no 'label'. The columns are 'text'. Choose among them with data.label_column.",
+            r"no 'label'\. The .* 'text'\. Choose .* with data\.label_column\.",
         ),
         ("jsonl", b'{"text": "a text", "Label": ""}\n', "no 'label'. Did you mean 'Label'. The columns are "),
-        (
-            "jsonl",
-            b'{"text": %s, "label": "ham"}\n' % (b"[" * 900 + b"]" * 900),
-            r"text \[\[\[.* is not a string",
-        ),
+        ("jsonl", b'{"text": [[]], "label": "ham"}\n', r"text \[\[\]\] is not a string"),
         ("jsonl", b'{"text": 1, "label": "ham"}\n', r"text 1 is not a string\. Put it in quotes\."),
         ("jsonl", b'{"text": "a text", "label": true}\n', "label True is not a string"),
         ("jsonl", b'{"text": "\\ud800", "label": "ham"}\n', r"text '\\ud800' is not UTF-8\. Correct it\."),
@@ -314,12 +310,7 @@ def test_invalid_class_lists(tmp_path, names, message):
         ("jsonl", b'{"text": "a \\u0000 text", "label": "ham"}\n', "text has a NUL character"),
         ("jsonl", b'{"text": "a text", "label": "h\\u0000am"}\n', "label has a NUL character"),
         ("jsonl", b'{"text": "a \0 text", "label": "ham"}\n', "the line has a NUL character"),
-        ("jsonl", b'{"text": "a", "label": "ham", "label": "spam"}\n', "the text has the key 'label' twice"),
-        (
-            "jsonl",
-            b'{"text": "a", "label": "ham", "x": {"y": 1, "y": 1}}\n',
-            "the text has the key 'y' twice",
-        ),
+        ("jsonl", b'{"text": "a", "label": "b", "x": {"y": 1, "y": 1}}\n', "the text has the key 'y' twice"),
     ],
 )
 def test_invalid_rows(tmp_path, extension, row, message):
@@ -441,7 +432,7 @@ def test_example_in_two_split_files(tmp_path):
     (tmp_path / "train.tsv").write_text(tsv(ROWS))
     (tmp_path / "dev.tsv").write_text(tsv([("new", "", "ham"), ("newer", "", "jam")]))
     (tmp_path / "test.tsv").write_text(
-        tsv([("newest", "", "ham"), ("new", "", "ham"), ("text 7", "", "ham")])
+        tsv([("newest", "", "ham"), ("new", "", "ham"), ("Text  7", "", "ham")])
     )
     with pytest.raises(ValueError, match=r"test\.tsv:3: a copy of .*dev\.tsv:2 in another split"):
         load(tmp_path)
@@ -449,15 +440,6 @@ def test_example_in_two_split_files(tmp_path):
     assert len(dataset.skipped) == 2
     assert examples(dataset, "test") == [("newest", "ham")]
     assert len(load(tmp_path, text_pair_column="other", on_invalid_row="skip").splits["test"]) == 2
-
-
-def test_copies_that_differ_in_case_and_white_space(tmp_path):
-    (tmp_path / "train.tsv").write_text(tsv([("A  Text", "Its pair", "ham"), ("other", "", "spam"), *ROWS]))
-    (tmp_path / "test.tsv").write_text(tsv([("a text ", "ITS PAIR", "ham"), ("a text", "another", "ham")]))
-    with pytest.raises(ValueError, match=r"test\.tsv:2: a copy of .*train\.tsv:2"):
-        load(tmp_path)
-    dataset = load(tmp_path, text_pair_column="other", on_invalid_row="skip")
-    assert examples(dataset, "test") == [("a text", "ham")]
 
 
 def test_class_of_only_copies_of_examples_outside_training(tmp_path):
@@ -496,105 +478,85 @@ def test_split_file_of_only_invalid_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "options", "message"),
+    ("header", "rows", "options", "message"),
     [
+        (KEYS, [], {}, r"mine\.tsv: no example\. Add rows to its header"),
         (
-            "mine.xlsx",
-            tsv(ROWS),
-            {},
-            r"mine\.xlsx: unknown format\. Give a file that ends in \.tsv, \.csv, \.jsonl",
+            KEYS,
+            ROWS,
+            {"label_column": "lable"},
+            r"no column 'lable'\. The columns are 'text', 'other', 'label'\. ",
         ),
+        (KEYS, ROWS, {"label_column": "lable"}, r"Choose among them with data\.label_column\.$"),
+        (
+            ("Text ", "other", "label"),
+            ROWS,
+            {},
+            r": no column 'text'\. Did you mean 'Text '\? The columns are",
+        ),
+        (
+            [f"{i} {'x' * 99}" for i in range(12)],
+            [],
+            {},
+            rf"are '0 {'x' * 38}', .*, '9 {'x' * 38}' and 2 more\. ",
+        ),
+        (["x"], [], {}, r"Choose among them with data\.text_column and data\.label_column\.$"),
+        (["text;label"], [("a;ham",)], {}, "They seem to be separated by ';'.$"),
+        (
+            ["a,b"],
+            [("a,b",)],
+            {"text_column": "1", "label_column": "2"},
+            "They seem to be separated by ','.$",
+        ),
+        (("text", "text", "label"), ROWS, {}, r": several columns 'text'\. The .*\. Rename all but one\.$"),
+        (
+            KEYS,
+            ROWS,
+            {"text_column": "1", "label_column": "4"},
+            r"no column '4'\. The columns are '1', '2', '3'\. ",
+        ),
+        (
+            KEYS,
+            ROWS,
+            {"text_column": "1"},
+            r": no column '1'\. The columns are 'text', 'other', 'label'\. Choose",
+        ),
+        (KEYS, ROWS, {"text_column": "label"}, "data.text_column=label, .*: the same column twice"),
+        (KEYS, [ROWS[0]] * 9, {}, r"mine\.tsv: ham is the only class\. Give at least two"),
+        (KEYS, ROWS, {"on_invalid_row": "drop"}, "^data.on_invalid_row='drop': unknown. There are:"),
+        (KEYS, ROWS[:4], {}, "a validation split requires a class with three examples. Give the split"),
+    ],
+)
+def test_invalid_tables_and_options(tmp_path, header, rows, options, message):
+    (tmp_path / "mine.tsv").write_text(tsv(rows, header))
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "mine.tsv", **options)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("mine.xlsx", "a", r"mine\.xlsx: unknown format\. Give a file that ends in \.tsv, \.csv, \.jsonl"),
         (
             "mine.txt",
-            "".join(f"{text}\n" for text, _, _ in ROWS),
-            {},
-            r"mine\.txt: a \.txt file has texts without labels\. Give a file with a column of each, as \.tsv",
+            "a",
+            r"mine\.txt: a \.txt file has texts without labels\. Give a file with a column of each",
         ),
-        ("mine.tsv", "", {}, r"mine\.tsv: the file is empty"),
-        ("mine.csv", "", {}, r"mine\.csv: the file is empty"),
-        ("mine.tsv", tsv([]), {}, r"mine\.tsv: no example\. Add rows to its header"),
-        ("mine.csv", as_csv([]), {}, r"mine\.csv: no example\. Add rows to its header"),
-        (
-            "mine.tsv",
-            tsv(ROWS),
-            {"label_column": "lable"},
-            r"no column 'lable'\. The columns are 'text', 'other', 'label'\. "
-            r"Choose among them with data\.label_column\.$",
-        ),
-        (
-            "mine.tsv",
-            tsv(ROWS, ("Text ", "other", "label")),
-            {},
-            r": no column 'text'\. Did you mean 'Text '\? The columns are 'Text ', 'other', 'label'\. "
-            r"Choose among them with data\.text_column\.$",
-        ),
-        (
-            "mine.csv",
-            as_csv([], [f"{i} {'x' * 99}" for i in range(12)]),
-            {},
-            rf": no column 'text'\. The columns are '0 {'x' * 38}', .*, '9 {'x' * 38}' and 2 more\. "
-            r"Choose among them with data\.text_column and data\.label_column\.$",
-        ),
-        *(
-            (
-                f"mine.{extension}",
-                f"text{separator}label\na{separator}ham\n",
-                options,
-                f"They seem to be separated by '{shown}'.$",
-            )
-            for extension, separator, shown in (("csv", ";", ";"), ("csv", "\t", r"\\t"), ("tsv", ",", ","))
-            for options in ({}, {"text_column": "1", "label_column": "2"})
-        ),
-        (
-            "mine.csv",
-            as_csv(ROWS, ("text", "text", "label")),
-            {},
-            r": several columns 'text'\. The columns are 'text', 'text', 'label'\. Rename all but one\.$",
-        ),
-        (
-            "mine.tsv",
-            tsv(ROWS),
-            {"text_column": "1", "label_column": "4"},
-            r"no column '4'\. The columns are '1', '2', '3'\. Choose among them with data\.label_column\.$",
-        ),
-        (
-            "mine.tsv",
-            tsv(ROWS),
-            {"text_column": "1"},
-            r": no column '1'\. The columns are 'text', 'other', 'label'\. "
-            r"Choose among them with data\.text_column\.$",
-        ),
-        (
-            "mine.tsv",
-            tsv(ROWS),
-            {"text_column": "label"},
-            "data.text_column=label, .*: the same column twice",
-        ),
-        ("mine.tsv", tsv([ROWS[0]] * 9), {}, r"mine\.tsv: ham is the only class\. Give at least two"),
+        ("mine.tsv", "", r"mine\.tsv: the file is empty"),
+        ("mine.csv", "", r"mine\.csv: the file is empty"),
+        ("mine.csv", as_csv([]), r"mine\.csv: no example\. Add rows to its header"),
+        ("mine.csv", "text\tlabel\na\tham\n", r"They seem to be separated by '\\t'\.$"),
         (
             "mine.jsonl",
-            jsonl(ROWS),
-            {"text_column": "txt", "on_invalid_row": "skip"},
-            r"mine\.jsonl: no example\. All rows are invalid, the first: .*:1: no 'txt'\. The columns",
-        ),
-        (
-            "mine.tsv",
-            tsv(ROWS),
-            {"on_invalid_row": "drop"},
-            "^data.on_invalid_row='drop': unknown. There are:",
-        ),
-        (
-            "mine.tsv",
-            tsv(ROWS[:4]),
-            {},
-            "a validation split requires a class with three examples. Give the split",
+            '{"txt": "a"}\n',
+            r"mine\.jsonl: no example\. All rows are invalid, the first: .*:1: no 'text'",
         ),
     ],
 )
-def test_invalid_files_and_options(tmp_path, file, content, options, message):
+def test_invalid_files(tmp_path, file, content, message):
     (tmp_path / file).write_text(content)
     with pytest.raises(ValueError, match=message):
-        load(tmp_path / file, **options)
+        load(tmp_path / file, on_invalid_row="skip")
 
 
 def test_missing_files(tmp_path):
