@@ -139,7 +139,7 @@ def evaluation_batches(
 
 
 def evaluation_order(split: Split) -> np.ndarray:
-    """Returns the indices of the examples in the order of `evaluation_batches`, the longest first.
+    """Returns the order of the examples in `evaluation_batches`, the longest first.
 
     >>> evaluation_order(Split({}, np.array([0, 1, 0, 1]), lengths=np.array([8, 16, 8, 16])))
     array([1, 3, 0, 2])
@@ -148,11 +148,7 @@ def evaluation_order(split: Split) -> np.ndarray:
 
 
 def in_order(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Returns the values of `evaluation_batches` in the order of the split, without those of the padding.
-
-    Args:
-      values: `[M, ...]`, those of all batches.
-      indices: int `[M]`, the indices of all batches.
+    """Returns values `[M, ...]` of all `evaluation_batches`, with indices `[M]`, in the order of the split.
 
     >>> in_order(np.array([5.0, 3.0, 3.0]), np.array([1, 0, -1]))
     array([3., 5.])

@@ -134,8 +134,14 @@ def _compose(rng, digits, size, multi_label):
     """Returns a `Split` of images of some of the digits."""
     counts = rng.integers(1, MAX_DIGITS + 1, size)
     classes = rng.permuted(np.tile(np.arange(10, dtype=np.int32), [size, 1]), axis=1)[:, :MAX_DIGITS]
-    indices = _draw_digits(rng, digits, classes)
-    corners = _draw_corners(rng, size)
+    class_counts = digits.class_counts(10)
+    starts = np.cumsum(class_counts) - class_counts
+    by_class = np.argsort(digits.labels, kind="stable")
+    indices = by_class[starts[classes] + rng.integers(class_counts[classes])]
+    cells = rng.permuted(np.tile(np.arange(len(GRID) ** 2), [size, 1]), axis=1)[:, :MAX_DIGITS]
+    corners = GRID[np.stack(np.divmod(cells, len(GRID)), axis=-1)]
+    corners += rng.integers(-JITTER, JITTER, corners.shape, endpoint=True)
+    corners = corners.clip(0, CANVAS - SIDE)
     images = np.zeros([size, CANVAS, CANVAS, 1], np.uint8)
     for image, count, image_digits, image_corners in zip(images, counts, indices, corners, strict=True):
         for digit, (y, x) in zip(image_digits[:count], image_corners, strict=False):
@@ -148,22 +154,6 @@ def _compose(rng, digits, size, multi_label):
         np.put_along_axis(dense, classes, np.arange(MAX_DIGITS) < counts[:, None], axis=1)
         labels = scipy.sparse.csr_array(dense)
     return Split({"image": images}, labels, np.array(origins, object))
-
-
-def _draw_digits(rng, digits, classes):
-    """Returns the index of a uniformly drawn digit of each of the classes."""
-    by_class = np.argsort(digits.labels, kind="stable")
-    counts = digits.class_counts(10)
-    starts = np.cumsum(counts) - counts
-    return by_class[starts[classes] + rng.integers(counts[classes])]
-
-
-def _draw_corners(rng, size):
-    """Returns the upper left corners of the digits of each image, int `[size, MAX_DIGITS, 2]`."""
-    cells = rng.permuted(np.tile(np.arange(len(GRID) ** 2), [size, 1]), axis=1)[:, :MAX_DIGITS]
-    corners = GRID[np.stack(np.divmod(cells, len(GRID)), axis=-1)]
-    corners += rng.integers(-JITTER, JITTER, corners.shape, endpoint=True)
-    return corners.clip(0, CANVAS - SIDE)
 
 
 def _pixels(images):

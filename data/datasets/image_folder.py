@@ -76,18 +76,9 @@ def labeled_images(path: str, class_names: Sequence[str], bad_rows: rows.BadRows
 
 
 def images_by_class(folder: str, bad_rows: rows.BadRows, beside: str | None = None) -> dict[str, list[str]]:
-    """Lists the images of a folder with one folder per class.
+    """Returns class -> paths, both sorted, of a folder with one folder of images per class.
 
-    Args:
-      folder: its path.
-      bad_rows: the policy for all other files, unless they are hidden.
-      beside: a file that may be among the class folders.
-
-    Returns:
-      class -> list of paths, both sorted.
-
-    Raises:
-      ValueError: no class, a class without an image, or an invalid row.
+    Other files are invalid, unless they are hidden or `beside`.
     """
     images: dict[str, list[str]] = {}
     for entry in _visible(folder, beside):

@@ -5,7 +5,6 @@ import re
 import tarfile
 
 import numpy as np
-import pandas as pd
 import tensorflow as tf
 from google.protobuf import json_format
 
@@ -22,8 +21,8 @@ LAYOUTS = f"train/ and val/, with {TRAIN_TAR} and {VALIDATION_TAR}, or with reco
 def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_row: str = "fail") -> Dataset:
     """ImageNet, or images in one of its layouts.
 
-    There is no labeled test split: validation and test are both the images published for validation.
-    A choice by the validation metric has therefore seen the reported images, as in the paper.
+    Validation and test are both the images published for validation: as in the paper, a choice by the
+    validation metric has seen the reported images.
 
     Args:
       path: required; folder with one of
@@ -66,11 +65,10 @@ def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_ro
 
 def _from_folders(path):
     """Returns the class names, and the training and validation `Split`."""
-    train, validation = os.path.join(path, "train"), os.path.join(path, "val")
-    if not os.path.isdir(validation):
-        validation = os.path.join(path, "validation")
-    if not os.path.isdir(validation):
-        raise FileNotFoundError(f"{os.path.join(path, 'val')}: no such folder, nor {validation}. Add one.")
+    train, *others = (os.path.join(path, name) for name in ("train", "val", "validation"))
+    validation = next(filter(os.path.isdir, others), None)
+    if validation is None:
+        raise FileNotFoundError(f"{others[0]}: no such folder, nor {others[1]}. Add one.")
     ignored = rows.BadRows("skip")  # published folders have other files, such as lists of synsets
     images = {folder: image_folder.images_by_class(folder, ignored) for folder in (train, validation)}
     class_names = tuple(images[train])
@@ -169,16 +167,18 @@ def _shards(path, name, names):
 
 def _class_names(splits, synsets):
     """Returns the synsets of the classes, which the records number from 1 without gaps."""
-    origins = np.concatenate([split.origins for split in splits])
-    pairs = pd.DataFrame({"class": np.concatenate([split.labels for split in splits]), "synset": synsets})
-    pairs = pairs.drop_duplicates().sort_values("class", kind="stable")
-    for expected, (record, (label, synset)) in enumerate(zip(pairs.index, pairs.to_numpy(), strict=True)):
+    labels = np.concatenate([split.labels for split in splits])
+    order = np.argsort(labels, kind="stable")
+    pairs = dict.fromkeys(zip(labels[order].tolist(), synsets[order].tolist(), strict=True))
+    for expected, (label, synset) in enumerate(pairs):
         if label != expected:
+            record = np.flatnonzero((labels == label) & (synsets == synset))[0]
+            origin = np.concatenate([split.origins for split in splits])[record]
             raise ValueError(
-                f"{origins[record]}: class {label + 1} is {synset!r}, expected class {expected + 1}. Number "
-                "the classes from 1 without gaps, each with one synset."
+                f"{origin}: class {label + 1} is {synset!r}, expected class {expected + 1}. Number the "
+                "classes from 1 without gaps, each with one synset."
             )
-    return tuple(synset.decode() for synset in pairs["synset"])
+    return tuple(synset.decode() for _, synset in pairs)
 
 
 def _split(paths, index, labels):

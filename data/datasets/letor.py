@@ -1,7 +1,6 @@
 """Learning to rank: queries with graded documents, in LETOR's layout or in that of LightGBM's example."""
 
 import codecs
-import functools
 import io
 import itertools
 import math
@@ -55,8 +54,7 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
     them. Validation and test keep them with the worst value of each metric, such as an NDCG of 0, as LETOR's
     evaluation does.
 
-    A fold of LETOR is one experiment. The n-choose-k paper averages five runs, with the paths `Fold1` to
-    `Fold5`.
+    The n-choose-k paper averages five runs, with the paths `Fold1` to `Fold5`.
 
     Args:
       path: required; a folder of either layout, for LETOR that of one fold.
@@ -158,19 +156,17 @@ def _numbered_rows(path):
 def _table(path):
     """Returns the feature values `[R, d]`, the grades `[R]`, and the query ids `[R]` or None."""
     has_ids = _sizes_path(path) is None
-    load = functools.partial(
-        sklearn.datasets.load_svmlight_file, dtype=np.float32, zero_based=False, query_id=has_ids
-    )
+    options = {"dtype": np.float32, "zero_based": False, "query_id": has_ids}
     try:
-        values, grades, *ids = load(path)
+        values, grades, *ids = sklearn.datasets.load_svmlight_file(path, **options)
     except (ValueError, OverflowError):  # a row is invalid, or has its features in another order
-        values, grades, *ids = load(io.BytesIO(b"\n".join(_normalized_rows(path, has_ids))))
+        content = io.BytesIO(b"\n".join(_normalized_rows(path, has_ids)))
+        values, grades, *ids = sklearn.datasets.load_svmlight_file(content, **options)
     with np.errstate(over="ignore"):  # overflow gives infinity, which is refused as a grade
         grades = grades.astype(np.float32)
     is_valid = np.isfinite(values.data).all() and np.isfinite(grades).all() and np.min(grades) >= 0.0
     if not is_valid or (grades != np.floor(grades)).any() or any(len(each) != len(grades) for each in ids):
-        for _ in _normalized_rows(path, has_ids):  # raises for the first invalid row
-            pass
+        list(_normalized_rows(path, has_ids))  # raises for the first invalid row
     return values, grades, *(ids or [None])
 
 

@@ -282,10 +282,14 @@ def _records(path, separator):
 def _from_tfds(release, tfds_dir):
     """Returns users and movies, int32 `[P]`, and movie -> title."""
     builder = prepared.builder(f"movielens/{release}-ratings", "MovieLens", tfds_dir)
+    names = ("user_id", "movie_id", "movie_title")
+    features = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
+    # Decoding single ratings in TensorFlow Datasets is slow.
+    records = tf.data.TFRecordDataset(builder.info.splits["train"].filepaths).batch(BATCH)
     user_parts, movie_parts = [], []
     titles: dict[int, str] = {}
     try:
-        for batch in _batches(builder.info.splits["train"].filepaths):
+        for batch in records.map(lambda batch: tf.io.parse_example(batch, features)).as_numpy_iterator():
             user_parts.append(batch["user_id"].astype(np.int32))
             movie_parts.append(batch["movie_id"].astype(np.int32))
             ids, first = np.unique(movie_parts[-1], return_index=True)
@@ -293,11 +297,3 @@ def _from_tfds(release, tfds_dir):
     except (tf.errors.DataLossError, tf.errors.NotFoundError) as error:
         raise ValueError(f"{builder.data_dir}: damaged. Remove it to prepare it again.") from error
     return np.concatenate(user_parts), np.concatenate(movie_parts), titles
-
-
-def _batches(paths):
-    """Yields batches of prepared ratings; decoding single ratings in TensorFlow Datasets is slow."""
-    names = ("user_id", "movie_id", "movie_title")
-    features = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
-    records = tf.data.TFRecordDataset(paths).batch(BATCH)
-    return records.map(lambda batch: tf.io.parse_example(batch, features)).as_numpy_iterator()

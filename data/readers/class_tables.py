@@ -1,8 +1,7 @@
 """Files with one class per line: its name, a description of it, or its weight."""
 
 import difflib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -38,12 +37,16 @@ def class_descriptions(path: str, class_names: Sequence[str]) -> list[str]:
       FileNotFoundError: no file.
       ValueError: another form of line, an unknown or repeated name, or a class without a line.
     """
-    return _table(path, class_names, "description", str)
+    return [value for _, value in _table(path, class_names, "description")]
 
 
 def class_weights(path: str, class_names: Sequence[str]) -> np.ndarray:
     """Reads weights float32 `[n]`, at least 0 and not all 0, in the format of `class_descriptions`."""
-    weights = np.array(_table(path, class_names, "weight", _weight), np.float32)
+    values = _table(path, class_names, "weight")
+    for where, value in values:
+        if not _is_weight(value):
+            raise ValueError(f"{where}: weight {value!r} is not a number from 0 to 3e38. Correct it.")
+    weights = np.array([float(value) for _, value in values], np.float32)
     if not weights.any():
         raise ValueError(f"{path}: no weight above 0. Raise one.")
     return weights
@@ -69,15 +72,15 @@ def balanced_class_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.where(sizes > 0, sizes.sum() / (present * np.maximum(sizes, 1)), 0.0).astype(np.float32)
 
 
-def _weight(text: str) -> float:
-    weight = float(text)
-    if not 0.0 <= weight <= float(np.finfo(np.float32).max):
-        raise ValueError
-    return weight
+def _is_weight(text: str) -> bool:
+    try:
+        return 0.0 <= float(text) <= float(np.finfo(np.float32).max)
+    except ValueError:
+        return False
 
 
-def _table(path: str, class_names: Sequence[str], kind: str, parse: Callable[[str], Any]) -> list[Any]:
-    """Returns the parsed values of a table in the order of the classes."""
+def _table(path: str, class_names: Sequence[str], kind: str) -> list[tuple[str, str]]:
+    """Returns (`path:number`, value) of a table in the order of the classes."""
     values, known = {}, set(class_names)
     for where, line in rows.lines(path):
         name, tab, value = line.partition("\t")
@@ -89,12 +92,7 @@ def _table(path: str, class_names: Sequence[str], kind: str, parse: Callable[[st
             raise ValueError(f"{where}: unknown class {name!r}. The classes are {names}.")
         if name in values:
             raise ValueError(f"{where}: class {name!r} is repeated. Remove the line.")
-        try:
-            values[name] = parse(value)
-        except ValueError as error:
-            raise ValueError(
-                f"{where}: {kind} {value!r} is not a number from 0 to 3e38. Correct it."
-            ) from error
+        values[name] = where, value
     missing = [name for name in class_names if name not in values]
     if missing:
         raise ValueError(f"{path}: no {kind} of {rows.listed(missing)}. Add a line for each.")

@@ -38,11 +38,6 @@ def hold_out_tenth(
 ) -> Dataset:
     """Returns a dataset whose validation split is a fixed, stratified tenth of the training images.
 
-    Args:
-      title: name of the dataset in errors.
-      class_names, files: see `Dataset`.
-      train, test: the published splits.
-
     Raises:
       ValueError: a class has fewer than ten training images.
     """

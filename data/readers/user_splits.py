@@ -14,14 +14,11 @@ EXPECTED = ", ".join(f"{name} ({', '.join(others)})" if others else name for nam
 
 
 def find(folder: str, names: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Returns split -> path of the splits in a folder.
+    """Returns split -> path of the splits in a folder; raises ValueError if one is there twice.
 
     Args:
       folder: its path.
       names: (name of the split, name in the folder) of the candidates.
-
-    Raises:
-      ValueError: a split is there twice.
     """
     paths, candidates = {}, list(names)
     for split, synonyms in NAMES.items():
@@ -36,12 +33,7 @@ def find(folder: str, names: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def class_names(classes: str | None, present: Collection[str], train_path: str) -> tuple[str, ...]:
-    """Returns the names of the classes by id.
-
-    Args:
-      classes: file of the names, or None to sort those that are present.
-      present: the classes of the training examples.
-      train_path: where these are.
+    """Returns the names in the file `classes`, or those that are present in training, sorted.
 
     Raises:
       ValueError: a class has no training example, or it is the only one.
