@@ -154,7 +154,7 @@ class _Losses(Registry):
     """Losses; `gumbel_NAME` is the loss of that name, averaged over Gumbel noise on the scores."""
 
     def noiseless(self, name: str) -> str | None:
-        """Returns `NAME` of `gumbel_NAME`; None for the name of a registered loss and for an unknown name."""
+        """Returns `NAME` of `gumbel_NAME`; None for the name of a registered or unknown loss."""
         loss = name.removeprefix("gumbel_")
         return loss if loss != name and name not in self and loss in self else None
 

@@ -9,13 +9,13 @@ from rank4class import compat
 
 
 def running(combine: Callable, values: Any) -> Any:
-    """Accumulates an associative function along the lists, in about `2 log n` steps.
+    """Accumulates an associative function of an earlier and a later value along the lists.
 
     It rounds less than TensorFlow's cumulative sums, for which some versions of XLA take `O(n^2)` on CPUs.
-    Takes `O(n)` for a tensor under XLA, and `O(n log n)` in half the steps otherwise.
+    Takes `O(n)` for a tensor under XLA, and `O(n log n)` in half the about `2 log n` steps otherwise.
 
     Args:
-      combine: a function of two values, the earlier and the later, such as `tf.add`.
+      combine: such as `tf.add`.
       values: `[..., n]`, or a tuple of such.
 
     Returns:

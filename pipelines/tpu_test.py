@@ -36,14 +36,8 @@ from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp, goemotions_minilm
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import checks, count_priors, task
-from rank4class.pipelines.training import (
-    optimization,
-    randomness,
-    rank_training,
-    train_state,
-    train_step,
-    trainable_rank_model,
-)
+from rank4class.pipelines.training import optimization, randomness, rank_training, train_state, train_step
+from rank4class.pipelines.training.trainable_rank_model import TrainableRankModel
 
 FOLDER = os.path.join(os.path.dirname(__file__), "configs")
 CONFIGS = sorted(name[:-3] for name in os.listdir(FOLDER) if name.endswith(".py") and name != "__init__.py")
@@ -181,31 +175,16 @@ class Built:
         self.experiment = experiment
         self.strategy = strategy or tf.distribute.get_strategy()
         self.task = rank_training.load_data(experiment, str(folder)).with_static_lengths()
-        self.model = trainable_rank_model.build_model(experiment, self.task, self.strategy)
-        section = experiment.optimizer
+        schedule = rank_training.build_schedule(experiment, len(self.task.splits["train"]))
+        trainable = TrainableRankModel(experiment, self.task, schedule, self.strategy)
+        self.model, self.evaluators = trainable.model, trainable._evaluators
         with self.strategy.scope():
-            schedule = optimization.build_schedule(section, 10, 1)
-            self.optimizer = optimization.build_optimizer(section, schedule, experiment.precision)
+            self.optimizer = optimization.build_optimizer(
+                experiment.optimizer, schedule.learning_rate, experiment.precision
+            )
             self.optimizer.build(self.model.trainable_variables)
-        prior = count_priors.get(experiment.count_prior)
-        scorer = self.task.scorer(self.model, "train", prior)
-        loss = optimization.build_loss(
-            experiment.loss,
-            seed=experiment.seed,
-            temperature=optimization.build_temperature(experiment.loss, 10),
-            count_prior=prior,
-            max_relevant=self.task.max_relevant("train"),
-        )
         self.step = train_step.replica_step(
-            self.strategy,
-            self.model,
-            scorer,
-            loss,
-            self.optimizer,
-            train_step.StepOptions.of(experiment),
-        )
-        self.evaluators = trainable_rank_model.build_evaluators(
-            experiment, self.task, self.model, strategy=self.strategy
+            self.strategy, self.model, trainable.forward, trainable.loss, self.optimizer, experiment
         )
 
     def splits_to_evaluate(self):
@@ -216,16 +195,15 @@ class Built:
         return next(iter(self.task.training_batches(self.experiment.batch_size, self.experiment.seed)))
 
     def lower_training(self):
-        double = self.experiment.loss.name in IN_DOUBLE_PRECISION
         number, stopping = tf.constant(3, tf.int64), tf.constant(False)
+        double = self.experiment.loss.name in IN_DOUBLE_PRECISION
         return lower(self.step, number, stopping, *self.training_batch(), double=double)
 
     def lower_evaluation(self, split):
         evaluator = self.evaluators[split]
         batch = next(iter(self.task.evaluation_batches(split, self.experiment.evaluation_batch_size)))
-        double = count_priors.get(
-            self.experiment.count_prior
-        ).is_model  # metrics of sets are n-choose-k models
+        prior = count_priors.get(self.experiment.count_prior)  # metrics of sets are n-choose-k models
+        double = prior.is_model or self.experiment.loss.name in IN_DOUBLE_PRECISION
         return lower(lambda *batch: evaluator.evaluate_batch(*batch, True), *batch, double=double)
 
 
@@ -288,17 +266,10 @@ def check_batches(experiment, loaded, replicas):
     context = tf.distribute.InputContext(
         num_input_pipelines=1, input_pipeline_id=0, num_replicas_in_sync=replicas
     )
-    for size, batches in (
-        (experiment.batch_size, loaded.training_batches(experiment.batch_size, experiment.seed, 0, context)),
-        (
-            experiment.evaluation_batch_size,
-            loaded.evaluation_batches("validation", experiment.evaluation_batch_size, context),
-        ),
-        (
-            experiment.evaluation_batch_size,
-            loaded.evaluation_batches("test", experiment.evaluation_batch_size, context),
-        ),
-    ):
+    size = experiment.evaluation_batch_size
+    evaluated = [(size, loaded.evaluation_batches(split, size, context)) for split in ("validation", "test")]
+    trained = loaded.training_batches(experiment.batch_size, experiment.seed, 0, context)
+    for size, batches in [(experiment.batch_size, trained), *evaluated]:
         specs = tf.nest.flatten(batches.element_spec)
         assert {spec.shape[0] for spec in specs} == {size // replicas}
         assert all(spec.shape.is_fully_defined() for spec in specs)
@@ -332,9 +303,7 @@ def test_options_can_run_on_a_tpu(name, changes, make, tmp_path):
     built = Built(make(name, **changes), tmp_path)
     hlo = built.lower_training()
     assert ("bf16[" in hlo) == (built.experiment.precision == "mixed_bfloat16")
-    if not all(
-        field.startswith(OF_TRAINING) for field in changes
-    ):  # else its evaluation is that of the config
+    if not all(field.startswith(OF_TRAINING) for field in changes):  # or its evaluation is the config's
         assert built.lower_evaluation("test")
 
 
@@ -462,6 +431,11 @@ def op_types(graph):
     return collections.Counter(node.op for nodes in (definition.node, *functions) for node in nodes)
 
 
+def compiled_functions(graph):
+    """Returns the functions of a graph that XLA must compile, with `jit_compile`."""
+    return [f for f in graph.as_graph_def().library.function if f.attr["_XlaMustCompile"].b]
+
+
 TRACED = [
     ("digits_mlp", 2, {"accumulation_steps": 2, "encoder.dropout": 0.2, "optimizer.clip_norm": 1.0}),
     ("digits_mlp", 1, {"encoder.dropout": 0.2}),
@@ -488,22 +462,16 @@ def test_steps_are_traced_under_a_tpu_strategy(name, cores, changes, make, tmp_p
     assert (ops["CrossReplicaSum"] >= len(built.model.trainable_variables)) == (cores > 1)
     assert not [op for op in ops if op.startswith(("Collective", "Nccl"))]
     # A TPU compiles the program as a whole; functions with `jit_compile` are for other devices.
-    assert not [f for f in traced.graph.as_graph_def().library.function if f.attr["_XlaMustCompile"].b]
+    assert not compiled_functions(traced.graph)
     normalized = [m for m in built.model.submodules if isinstance(m, tf.keras.layers.BatchNormalization)]
     assert all(layer.synchronized for layer in normalized)
     for split in built.splits_to_evaluate():
         batch = next(iter(loaded.read(split, experiment.evaluation_batch_size, strategy)))
         for keep_scores in (False, True):
-            traced_evaluation = built.evaluators[split].evaluate_batch.get_concrete_function(
-                *batch, keep_scores
-            )
-            assert ("scores" in traced_evaluation.structured_outputs) == keep_scores
-            assert traced_evaluation.structured_outputs["values"].shape[0] == experiment.evaluation_batch_size
-            assert not [
-                f
-                for f in traced_evaluation.graph.as_graph_def().library.function
-                if f.attr["_XlaMustCompile"].b
-            ]
+            evaluation = built.evaluators[split].evaluate_batch.get_concrete_function(*batch, keep_scores)
+            assert ("scores" in evaluation.structured_outputs) == keep_scores
+            assert evaluation.structured_outputs["values"].shape[0] == experiment.evaluation_batch_size
+            assert not compiled_functions(evaluation.graph)
 
 
 def test_checkpoints_under_a_tpu_strategy(tmp_path):

@@ -152,12 +152,10 @@ def first_difference(left: Any, right: Any) -> tuple[str, Any, Any] | None:
 
 
 def override(experiment: AnyExperiment, changes: Mapping[str, Any]) -> AnyExperiment:
-    """Returns a copy of an experiment with changed fields.
+    """Returns a copy of an experiment with changed fields, dotted name -> value.
 
-    Args:
-      experiment: an `Experiment`.
-      changes: dotted name -> value. The name of a part swaps the part, before its other fields are set; see
-        `parts.Part.swapped`. A change of `epochs` sets `steps` to None.
+    The name of a part swaps the part, before its other fields are set; see `parts.Part.swapped`. A change of
+    `epochs` sets `steps` to None.
 
     Raises:
       ValueError: the experiment has no such field, or the changes set both `epochs` and `steps`.
@@ -204,8 +202,7 @@ def check_field(experiment: Any, dotted: str) -> None:
 def value_type(experiment: Any, dotted: str) -> tuple[type, bool]:
     """Returns the type of a field, bool, int, float or str, and whether it may be None.
 
-    Raises:
-      ValueError: there is no such field, or it holds several values.
+    A field of several values raises ValueError.
 
     >>> value_type(Experiment(), "optimizer.learning_rate"), value_type(Experiment(), "steps")
     ((<class 'float'>, False), (<class 'int'>, True))

@@ -10,8 +10,7 @@ Batch size, length, steps, Adam and the learning rate follow the paper (1e-5 or 
 combinations). Dropout, pooling, warm-up and linear decay follow BERT's fine-tuning; the paper does not state
 them.
 
-Running time: not measured; it requires an accelerator. Expected in percent, softmax with dot, reported by the
-paper:
+Running time: not measured; it requires an accelerator. Expected in percent, softmax with dot, by the paper:
 top-1 error 41.00, top-5 error 13.35, NDCG@5 73.90.
 """
 

@@ -3,14 +3,10 @@ r"""GoEmotions with ELECTRA base (Rank4Class, Table 8).
     python -m rank4class.scripts.train --config=goemotions_electra \
         --config.data.path=FOLDER --config.encoder.path=CHECKPOINT --workdir=runs/goemotions_electra
 
-FOLDER holds the published TSV files; without it TensorFlow Datasets downloads them.
-CHECKPOINT is ELECTRA-Base, in any format that `models.checkpoints` reads; the paper uses
-google-research's.
+CHECKPOINT is ELECTRA-Base, in any format that `models.checkpoints` reads; the paper uses google-research's.
+FOLDER and all other settings are those of `goemotions_bert`.
 
-All other settings are those of `goemotions_bert`.
-
-Running time: not measured; it requires an accelerator. Expected in percent, softmax with dot, reported by the
-paper:
+Running time: not measured; it requires an accelerator. Expected in percent, softmax with dot, by the paper:
 top-1 error 38.45, top-5 error 10.45, NDCG@5 76.96.
 """
 

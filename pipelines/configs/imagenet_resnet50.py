@@ -12,8 +12,7 @@ Batch size, epochs, Adam and the learning rate follow the paper (1e-5 or 3e-6 wa
 combinations); the linear decay does not. Training images are cropped at random and flipped as in the Model
 Garden.
 
-Running time: not measured; it requires an accelerator. Expected in percent, softmax with dot, reported by the
-paper:
+Running time: not measured; it requires an accelerator. Expected in percent, softmax with dot, by the paper:
 top-1 error 23.74, top-5 error 6.90, NDCG@5 85.74.
 """
 

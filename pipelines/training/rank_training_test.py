@@ -8,7 +8,6 @@ import os
 import pathlib
 import re
 import shutil
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -260,33 +259,20 @@ def test_losses_that_select_all_classes_are_refused(tmp_path, k):
     assert not os.path.exists(os.path.join(path, "config.json"))
 
 
-@pytest.fixture(scope="module")
-def events_of_a_long_training(tmp_path_factory):
-    """Trains with a changing temperature and plots at each evaluation; returns TensorBoard's file."""
-    path, changes = tmp_path_factory.mktemp("long"), {"loss.temperature": 2.0, "loss.final_temperature": 0.5}
-    with mock.patch.object(tensorboard, "SECONDS_BETWEEN_PICTURES", 0.0):
-        rank_training.train(small(**changes), str(path), progress=False, draw=evaluation_pictures.draw)
-    [events] = path.glob("events*")
-    return events
-
-
 @pytest.mark.nightly
-def test_tensorboard_has_the_temperature(events_of_a_long_training):
-    seen = [
-        float(tf.make_ndarray(value.tensor))
-        for record in tf.compat.v1.train.summary_iterator(str(events_of_a_long_training))
-        for value in record.summary.value
-        if value.tag == "optimization/temperature"
-    ]
-    np.testing.assert_allclose(seen, 2.0 * 0.25 ** (np.arange(34) / 33), rtol=1e-5)
-
-
-@pytest.mark.nightly
-def test_plots_of_a_long_training(events_of_a_long_training):
-    steps = {}
-    for record in tf.compat.v1.train.summary_iterator(str(events_of_a_long_training)):
+def test_tensorboard_of_a_long_training(tmp_path, monkeypatch):
+    """Trains with a changing temperature and plots at each evaluation."""
+    monkeypatch.setattr(tensorboard, "SECONDS_BETWEEN_PICTURES", 0.0)
+    changes = {"loss.temperature": 2.0, "loss.final_temperature": 0.5}
+    rank_training.train(small(**changes), str(tmp_path), progress=False, draw=evaluation_pictures.draw)
+    [events] = tmp_path.glob("events*")
+    steps, temperatures = {}, []
+    for record in tf.compat.v1.train.summary_iterator(str(events)):
         for value in record.summary.value:
             steps.setdefault(value.tag, []).append(record.step)
+            if value.tag == "optimization/temperature":
+                temperatures.append(float(tf.make_ndarray(value.tensor)))
+    np.testing.assert_allclose(temperatures, 2.0 * 0.25 ** (np.arange(34) / 33), rtol=1e-5)
     assert steps["validation/confusion_matrix"] == steps["validation/rank_of_the_true_class"] == [17, 34]
     [best] = steps["test/ndcg@5"]
     assert steps["test/confusion_matrix"] == [best]
