@@ -1,4 +1,4 @@
-"""Reference pages that follow from the code: commands, configs, and the picture of the import rules."""
+"""Reference pages that follow from the code: commands and configs."""
 
 import ast
 import os
@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from xml.sax.saxutils import escape
 
 from absl import flags
 
@@ -136,70 +135,6 @@ def _described(docstring: str) -> Iterable[str]:
             yield paragraph.replace("<", r"\<")
 
 
-def import_levels(path: str | os.PathLike) -> dict[str, int]:
-    """Returns the levels of the parts of `pipelines/` that `architecture_test.py` states."""
-    with open(path, encoding="utf-8") as file:
-        body = ast.parse(file.read()).body
-    assigned = {ast.unparse(node.targets[0]): node.value for node in body if isinstance(node, ast.Assign)}
-    return ast.literal_eval(assigned["LEVELS"])
-
-
-_WIDTH, _ROW, _GAP, _MARGIN = 760, 44, 12, 16  # pixels
-_STYLE = (
-    "text { font: 15px sans-serif; fill: #1a1a1a; text-anchor: middle; dominant-baseline: central } "
-    ".package { fill: #e8eaf6; stroke: #3f51b5 } .part { fill: #ffffff; stroke: #7986cb } "
-    ".title { text-anchor: start; font-weight: bold }"
-)
-
-
-def architecture_picture(levels: Mapping[str, int]) -> str:
-    """Returns an SVG of the packages and the parts of `pipelines/`, each above those that it may import."""
-    rows = [[name for name, at in levels.items() if at == level] for level in sorted(set(levels.values()))]
-    step, width = _ROW + _GAP, _WIDTH - 2 * _MARGIN
-    inner = len(rows) * step + _ROW
-    height = 3 * _MARGIN + inner + 3 * step
-    top = _MARGIN + step
-    parts = _boxes(["scripts"], _MARGIN, _MARGIN, width, "package")
-    parts.append(_rectangle(_MARGIN, top, width, inner, "package"))
-    parts.append(f'<text class="title" x="{2 * _MARGIN}" y="{top + _ROW // 2}">pipelines</text>')
-    for i, names in enumerate(reversed(rows)):
-        parts += _boxes(names, 2 * _MARGIN, top + _ROW + i * step, width - 2 * _MARGIN, "part")
-    top += inner + _GAP
-    parts += _boxes(["losses", "models", "data"], _MARGIN, top, width, "package")
-    parts += _boxes(["registry, strict_json, compat"], _MARGIN, top + step, width, "package")
-    label = "Packages and parts of rank4class; each imports only from those below it"
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
-            f'aria-label="{label}">',
-            f"<style>{_STYLE}</style>",
-            f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
-            *parts,
-            "</svg>\n",
-        ]
-    )
-
-
-def _boxes(names: Sequence[str], x: int, y: int, width: int, kind: str) -> list[str]:
-    """Returns boxes of equal widths, side by side."""
-    each = (width - (len(names) - 1) * _GAP) // len(names)
-    boxes = []
-    for i, name in enumerate(names):
-        left = x + i * (each + _GAP)
-        boxes.append(_rectangle(left, y, each, _ROW, kind))
-        boxes.append(f'<text x="{left + each // 2}" y="{y + _ROW // 2}">{escape(name)}</text>')
-    return boxes
-
-
-def _rectangle(x: int, y: int, width: int, height: int, kind: str) -> str:
-    return f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}" rx="4"/>'
-
-
-def render(docs: str | os.PathLike) -> dict[str, str]:
-    """Returns the pages and pictures that follow from the code and `architecture_test.py`, by file name."""
-    levels = import_levels(os.path.join(docs, "architecture_test.py"))
-    return {
-        "reference/commands.md": commands_page(commands()),
-        "reference/configs.md": configs_page(),
-        "contributing/architecture.svg": architecture_picture(levels),
-    }
+def render() -> dict[str, str]:
+    """Returns the pages that follow from the code, by file name."""
+    return {"reference/commands.md": commands_page(commands()), "reference/configs.md": configs_page()}

@@ -38,7 +38,7 @@ def main() -> None:
         run_directory.write_json(path, {**origin, **measured})
         print(path)
     images = {f"images/{name}.svg": svg for name, svg in figures.draw_all(_DOCS.value).items()}
-    for name, text in {**reference.render(_DOCS.value), **images}.items():
+    for name, text in {**reference.render(), **images}.items():
         files.write(os.path.join(_DOCS.value, name), text)
         print(os.path.join(_DOCS.value, name))
 

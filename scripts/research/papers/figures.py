@@ -1,5 +1,6 @@
 """The figures of the documentation, drawn from its committed files as SVG that is equal every time."""
 
+import ast
 import io
 import json
 import os
@@ -81,6 +82,26 @@ def _box(axis: Axes, x: float, y: float, width: float, height: float, text: str,
 
 def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
     axis.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": "0.3", "linewidth": 1.2})
+
+
+def architecture(docs: str) -> Figure:
+    """Draws the packages and the parts of `pipelines/`, in the levels that `architecture_test.py` states."""
+    with open(os.path.join(docs, "architecture_test.py"), encoding="utf-8") as file:
+        body = ast.parse(file.read()).body
+    assigned = {ast.unparse(node.targets[0]): node.value for node in body if isinstance(node, ast.Assign)}
+    levels = ast.literal_eval(assigned["LEVELS"])
+    parts = [[name for name, at in levels.items() if at == level] for level in sorted(set(levels.values()))]
+    rows = [["registry, strict_json, compat"], ["losses", "models", "data"], *parts, ["scripts"]]
+    figure = Figure(figsize=(WIDTH, 0.45 * len(rows)))
+    axis = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axis.set(xlim=(0.0, 14.4), ylim=(-0.2, len(rows)))
+    axis.set_axis_off()
+    for y, names in enumerate(rows):
+        width = 14.2 / len(names)
+        for i, name in enumerate(names):
+            text, color = (f"pipelines/{name}", style.SKY) if name in levels else (name, "white")
+            _box(axis, 0.2 + i * width, y, width - 0.2, 0.7, text, color)
+    return figure
 
 
 def grid_differences(docs: str) -> Figure:
@@ -218,6 +239,7 @@ def overtraining(docs: str) -> Figure:
 
 FIGURES: Mapping[str, Callable[[str], Figure]] = {
     "overview": overview,
+    "architecture": architecture,
     "grid_differences": grid_differences,
     "sorters": sorters,
     "count_law": count_law,
