@@ -29,14 +29,15 @@ class Comparison:
     second_better: int
     equal: int
 
-    def better_run(self) -> str | None:
-        """Returns "first" or "second", "equal" if all values are, or None if the difference may be chance."""
+    def conclusion(self) -> str:
+        """Returns which run, A the first or B the second, is better, by both the test and the interval."""
         if not self.first_better and not self.second_better:
-            return "equal"
+            return "no difference"
         low, high = self.interval
         if not (low > 0.0 or high < 0.0) or not self.p_value <= statistics.LEVEL:  # True for NaN
-            return None
-        return "second" if (low > 0.0) == losses.get_metric(self.metric).higher_is_better else "first"
+            return "may be chance"
+        second_is_better = (low > 0.0) == losses.get_metric(self.metric).higher_is_better
+        return "B is better" if second_is_better else "A is better"
 
 
 def compare(metric: str, first: np.ndarray, second: np.ndarray) -> Comparison:

@@ -30,14 +30,14 @@ def test_by_hand():
     assert compared.interval == (-56.25, 0.0)
     assert compared.p_value == 1.0  # both sign patterns are equally extreme
     assert (compared.first_better, compared.second_better, compared.equal) == (1, 0, 3)
-    assert compared.better_run() is None
+    assert compared.conclusion() == "may be chance"
 
 
 def test_differences_by_rounding_are_none(rng):
     first = rng.random(40)
     result = comparison.compare("ndcg@5", first, first + rng.choice([-6e-8, 6e-8], 40))
-    assert (result.equal, result.better_run(), result.p_value) == (40, "equal", 1.0)
-    assert comparison.compare("ndcg@5", first, first + 1e-4).better_run() == "second"
+    assert (result.equal, result.conclusion(), result.p_value) == (40, "no difference", 1.0)
+    assert comparison.compare("ndcg@5", first, first + 1e-4).conclusion() == "B is better"
 
 
 def test_equal_runs_have_no_difference():
@@ -48,19 +48,19 @@ def test_equal_runs_have_no_difference():
     low, high = compared.interval  # (1 + 1) / 302 pairs differ, by the adjusted counts
     np.testing.assert_allclose([low, high], [-0.918, 0.918], atol=1e-3)
     assert (compared.first_better, compared.second_better, compared.equal) == (0, 0, 300)
-    assert compared.better_run() == "equal"
+    assert compared.conclusion() == "no difference"
 
 
-@pytest.mark.parametrize(("metric", "better_run"), [("ndcg@5", "second"), ("top1_error", "first")])
-def test_better_follows_the_direction_of_the_metric(metric, better_run):
+@pytest.mark.parametrize(("metric", "better", "worse"), [("ndcg@5", "B", "A"), ("top1_error", "A", "B")])
+def test_better_follows_the_direction_of_the_metric(metric, better, worse):
     first, second = runs(better=0.5)
     compared = comparison.compare(metric, first, second)
     assert compared.difference > 0.0
-    assert compared.better_run() == better_run
+    assert compared.conclusion() == f"{better} is better"
     more, less = compared.second_better, compared.first_better
-    assert (more > less) == (better_run == "second")
+    assert (more > less) == (better == "B")
     turned = comparison.compare(metric, second, first)
-    assert turned.better_run() == {"first": "second", "second": "first"}[better_run]
+    assert turned.conclusion() == f"{worse} is better"
     assert turned.difference == -compared.difference
 
 
@@ -82,15 +82,15 @@ def test_an_infinite_rank_has_no_interval():
     assert (compared.first, compared.second, compared.difference) == (2.0, np.inf, np.inf)
     assert np.isnan(compared.interval).all()
     assert (compared.first_better, compared.second_better, compared.equal) == (1, 1, 1)
-    assert compared.better_run() is None
+    assert compared.conclusion() == "may be chance"
     assert np.isnan(comparison.compare("mean_rank", infinite, infinite).difference)
-    assert comparison.compare("mean_rank", infinite, infinite).better_run() == "equal"
+    assert comparison.compare("mean_rank", infinite, infinite).conclusion() == "no difference"
 
 
 def test_one_example_has_no_interval():
     compared = comparison.compare("mrr", [0.5], [1.0])
     assert np.isnan(compared.interval).all()
-    assert compared.better_run() is None
+    assert compared.conclusion() == "may be chance"
 
 
 def test_bootstrap_in_parts_equals_bootstrap_at_once(monkeypatch):
@@ -108,22 +108,22 @@ def differing(metric, more, less, size=360):
 
 
 @pytest.mark.parametrize(
-    ("more", "less", "p_value", "better_run"),
+    ("more", "less", "p_value", "conclusion"),
     [
-        (5, 0, 2 / 2**5, None),
-        (7, 1, 2 * 9 / 2**8, None),
-        (9, 2, 2 * 67 / 2**11, None),
-        (17, 7, 0.0639, None),  # the interval excludes 0, the test does not
-        (6, 0, 2 / 2**6, "second"),
-        (8, 1, 2 * 10 / 2**9, "second"),
-        (1, 8, 2 * 10 / 2**9, "first"),
-        (0, 0, 1.0, "equal"),
+        (5, 0, 2 / 2**5, "may be chance"),
+        (7, 1, 2 * 9 / 2**8, "may be chance"),
+        (9, 2, 2 * 67 / 2**11, "may be chance"),
+        (17, 7, 0.0639, "may be chance"),  # the interval excludes 0, the test does not
+        (6, 0, 2 / 2**6, "B is better"),
+        (8, 1, 2 * 10 / 2**9, "B is better"),
+        (1, 8, 2 * 10 / 2**9, "A is better"),
+        (0, 0, 1.0, "no difference"),
     ],
 )
-def test_few_errors_use_mcnemars_exact_test(more, less, p_value, better_run):
+def test_few_errors_use_mcnemars_exact_test(more, less, p_value, conclusion):
     compared = differing("top1_error", more, less)
     assert compared.p_value == pytest.approx(p_value, abs=1e-4)
-    assert compared.better_run() == better_run
+    assert compared.conclusion() == conclusion
     low, high = compared.interval
     assert low < high
     assert low <= compared.difference <= high
@@ -135,7 +135,7 @@ def test_graded_differences_in_few_examples_may_be_chance():
     compared = comparison.compare("ndcg@5", first, second)
     assert compared.interval[0] > 0.0
     assert compared.p_value == pytest.approx(2 / 2**5, abs=0.01)
-    assert compared.better_run() is None
+    assert compared.conclusion() == "may be chance"
 
 
 @pytest.mark.nightly

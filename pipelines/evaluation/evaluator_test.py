@@ -11,15 +11,18 @@ from rank4class.pipelines.task.task import ModelOutputs
 NAMES = ("top1_error", "top5_error", "ndcg@5", "mrr")
 
 
+def evaluator_of(names, **options):
+    return evaluator.Evaluator(lambda features, training: ModelOutputs(features["image"]), names, **options)
+
+
 def values_of(true_ranks, names, n=12):
     """Returns the values `[N, M]` of examples with these true ranks; infinity is NaN scores."""
     true_ranks = np.asarray(true_ranks, np.float32)
     scores = np.tile(np.arange(n, 0, -1.0), [len(true_ranks), 1])
     scores[np.isinf(true_ranks)] = np.nan
     labels = np.where(np.isinf(true_ranks), 1, true_ranks).astype(np.int32) - 1
-    evaluate = evaluator.Evaluator(lambda features, training: ModelOutputs(features), names)
-    batch = tf.constant(scores, tf.float32), labels, tf.range(len(labels))
-    return evaluate([batch]).values
+    batch = {"image": tf.constant(scores, tf.float32)}, labels, tf.range(len(labels))
+    return evaluator_of(names)([batch]).values
 
 
 def summary(true_ranks, names):
@@ -64,23 +67,23 @@ def test_every_batch_size_evaluates_each_example_once(batch_size):
     rng = np.random.default_rng(0)
     scores = rng.normal(size=[10, 6]).astype(np.float32)
     split = data.Split({"image": scores}, rng.integers(6, size=10).astype(np.int32))
-    evaluate = evaluator.Evaluator(
-        lambda features, training: ModelOutputs(features["image"]), ["mean_rank", "mrr"]
-    )
-    result = evaluate(data.evaluation_batches(split, batch_size=batch_size), keep_scores=True)
+    evaluate = evaluator_of(["mean_rank", "mrr"])
+
+    def evaluated(**options):
+        return evaluate(data.evaluation_batches(split, batch_size=batch_size), **options)
+
+    result = evaluated(keep_scores=True)
     ranks = 1 + np.sum(scores > scores[np.arange(10), split.labels][:, None], axis=1)
     np.testing.assert_allclose(result.values, np.stack([ranks, 1 / ranks], axis=1), rtol=1e-6)
     np.testing.assert_array_equal(result.ranks, ranks)
     np.testing.assert_array_equal(result.top_classes, scores.argmax(axis=1))
     np.testing.assert_array_equal(result.scores, scores)
-    part = evaluate(
-        data.evaluation_batches(split, batch_size=batch_size), keep_scores=np.array([0, 3, 9]), best=2
-    )
+    part = evaluated(keep_scores=np.array([0, 3, 9]), best=2)
     np.testing.assert_array_equal(part.scores, scores[[0, 3, 9]])
     np.testing.assert_array_equal(part.values, result.values)
     np.testing.assert_array_equal(part.best_classes, np.argsort(-scores, axis=1)[:, :2])
     np.testing.assert_array_equal(part.best_scores, -np.sort(-scores, axis=1)[:, :2])
-    assert evaluate(data.evaluation_batches(split, batch_size=batch_size), best=2).scores is None
+    assert evaluated(best=2).scores is None
 
 
 def test_texts_of_several_lengths_are_evaluated_in_the_order_of_the_split():
@@ -108,8 +111,7 @@ def test_examples_of_several_classes():
     scores = np.array([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]], np.float32)
     split = data.Split({"image": scores}, csr_array(np.array([[1, 0, 1, 0], [1, 0, 0, 0]], np.float32)))
     names = ["ndcg@5", "recall@2", "precision@2"]
-    evaluate = evaluator.Evaluator(lambda features, training: ModelOutputs(features["image"]), names)
-    result = evaluate(data.evaluation_batches(split, batch_size=3))
+    result = evaluator_of(names)(data.evaluation_batches(split, batch_size=3))
     assert result.ranks.tolist() == [1.0, 4.0]
     assert result.right.tolist() == [1, 0]
     values = result.values
@@ -123,13 +125,11 @@ def test_examples_of_several_classes():
 def test_max_relevant_does_not_change_results(jit_compile):
     scores = np.random.default_rng(0).integers(6, size=[8, 20]).astype(np.float32)
     labels = np.eye(20, dtype=np.float32)[:8] + np.eye(20, k=9, dtype=np.float32)[:8]
-    batch = tf.constant(scores), tf.constant(labels), tf.range(8)
-    names = ["top1_accuracy", "map@10", "recall@5"]
+    batch = {"image": tf.constant(scores)}, tf.constant(labels), tf.range(8)
 
     def result(**options):
-        return evaluator.Evaluator(
-            lambda s, training: ModelOutputs(s), names, jit_compile=jit_compile, **options
-        )([batch])
+        names = ["top1_accuracy", "map@10", "recall@5"]
+        return evaluator_of(names, jit_compile=jit_compile, **options)([batch])
 
     expected, ours, too_few = result(), result(max_relevant=2), result(max_relevant=1)
     for figure in ("values", "ranks", "right"):
@@ -213,12 +213,6 @@ def test_resamples_in_blocks_have_the_same_summary(monkeypatch, rng):
 def test_perfect_lists_of_grades_have_one_value(rng):
     """float32 has 0.9999999 or 1.0000001 for some of them, which would seem to be different examples."""
     grades = csr_array(rng.integers(1, 4, [200, 12]).astype(np.float32))
-    split = data.Split({"index": np.arange(200)}, grades)
-    all_grades = tf.constant(grades.toarray())
-    evaluate = evaluator.Evaluator(
-        lambda features, training: ModelOutputs(tf.gather(all_grades, features["index"])),
-        ["ndcg@5"],
-        max_relevant=12,
-    )
-    result = evaluate(data.evaluation_batches(split, batch_size=50))
+    split = data.Split({"image": grades.toarray()}, grades)
+    result = evaluator_of(["ndcg@5"], max_relevant=12)(data.evaluation_batches(split, batch_size=50))
     assert (result.values == 1.0).all()

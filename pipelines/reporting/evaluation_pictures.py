@@ -3,7 +3,7 @@
 import numpy as np
 
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
-from rank4class.pipelines.reporting import plots, reliability_plots
+from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.task.task import TaskData
 
 
@@ -30,7 +30,7 @@ def draw(
             examples.labels[finite], evaluation.top_classes[finite], loaded.scored_class_names(split)
         )
     if evaluation.calibrated:
-        pictures["reliability_diagram"] = reliability_plots.reliability_diagram(evaluation.calibrated)
+        pictures["reliability_diagram"] = plots.reliability_diagram(evaluation.calibrated)
     if counts is not None:
         pictures["number_of_classes"] = plots.count_distributions(
             *counts, loaded.splits["train"].num_relevant()

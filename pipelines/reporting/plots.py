@@ -1,4 +1,4 @@
-"""Pictures of an evaluation, uint8 `[height, width, 3]`: confusion matrix, ranks, numbers of classes.
+"""Pictures of an evaluation, uint8 `[height, width, 3]`: errors, ranks, reliability, numbers of classes.
 
 The figures do not belong to pyplot, which would keep them in memory.
 """
@@ -9,13 +9,16 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import matplotlib.image
 import numpy as np
+import pandas as pd
 import sklearn.metrics
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 
+from rank4class.pipelines.evaluation.reliability import BINS, Calibrated
 from rank4class.pipelines.reporting.style import GRAY, NOT_FINITE, RIGHT, WRONG, finish
 from rank4class.pipelines.storage import files
 
@@ -193,6 +196,58 @@ def count_distributions(
     not_finite = f"\nnot finite: {np.count_nonzero(~finite):,}" if not finite.all() else ""
     figure.suptitle(title + not_finite, fontsize=TEXT)
     return pixels(figure)
+
+
+def save_reliability(calibrated: Calibrated, path: str) -> None:
+    """Writes the `reliability_diagram` as a picture."""
+    buffer = io.BytesIO()
+    matplotlib.image.imsave(buffer, reliability_diagram(calibrated), format="png")
+    files.write(path, buffer.getvalue())
+
+
+def reliability_diagram(calibrated: Calibrated) -> np.ndarray:
+    """Draws a split before and after calibration; see `draw_reliability`; uint8 `[height, width, 3]`."""
+    figure = Figure(figsize=(4.8, 4.0), dpi=DPI, layout="constrained")
+    panels = [
+        (f"{name}: error {one.ece:.1%}", one.table())
+        for name, one in (("before", calibrated.before), ("after", calibrated.after))
+    ]
+    # With several classes per example, each pair of example and class counts.
+    draw_reliability(
+        figure, panels, "examples" if calibrated.calibration.method == "temperature" else "pairs"
+    )
+    figure.suptitle(calibrated.calibration.describe(), fontsize=TEXT, x=0.01, ha="left")
+    return pixels(figure)
+
+
+def draw_reliability(figure: Figure, panels: Sequence[tuple[str, pd.DataFrame]], counted: str) -> None:
+    """Draws accuracy by confidence and the number of predictions in each bin, before and after calibration.
+
+    A dot is a bin of a `Reliability.table`: its mean confidence and its accuracy, with Wilson's interval.
+    Dots of calibrated probabilities are on the diagonal.
+    """
+    axes = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=(2.2, 1.0))
+    for (title, table), color, (axis, bars) in zip(panels, (WRONG, RIGHT), axes.T, strict=True):
+        used = table[table["count"] > 0]
+        errors = np.stack([used["accuracy"] - used["low"], used["high"] - used["accuracy"]])
+        axis.plot([0.0, 1.0], [0.0, 1.0], color="0.6", linewidth=1, linestyle="--")
+        errors = np.maximum(errors, 0.0)  # from rounding errors
+        axis.errorbar(used["confidence"], used["accuracy"], errors, fmt="o", color=color, ms=4, lw=1)
+        axis.set(xlim=(0.0, 1.0), ylim=(-0.03, 1.03))  # dots at 0 and 1 are whole
+        axis.set_title(title, fontsize=TEXT, loc="left")
+        bars.bar(used["from"], used["count"], 1.0 / BINS, align="edge", color=color, edgecolor="white")
+        bars.set_xlabel("confidence", fontsize=TEXT)
+    axes[0, 0].set_ylabel("accuracy", fontsize=TEXT)
+    axes[1, 0].set_ylabel(counted, fontsize=TEXT)
+    axes[1, 0].set_yscale("log")
+    axes[1, 0].set_ylim(0.5, 2.0 * max(table["count"].max() for _, table in panels))
+    axes[1, 0].yaxis.set_major_formatter("{x:,.0f}")
+    for axis in axes.flat:
+        axis.tick_params(labelsize=TEXT)
+        finish(axis, "y")
+        axis.set_xticks((0.0, 0.5, 1.0), ("0%", "50%", "100%"))
+    for axis in axes[0]:
+        axis.set_yticks((0.0, 0.5, 1.0), ("0%", "50%", "100%"))
 
 
 def save_with_legend(figure: Figure, axis: Axes, path: str | os.PathLike) -> None:

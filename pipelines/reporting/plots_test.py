@@ -3,8 +3,11 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import scipy.sparse
 from matplotlib.colors import to_rgb
 
+from rank4class.pipelines.evaluation import reliability
+from rank4class.pipelines.evaluation.calibration import Platt, Temperature
 from rank4class.pipelines.reporting import plots
 
 
@@ -95,3 +98,26 @@ def test_distributions_that_are_not_finite_or_long():
     assert not np.array_equal(one, none)
     probabilities = np.full([2, 1001], 1 / 1001)
     assert plots.count_distributions(probabilities, [1, 3], np.array([1, 3])).shape[1] < 1500
+
+
+def diagram(scores, labels, calibration):
+    calibrated = reliability.evaluate(calibration, np.asarray(scores, np.float64), labels)
+    return plots.reliability_diagram(calibrated)
+
+
+def test_diagrams_show_the_calibration():
+    scores, labels = np.eye(3), np.array([0, 1, 0])
+    pixels = diagram(scores, labels, Temperature(1.0))
+    assert (pixels.dtype, pixels.ndim, pixels.shape[2]) == (np.uint8, 3, 3)
+    assert max(pixels.shape) <= 720
+    middle = pixels.shape[1] // 2
+    other = diagram(scores, labels, Temperature(0.1))
+    assert other.shape == pixels.shape
+    assert np.array_equal(other[40:, : middle - 10], pixels[40:, : middle - 10])  # before
+    assert not np.array_equal(other[40:, middle:], pixels[40:, middle:])  # after
+
+
+@pytest.mark.parametrize("score", [-1e6, 1e6])
+def test_diagrams_of_certain_predictions(score):
+    labels = scipy.sparse.csr_array(np.eye(4, 5))
+    assert diagram(np.full([4, 5], score), labels, Platt((1.0,), (0.0,))).any()

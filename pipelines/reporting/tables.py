@@ -23,12 +23,6 @@ _NARROW = TableFormat(
     padding=0,
     with_header_hide=None,
 )
-_CONCLUSIONS = {
-    "first": "A is better",
-    "second": "B is better",
-    "equal": "no difference",
-    None: "may be chance",
-}
 
 
 def text_table(rows: Sequence[Sequence[str]], align: Sequence[str] | None = None) -> str:
@@ -142,9 +136,14 @@ def comparison_table(comparisons: Iterable[Comparison]) -> str:
         means = f"{comparison.first:.2f}", f"{comparison.second:.2f}", f"{difference}  {interval}"
         counts = comparison.first_better, comparison.second_better, comparison.equal
         p_value = "-" if np.isnan(comparison.p_value) else f"{comparison.p_value:.3f}"
-        conclusion = _CONCLUSIONS[comparison.better_run()]
         rows.append(
-            [metric_heading(comparison.metric), *means, *map("{:,}".format, counts), p_value, conclusion]
+            [
+                metric_heading(comparison.metric),
+                *means,
+                *map("{:,}".format, counts),
+                p_value,
+                comparison.conclusion(),
+            ]
         )
     return text_table(rows)
 

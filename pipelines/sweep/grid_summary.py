@@ -58,11 +58,10 @@ def summarize(
     """Returns the metrics of all cells, their differences to a baseline, and the cells that may be the best.
 
     All intervals are 95% intervals over seeds and examples; differences are paired over both. If all cells
-    are equal, the summary has a cell that is better or worse than the baseline, or separable from the best,
-    with a probability of at most 5%: half of it is for the comparisons with the baseline, if there are any,
-    half for the best, and it is shared by all metrics. With few seeds only large differences are separable:
-    where the seeds differ most, one of 14 comparisons needs 7.4 standard errors with 5 seeds, 4.4 with 10.
-    With one seed the verdicts are on these runs, not on the cells: other seeds may reverse them.
+    are equal, a cell is better or worse than the baseline, or separable from the best, with a probability of
+    at most 5%: half of it is for the comparisons with the baseline, if there are any, half for the best, and
+    all metrics share it. With one seed the verdicts are on these runs, not on the cells: other seeds may
+    reverse them.
 
     Args:
       cells: the cells, with the same seeds and metrics.

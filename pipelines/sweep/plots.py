@@ -124,19 +124,12 @@ def selected_metrics(names: Sequence[str], monitor: str) -> list[str]:
 
 
 def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, path: str) -> None:
-    """Plots validation metrics over the epochs: a row per metric, a column per interaction.
+    """Plots validation metrics over the epochs, with a row per metric and a column per interaction.
 
-    The lines are means over the seeds, the bands their ranges.
-
-    Of a metric with many cut-offs only the monitored one is drawn, or the last. Early stopping ends some
-    seeds before others: a curve ends with the first. The panels fit the curves after the first `SHOWN_FROM`
-    of the epochs.
-
-    Args:
-      curves: a row per run and evaluation, with "loss", "interaction", "seed", "step", "epochs" and metrics.
-      names: of all metrics.
-      monitor: the monitored one.
-      path: of the picture.
+    The lines are means over the seeds, the bands their ranges. A curve ends with the first seed that stops
+    early. The panels fit the curves after the first `SHOWN_FROM` of the epochs, and cut worse values before.
+    `curves` has a row per run and evaluation, with "loss", "interaction", "seed", "step", "epochs" and
+    metrics.
     """
     names, interactions = selected_metrics(names, monitor), list(curves["interaction"].unique())
     styles = style.loss_styles(curves["loss"].unique())

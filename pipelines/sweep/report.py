@@ -12,8 +12,8 @@ import pandas as pd
 from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.reporting import reliability_plots, tables
-from rank4class.pipelines.reporting.plots import save
+from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.reporting.plots import save, save_reliability
 from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
 from rank4class.pipelines.sweep import (
@@ -197,7 +197,7 @@ def _write_plots(runs: Sequence[GridRun], summary: Mapping[str, Any], root: str 
         trained = rank_training.restore(best.path)
         calibrated = trained.evaluate(trained.load_task()).calibrated
         assert calibrated is not None
-        reliability_plots.save_diagram(calibrated, os.path.join(root, "reliability.png"))
+        save_reliability(calibrated, os.path.join(root, "reliability.png"))
         cell = f"{best.name}, seed {best.experiment.seed}"
         caption = f"The diagram is of {cell}: the cell with the best validation {monitor}."
         paragraphs += ["![Reliability diagram](reliability.png)", caption]

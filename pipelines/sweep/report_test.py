@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.reporting import tables
-from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
+from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, report
 from rank4class.pipelines.sweep.grid_run import GridRun
 
@@ -47,7 +47,6 @@ def stored(folder, loss, seed, errors):
     path.mkdir()
     run_dir = RunDirectory(str(path))
     run_dir.write_test_values(values_of, matrix)
-    write_json(str(path / "data.json"), {"classes": "c", "test": "a"})
     session = {"command": ["python3", "-m", "a b"], "git": "5eed"}
     differing = (("2026-01-01", 1.25, "two", "1"), ("2026-01-02", 2.0, "one", "2"))
     run_dir.write_sessions(

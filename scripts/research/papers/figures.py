@@ -14,7 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 
-from rank4class.pipelines.reporting import reliability_plots, style
+from rank4class.pipelines.reporting import style
+from rank4class.pipelines.reporting.plots import draw_reliability
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import read_json
 from rank4class.pipelines.sweep import plots
@@ -190,7 +191,7 @@ def reliability(docs: str) -> Figure:
         )
         for when in ("before", "after")
     ]
-    reliability_plots.draw(figure, panels, "examples")
+    draw_reliability(figure, panels, "examples")
     return figure
 
 
