@@ -43,8 +43,8 @@ def training_batches(
       start_step: the first batch's step, from 0.
       preprocess: optional function of a batch's features and its examples' seeds, in the graph. The
         seeds, int64 `[B, 2]`, are a function of `seed` and of the example's position in the training.
-      class_weights: `[n]`, the weights of the classes. An example has the weight of its class, or the mean of
-        the weights of its classes, whatever their gains, or 1 without a class. None gives all the weight 1.
+      class_weights: `[n]`, the weights of the classes. An example has the mean weight of its classes,
+        whatever their gains, or 1 without a class. None gives all the weight 1.
       context: the input context of a worker, which gets only the batches of its replicas.
 
     Returns:

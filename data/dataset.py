@@ -30,8 +30,7 @@ class Split:
         lengths. None if all have the same.
 
     Raises:
-      ValueError: labels of another type, gains that are not positive and finite, or another array of another
-        size.
+      ValueError: labels of another type, gains that are not positive and finite, or arrays of other sizes.
     """
 
     features: dict[str, np.ndarray]
@@ -208,21 +207,17 @@ MIN_TO_SPLIT = 3  # examples of a class, one for each split
 
 
 def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, Split]:
-    """Draws disjoint splits from one, the same fraction of each class.
+    """Draws disjoint splits from a single-label one, the same fraction of each class.
 
     Classes of fewer than three examples stay in training.
 
     Args:
-      split: a single-label `Split`.
+      split: the examples; those that are not drawn are "train".
       fractions: name -> fraction of the examples, in (0, 1).
       seed: int.
 
-    Returns:
-      name -> `Split`, with the other examples as "train".
-
     Raises:
-      ValueError: too few examples for a fraction, or no training example is left of a class; the message
-        names `data.{name}_fraction`.
+      ValueError: too few examples for a fraction, or no training example is left of a class.
 
     >>> split = Split({}, np.repeat([0, 1], 50))
     >>> {name: int(part.labels.sum()) for name, part in draw(split, {"test": 0.2}, seed=0).items()}
@@ -282,8 +277,7 @@ def draw_pairs(
     Args:
       relevant: `scipy.sparse.csr_array`, float32 `[N, n]`, as the labels of a `Split`.
       fractions: name -> fraction of the pairs, in (0, 1).
-      seed: int.
-      origins: object `[N]`, names of the instances in messages, or None.
+      seed, origins: int; and object `[N]`, names of the instances in messages, or None.
 
     Returns:
       name -> `Split` of the instances that have a pair in it, "train" first, with the feature `id` int32, the
@@ -291,8 +285,7 @@ def draw_pairs(
       earlier splits.
 
     Raises:
-      ValueError: fractions that leave no training pairs, or too few pairs for a fraction; the message
-        names `data.{name}_fraction`.
+      ValueError: fractions that leave no training pairs, or too few pairs for a fraction.
 
     >>> relevant = scipy.sparse.csr_array(np.ones([2, 5], np.float32))
     >>> splits = draw_pairs(relevant, {"validation": 0.2, "test": 0.3}, seed=0)

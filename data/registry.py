@@ -38,11 +38,8 @@ def get_labeled(name: str, class_names: Sequence[str], **options: Any) -> Split:
 
     Args:
       name: one of `LABELED`.
-      class_names: the names of all classes, by id.
+      class_names: the names of all classes, by id; an example of another one is an invalid row.
       **options: of the dataset of this name, `path` among them; those that concern splits are ignored.
-
-    Raises:
-      FileNotFoundError, ValueError: see the function; an example of another class is an invalid row.
     """
     known = LABELED.options(name)
     bad_rows = BadRows(options.pop("on_invalid_row", "fail"))

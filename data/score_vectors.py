@@ -81,11 +81,8 @@ def training_batches(
 
     Args:
       sizes: lengths of the vectors of successive steps, repeated from the first after the last.
-      batch_size: `B`, of all workers together.
-      seed: int.
+      batch_size, seed, start_step, context: see `batching.training_batches`.
       move: `most` of `moves`; the ranks are those of the moved scores.
-      start_step: the first batch's step, from 0.
-      context: the input context of a worker, which gets only the batches of its replicas.
 
     Returns:
       A `tf.data.Dataset` of features (`scores` and `moves`, float32 `[B, n]`), the ranks float32 `[B, n]` and

@@ -18,9 +18,8 @@ def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
 
     Args:
       path: folder of the published binary files, or the folder with `cifar-10-batches-bin/`:
-        `data_batch_*.bin` (one to five), `test_batch.bin` (records of a label byte and 32 x 32 pixels, all
-        red, then all green, then all blue) and `batches.meta.txt` (one name per line). None takes the
-        dataset from TensorFlow Datasets, which downloads it once.
+        `data_batch_*.bin` (one to five), `test_batch.bin` and `batches.meta.txt` (one name per line). None
+        takes the dataset from TensorFlow Datasets, which downloads it once.
       tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
 
     Returns:

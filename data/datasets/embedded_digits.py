@@ -36,22 +36,19 @@ def embedded_digits(
 ) -> Dataset:
     """Images of one to four handwritten digits of different classes, for predicting these classes.
 
-    The number of digits is uniform in 1..4. Their classes, the digits of a class and their different cells
-    on a 4 x 4 grid are uniform too. A digit has 20 x 20 pixels, an MNIST image without its border, and is
-    shifted by up to a pixel along each axis, within the canvas of 60 x 60. Where digits overlap, the maximum
-    counts.
+    The number of digits (1 to 4), their classes, the digits of a class and their cells on a 4 x 4 grid are
+    uniform. A digit has 20 x 20 pixels, an MNIST image without its border, and is shifted by up to a pixel
+    along each axis, within the canvas of 60 x 60. Where digits overlap, the maximum counts.
 
     No digit is in two splits. The digits of `train-*` are split 80/20 into training and validation, those
     of `t10k-*` are the test split's. Without `train-*`, and without a path, all digits are split 60/20/20,
     stratified.
 
     The paper does not state the size and shift of the digits, nor the training of the Boltzmann machine. With
-    this size and shift, linear scores of the pixels are near its Table 1: top 1, 3 and 5 in 34, 65 and 83
-    percent (with the border, and up to two pixels: 24, 51 and 70).
+    this size and shift, linear scores of the pixels are near its Table 1: top 1, 3 and 5 in 34, 65 and 83%.
 
-    Fitting a machine of 1000 units to 10,000 images takes two minutes of one core. Its features depend on the
-    last bits of sums: another number of threads or another kind of processor gives other features, and a run
-    that was started with those is refused.
+    Fitting a machine of 1000 units to 10,000 images takes two minutes of one core. Another number of threads
+    or another kind of processor gives other features, and a run that was started with those is refused.
 
     Args:
       path: folder of MNIST's published files, see `mnist.read_part`; those of `t10k` suffice. None takes

@@ -24,8 +24,8 @@ def image_folder(
     """Images in one folder per class.
 
     Missing validation and test splits are drawn from the training images, the same fraction of each class.
-    No image is in two splits: an image from an earlier split folder is an invalid row, and copies are drawn
-    together. Therefore every start hashes the files that have the size of another file.
+    No image is in two splits: copies are drawn together, for which every start hashes the files of equal
+    sizes.
 
     Args:
       path: required; folder with `train/<class>/*`, and optionally `validation/<class>/*` (or `val`, `valid`,

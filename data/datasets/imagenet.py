@@ -42,8 +42,7 @@ def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_ro
 
     Raises:
       FileNotFoundError: a file or folder is missing.
-      ValueError: no path; a class without an image, or in `val` but not in `train`; a truncated or damaged
-        file, which the message names.
+      ValueError: no path; a class without an image, or in `val` but not in `train`; a damaged file.
     """
     rows.BadRows(on_invalid_row)  # raises for an unknown policy
     if not path:

@@ -23,19 +23,12 @@ MAX_BYTES = 8 * 10**9  # of the padded features
 
 
 class Queries(NamedTuple):
-    """The queries of a file, with `R` documents in total.
+    """The queries of a file, with `R` documents in total."""
 
-    Attributes:
-      values: features of the documents, a sparse float32 matrix `[R, d]`.
-      grades: grades of the documents, float32 `[R]`.
-      bounds: row of each query's first document, and `R`, int `[Q + 1]`.
-      origins: names of the queries in messages, object `[Q]`.
-    """
-
-    values: scipy.sparse.csr_matrix
-    grades: np.ndarray
-    bounds: np.ndarray
-    origins: np.ndarray
+    values: scipy.sparse.csr_matrix  # features of the documents, float32 `[R, d]`
+    grades: np.ndarray  # of the documents, float32 `[R]`
+    bounds: np.ndarray  # row of each query's first document, and `R`, int `[Q + 1]`
+    origins: np.ndarray  # names of the queries in messages, object `[Q]`
 
 
 @DATASETS.register("letor")
@@ -68,9 +61,8 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
 
     Raises:
       FileNotFoundError: no such folder or file.
-      ValueError: an argument out of range, a folder with both layouts, an empty file, two splits with the
-        same file, an invalid row (named by file and line), sizes that do not match the rows, or lists that
-        take too much memory.
+      ValueError: an argument out of range, a folder with both layouts, an empty file, two equal splits, an
+        invalid row (named by file and line), sizes that do not match the rows, or too large lists.
     """
     arguments.check_fraction(False, section="data.", validation_fraction=validation_fraction)
     paths = _find_files(path)

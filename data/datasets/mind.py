@@ -33,8 +33,8 @@ def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
         with `news.tsv` or a zip file of it (the folder takes precedence), or with one `news.tsv` (columns
         `COLUMNS`, no header, no quotes). Errors name files relative to this folder.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns, is not
-        UTF-8, has a NUL character, has no id, category or title, is a header line, or differs in title or
-        category from an earlier row of the same article in any file.
+        UTF-8, has a NUL character or no id, category or title, is a header line, or differs in title or
+        category from an earlier row of the article.
 
     Returns:
       A `Dataset` with the features `text` (titles) and `text_pair` (abstracts, some empty), strings
@@ -42,8 +42,7 @@ def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
 
     Raises:
       FileNotFoundError: no `news.tsv`.
-      ValueError: no path; an empty file; a zip file that cannot be read; an invalid row, named by file and
-        line.
+      ValueError: no path; a damaged zip file; an empty file; an invalid row, named by file and line.
     """
     bad_rows = rows.BadRows(on_invalid_row)
     if not path:

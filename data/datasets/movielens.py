@@ -61,9 +61,8 @@ def movielens(
     thousand pairs of 600 users and 9 thousand movies (its Table 1). That is the release "latest-small"
     (100,836 pairs of 610 and 9,724), not "100k" (100,000 of 943 and 1,682).
 
-    `dataset.draw_pairs` splits the pairs of a user and a movie at random. Validation ranks the movies
-    without those of the user's training, test without those of the user's validation either. The paper's
-    models "rank all movies for each user"; whether with the known ones, it does not say.
+    `dataset.draw_pairs` splits the pairs of a user and a movie. The paper's models "rank all movies for each
+    user"; whether with the known ones, it does not say.
 
     Args:
       path: a folder with `ratings.csv` (latest, 20M, 25M), `u.data` (100K) or `ratings.dat` (1M, 10M)
@@ -73,12 +72,12 @@ def movielens(
       release: one of `RELEASES`; ignored with a path.
       validation_fraction, test_fraction: fraction of the pairs to draw, in (0, 1).
       split_seed: seed of the splits, at least 0.
-      on_invalid_row: "fail" or "skip", see `rows.BadRows`. A rating is invalid if it has other columns, an
-        id that is not a number, a rating or time that is not finite, or the user and movie of an earlier
-        row; a title if it is empty, or of the movie of an earlier row.
+      on_invalid_row: "fail" or "skip", see `rows.BadRows`. A rating is invalid if it has other columns,
+        values that are not numbers, or the user and movie of an earlier row; a title if it is empty, or of
+        the movie of an earlier row.
       tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
-      exclude_known: whether validation and test leave out the movies that are known of a user. Otherwise
-        the movies of the user's training, which a good model ranks first, count as wrong.
+      exclude_known: whether validation and test leave out the movies that are known of a user from earlier
+        splits. Otherwise these, which a good model ranks first, count as wrong.
 
     Returns:
       A `Dataset` with the feature `id`, int32 `[N]`, the user's index among all users by id, the same in
@@ -88,8 +87,8 @@ def movielens(
     Raises:
       FileNotFoundError: no such file.
       OSError: TensorFlow Datasets cannot download the dataset.
-      ValueError: an argument out of range, a folder with several layouts, an unknown header, a file without
-        ratings, an invalid row (named by file and line), or damaged prepared files.
+      ValueError: an argument out of range, a folder with several layouts, an unknown header, no rating, an
+        invalid row (named by file and line), or damaged prepared files.
     """
     arguments.check_choice(RELEASES, section="data.", release=release)
     fractions = check_fractions(validation_fraction, test_fraction)

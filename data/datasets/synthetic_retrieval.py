@@ -40,12 +40,10 @@ def synthetic_retrieval(
 ) -> Dataset:
     """Instances with an id as their only feature, whose relevant classes follow from hidden factors.
 
-    Instances and classes have normal vectors, whose dot product is the affinity. Classes have a log-normal
-    popularity. The relevant classes of an instance are drawn one by one without replacement, each with
-    probability proportional to popularity times the exponential of the affinity. `dataset.draw_pairs`
-    splits them.
-
-    850,000 classes and 2,000 instances take 40 s and 310 MB on one core.
+    Instances and classes have normal vectors, whose dot product is the affinity. The relevant classes of an
+    instance are drawn without replacement, each with probability proportional to its log-normal popularity
+    times the exponential of the affinity. `dataset.draw_pairs` splits them. 850,000 classes and 2,000
+    instances take 40 s and 310 MB on one core.
 
     Args:
       num_classes: `n`, at least 10.
@@ -107,8 +105,7 @@ def _draw_relevant(rng, factors, num_relevant):
 def _draw_classes(rng, factors, rows, counts):
     """Returns the sorted relevant classes of some instances, concatenated.
 
-    The smallest of exponential times with these rates are a draw without replacement in proportion to the
-    rates. This is the Gumbel top-k trick on another scale.
+    The smallest of exponential times are a draw in proportion to their rates (the Gumbel top-k trick).
     """
     rates = factors.affinity(rows)
     rates += factors.log_popularity

@@ -28,10 +28,8 @@ def text_file(
 ) -> Dataset:
     """Texts or pairs of texts with one label each, from a user's file.
 
-    The extension, in any case, sets the format: `.tsv` (tabs; quotes are characters, or those of CSV, see
-    `rows.tsv_records`), `.csv` (commas, double quotes around a field with a comma, a quote or a line end;
-    blank lines are ignored) or `.jsonl` (one JSON object per line). All are UTF-8. A record that is not CSV
-    always raises, as the start of the next row is unknown.
+    The extension, in any case, sets the format: `.tsv` (see `rows.tsv_records`), `.csv` (see
+    `rows.csv_records`) or `.jsonl` (one JSON object per line). All are UTF-8.
 
     Missing splits are drawn from the training file, the same fraction of each class. Equal texts (and
     pairs) are in one split, drawn by the label of the first. Comparisons ignore case and white space.
@@ -41,8 +39,7 @@ def text_file(
         optionally `validation` (or `dev`, `val`, `valid`) and `test`, each a file of one of the formats.
         Other files of a format are invalid rows, unless they are hidden or `classes`.
       text_column: name in the first line, or key of each JSON object. A number in digits is the position of a
-        column, from 1, in a TSV or CSV without a header line. With positions, a row of usual names of
-        columns, such as text and label, is invalid.
+        column, from 1, in a TSV or CSV without a header line.
       text_pair_column: column of a second text, which may be empty; None reads no pair.
       label_column: column of the class, a string, or an integer in JSON; spaces around it are removed.
       classes: file with the names of all classes, one per line, in the order of their ids. None sorts the
@@ -60,8 +57,7 @@ def text_file(
     Raises:
       FileNotFoundError: a file is missing.
       ValueError: an argument out of range; an invalid row, named by file and line; a file of another format,
-        without rows or without a column; fewer than two classes; a class without a training example; splits
-        that cannot be drawn.
+        without rows or without a column; fewer than two classes; splits that cannot be drawn.
     """
     fractions = check_fractions(validation_fraction, test_fraction)
     bad_rows = rows.BadRows(on_invalid_row)
@@ -178,10 +174,7 @@ def _split(
 
 
 def _warn_of_joined(labels, path):
-    """Logs a warning for labels that seem to be several, joined by a separator.
-
-    Most of their parts then occur in more than one label; in names such as "Bosnia, Herzegovina" they do not.
-    """
+    """Logs a warning for labels that seem to be several, joined: most parts occur in more than one label."""
     for separator in ";,|":
         parts = {label: {part.strip() for part in label.split(separator)} for label in labels}
         joined = sorted(label for label in labels if separator in label)

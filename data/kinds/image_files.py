@@ -66,13 +66,7 @@ class ImageFiles(Images):
 
 
 def _files_below(folder: str, above: tuple[str, ...], bad_rows: rows.BadRows) -> Iterator[str]:
-    """Yields the files of a folder, then those of its folders, except hidden ones.
-
-    Args:
-      folder: its path.
-      above: the folders through which it was reached, without links.
-      bad_rows: the policy for links that lead back to one of them.
-    """
+    """Yields the files of a folder, then those of its folders, except hidden ones and links to `above`."""
     above = (*above, os.path.realpath(folder))
     paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if not name.startswith(".")]
     yield from itertools.filterfalse(os.path.isdir, paths)

@@ -110,11 +110,8 @@ def affine_flip(features: Features, seeds: tf.Tensor) -> Features:
     Pixels outside the image take the values of its border.
 
     Args:
-      features: `image` float `[B, height, width, channels]`.
+      features: `image` float `[B, height, width, channels]`, which is replaced.
       seeds: int64 `[B, 2]`.
-
-    Returns:
-      The features with the augmented images.
 
     References:
       github.com/geifmany/cifar-vgg, cited in Rank4Class, appendix B.2.

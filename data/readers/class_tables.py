@@ -27,11 +27,7 @@ def class_names(path: str) -> dict[str, str]:
 
 
 def class_descriptions(path: str, class_names: Sequence[str]) -> list[str]:
-    """Reads a description for every class, in the order of the names.
-
-    Args:
-      path: UTF-8 file with one class per line: its name, a tab, its description.
-      class_names: all classes.
+    """Reads the descriptions of classes from a UTF-8 file with lines of a name, a tab and a description.
 
     Raises:
       FileNotFoundError: no file.

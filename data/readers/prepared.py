@@ -11,13 +11,8 @@ from absl import logging
 def builder(name: str, title: str, data_dir: str | None = None) -> Any:
     """Returns TensorFlow Datasets' `DatasetBuilder` of that name, its files prepared.
 
-    Args:
-      name: TensorFlow Datasets' name of the dataset.
-      title: name of the dataset in errors.
-      data_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
-
     Raises:
-      OSError: the files are missing and cannot be downloaded; the message names the folder.
+      OSError: the files are missing and cannot be downloaded.
     """
     import tensorflow_datasets as tfds  # slow to import
     from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError

@@ -34,10 +34,6 @@ def index(
     Returns:
       A dict of arrays `[N]`: `shard` (index of the file in `paths`), `number` (of the record in its
       file, from 1), `offset` (first byte of the record) and the fields by name.
-
-    Raises:
-      FileNotFoundError: a file is missing.
-      ValueError: a file is truncated or damaged (the message names file and record), or the index is.
     """
     with multiprocessing.pool.ThreadPool(THREADS) as pool:
         states = pool.map(_state, paths)

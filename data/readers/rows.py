@@ -95,8 +95,8 @@ def lines(
 
     Args:
       path: the file, or the name of `file` in messages.
-      bad_rows: the policy for lines that are not UTF-8 or have a NUL character, in data: a last line
-        without a line ending is logged. None raises without a hint.
+      bad_rows: the policy for lines that are not UTF-8 or have a NUL character. Without one they raise, and a
+        last line without a line ending is not logged.
       file: an open file of bytes to read instead.
 
     Raises:

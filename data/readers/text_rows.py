@@ -53,11 +53,8 @@ class Example(NamedTuple):
 def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[Example]:
     """Yields the examples of a file, one after another.
 
-    Args:
-      path: of a file of `FORMATS`, in any case; without a label column also of a `.txt` with a text per line,
-        or `STANDARD_INPUT`, read likewise.
-      columns: the columns to read.
-      bad_rows: the policy for invalid rows.
+    Its path ends in one of `FORMATS`, in any case. Without a label column it may be a `.txt` with a text per
+    line, or `STANDARD_INPUT`, read likewise.
 
     Raises:
       FileNotFoundError: no file.
