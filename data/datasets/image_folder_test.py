@@ -93,15 +93,6 @@ def test_copies_are_in_one_split(tmp_path):
         assert {file.replace("image_", "copy_") for file in ants} == {f for f in ants if "copy" in f}
 
 
-def test_class_list_fixes_class_ids(root):
-    (root / "classes.txt").write_text("cat\nant\n")
-    dataset = data.get("image_folder", path=str(root), classes=str(root / "classes.txt"))
-    assert dataset.class_names == ("cat", "ant")
-    for name, split in dataset.splits.items():
-        for file, label in zip(split.features["file"], split.labels, strict=True):
-            assert f"/{dataset.class_names[label]}/" in file, name
-
-
 def test_class_list_in_the_image_folder(tmp_path):
     write(tmp_path, {"ant": 10, "bee": 10})
     (tmp_path / "classes.txt").write_text("bee\nant\n")

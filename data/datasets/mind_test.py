@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from rank4class import data
-from rank4class.data.datasets import mind
 
 
 def load(folder, **options):
@@ -60,11 +59,6 @@ def test_split_depends_only_on_the_article_id(tiny_mind):
     dev = load(tiny_mind / "MINDlarge_dev").splits
     for name, split in dev.items():
         assert ids(split) == [i for i in whole[name] if i >= 50]
-
-
-def test_split_fractions():
-    splits = mind._split({f"N{i}": None for i in range(10000)})
-    np.testing.assert_allclose([len(split) for split in splits.values()], [6000, 2000, 2000], atol=150)
 
 
 # Line 71 of MINDlarge_train, and the error message.

@@ -198,16 +198,6 @@ def test_missing_split_is_drawn_from_train(tmp_path):
     assert examples(dataset, "train", "validation") == sorted((text, label) for text, _, label in ROWS[:50])
 
 
-def test_drawn_splits_are_stratified_and_depend_on_the_seed(tmp_path):
-    (tmp_path / "mine.tsv").write_text(tsv(ROWS))
-    first, same, other = (
-        load(tmp_path / "mine.tsv", split_seed=seed, test_fraction=0.2) for seed in (0, 0, 1)
-    )
-    assert np.bincount(first.splits["test"].labels).tolist() == [4, 4, 4]
-    assert examples(first, "test") == examples(same, "test")
-    assert examples(first, "test") != examples(other, "test")
-
-
 def test_equal_texts_are_in_one_split(tmp_path):
     rows = [(("text {}", "Text  {}")[i // 40].format(i % 20), "", ("ham", "spam")[i % 2]) for i in range(80)]
     rows.append(("text 0", "", "spam"))  # once with another label
@@ -418,14 +408,6 @@ def test_file_that_is_not_a_split(tmp_path, name):
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         load(tmp_path, classes=str(tmp_path / "classes.txt"))
     assert load(tmp_path, classes=f"{tmp_path}/./classes.txt", on_invalid_row="skip").skipped == (message,)
-
-
-def test_class_without_training_examples(tmp_path):
-    (tmp_path / "train.tsv").write_text(tsv(ROWS))
-    (tmp_path / "test.tsv").write_text(tsv([("new", "", "ham"), ("strange", "", "clam")]))
-    with pytest.raises(ValueError, match=r"test\.tsv:3: class 'clam' is not in .*train\.tsv"):
-        load(tmp_path)
-    assert examples(load(tmp_path, on_invalid_row="skip"), "test") == [("new", "ham")]
 
 
 def test_example_in_two_split_files(tmp_path):

@@ -59,16 +59,9 @@ def test_central_crop_of_a_gradient(tmp_path):
 
 
 FORMATS = [
-    ("JPEG", "L"),
-    ("JPEG", "CMYK"),
-    ("PNG", "RGB"),
-    ("PNG", "RGBA"),
-    ("PNG", "P"),
-    ("PNG", "LA"),
-    ("GIF", "P"),
-    ("BMP", "RGB"),
-    ("BMP", "RGBA"),
-]
+    ("JPEG", "L"), ("JPEG", "CMYK"), ("PNG", "RGB"), ("PNG", "RGBA"), ("PNG", "P"), ("PNG", "LA"),
+    ("GIF", "P"), ("BMP", "RGB"), ("BMP", "RGBA"),
+]  # fmt: skip
 
 
 def test_formats_agree(tmp_path):
@@ -269,21 +262,6 @@ def test_unreadable_exif_is_ignored(tmp_path):
 
 
 @pytest.mark.nightly
-def test_reading_continues_after_unreadable_images(tmp_path):
-    (tmp_path / "broken.JPEG").write_bytes(b"no image")
-    files = [save_image(tmp_path, photograph(8, 9)), str(tmp_path / "broken.JPEG"), str(tmp_path / "nowhere")]
-    files.append(files[0])
-    split = data.Split({"file": np.array(files, object)}, np.zeros(4, np.int32), np.array([*"abcd"], object))
-    features, messages = zip(*data.read_each(split, data.ContentAndSize()), strict=True)
-    assert messages[0] is messages[3] is None
-    assert [features[i]["size"].numpy().tolist() for i in (0, 3)] == [[[8, 9]]] * 2
-    assert messages[1].startswith("b: cannot be read: ")
-    assert messages[2].startswith("c: cannot be read: ")
-    assert features[1] is features[2] is None
-    assert list(data.unreadable(split, data.DecodeAndCrop())) == [(1, messages[1]), (2, messages[2])]
-
-
-@pytest.mark.nightly
 def test_images_with_a_side_of_one_pixel(tmp_path):
     images = [photograph(*size) for size in ((1, 30), (30, 1), (1, 1), (2, 2))]
     files = write_files(tmp_path, [tf.io.encode_png(image).numpy() for image in images])["file"].numpy()
@@ -294,13 +272,6 @@ def test_images_with_a_side_of_one_pixel(tmp_path):
     for preprocess in (data.DecodeAndCrop(8), data.ContentAndSize(), lambda f: crop(f, seeds(0))):
         actual = list(data.unreadable(split, preprocess))
         assert actual == [(i, f"{name}: {message}") for i, name in enumerate("abc")]
-
-
-def test_rescale():
-    image = tf.range(256, dtype=tf.int32)[None, :, None, None]
-    features = data.Rescale()({"image": tf.cast(image, tf.uint8)})
-    assert features["image"].dtype == tf.float32
-    np.testing.assert_array_equal(features["image"][0, :, 0, 0], np.arange(256, dtype=np.float32) / 255)
 
 
 def seeds(*numbers, seed=0):
@@ -357,27 +328,6 @@ def test_affine_flip_of_images_that_are_not_square():
             expected = scipy.ndimage.map_coordinates(image[..., channel], positions, order=1, mode="nearest")
             expected = expected if side > 0 else expected[:, ::-1]
             np.testing.assert_allclose(actual[..., channel], expected, atol=1e-5)
-
-
-@pytest.mark.nightly
-def test_affine_flip_ranges():
-    size, height, width = 1000, 21, 41
-    images = np.tile(np.stack(np.indices([height, width]), axis=2), [size, 1, 1, 1])
-    actual = flip_and_shift(images, *range(size))
-    # A pixel's value is its position in the input, here without clipping at the border.
-    middle = actual[:, 10, 20] - [10, 20]
-    flipped = actual[:, 10, 21, 1] < actual[:, 10, 20, 1]
-    angle = np.arcsin(actual[:, 11, 20, 1] - actual[:, 10, 20, 1])
-    down = np.cos(angle) * middle[:, 0] + np.sin(angle) * middle[:, 1]
-    right = np.cos(angle) * middle[:, 1] - np.sin(angle) * middle[:, 0]
-    for values, limit in ((angle, math.radians(15)), (down, 2.1), (right, 4.1)):
-        assert np.abs(values).max() <= limit + 1e-4
-        assert values.max() > 0.98 * limit
-        assert values.min() < -0.98 * limit
-        assert np.abs(values.mean()) < 4 * limit / math.sqrt(3 * size)
-    assert abs(flipped.mean() - 0.5) < 4 * 0.5 / math.sqrt(size)
-    correlations = np.corrcoef([angle, down, right, flipped])
-    assert np.abs(correlations - np.eye(4)).max() < 0.1
 
 
 def test_affine_flip_depends_only_on_the_seeds():
@@ -510,41 +460,6 @@ def in_records(tmp_path, split):
     features = write_records(tmp_path / "records", rows)
     origins = np.array([f"{tmp_path}/records record {i + 1}" for i in range(len(rows))], object)
     return data.Split(features, split.labels, origins)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("kind", ["files", "records"])
-def test_training_batches_of_random_crops(tmp_path, kind):
-    split = greys(tmp_path, 10)
-    if kind == "records":
-        split = in_records(tmp_path, split)
-
-    def batches(start_step, size=8):
-        return data.training_batches(
-            split, batch_size=4, seed=3, start_step=start_step, preprocess=data.DecodeAndRandomCrop(size)
-        )
-
-    assert batches(0).element_spec[0] == {"image": tf.TensorSpec([4, 8, 8, 3], tf.float32)}
-    whole = list(batches(0).take(6))
-    seen = np.concatenate([labels for _, labels, _ in whole])
-    assert sorted(seen[:10]) == sorted(seen[10:20]) == list(range(10))
-    for features, labels, _ in whole:
-        expected = np.broadcast_to(labels[:, None, None, None] * 10 / 255, [4, 8, 8, 3])
-        np.testing.assert_allclose(features["image"], expected, atol=0.02)
-    for (features, labels, _), (whole_features, whole_labels, _) in zip(
-        batches(2).take(4), whole[2:], strict=True
-    ):
-        np.testing.assert_array_equal(labels, whole_labels)
-        np.testing.assert_array_equal(features["image"], whole_features["image"])
-
-
-def test_augmentation_differs_in_every_epoch():
-    image = noise(1, 16, 16, 3)
-    split = data.Split({"image": image}, np.zeros([1], np.int32))
-    batches = data.training_batches(split, batch_size=2, seed=0, preprocess=data.AUGMENTATIONS["affine_flip"])
-    images = [image for features, _, _ in batches.take(3) for image in features["image"].numpy()]
-    for first, second in itertools.combinations(images, 2):
-        assert np.abs(first - second).max() > 0.01
 
 
 DAMAGES = {

@@ -204,13 +204,7 @@ LITERALS = {
     "[MASK]": ["[", "mask", "]"],
     "[unused5]": ["[", "unused", "##5", "]"],
     "[\u200bCLS]": ["[", "cl", "##s", "]"],  # a zero-width space is removed
-    "\uff3bCLS\uff3d": [
-        "[UNK]",
-        "cl",
-        "##s",
-        "[UNK]",
-    ],  # full-width brackets, which are not in the vocabulary
-    "\uff3b\uff23\uff2c\uff33\uff3d": ["[UNK]", "[UNK]", "[UNK]"],  # nor are full-width letters
+    "\uff3bCLS\uff3d": ["[UNK]", "cl", "##s", "[UNK]"],  # full-width brackets are not in the vocabulary
 }
 
 
@@ -243,15 +237,11 @@ def test_punctuation_of_unicode_15(minilm):
         ("[]", r"tokenizer_config\.json: not a JSON object"),
         ("{\n\n", r"tokenizer_config\.json: not JSON: Expecting property name .* at line 3, column 1\.$"),
         (b'{"a": "\xe9"}', r"tokenizer_config\.json: the file is not UTF-8: "),
-        (
-            '{"do_lower_case": true, "do_lower_case": false}',
-            r"tokenizer_config\.json: the text has the key 'do_lower_case' twice",
-        ),
         ('{"do_lower_case": "false"}', r"tokenizer_config\.json: do_lower_case 'false' is not true or"),
         ('{"do_lower_case": null}', r"do_lower_case None is not true or false"),
         (
             '{"strip_accents": false}',
-            r"config\.json: strip_accents False is not supported, only True\. Choose an",
+            r"config\.json: strip_accents False is not supported, only True\. Choose",
         ),
         (
             '{"do_lower_case": false, "strip_accents": true}',
