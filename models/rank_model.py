@@ -1,7 +1,7 @@
 """The rank model: an instance encoder, a class encoder and an interaction."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -85,26 +85,22 @@ class RankModel(tf.keras.Model):
         return {**super().get_config(), **serialized, **fields, "dtype": self.dtype_policy.name}
 
     def get_build_config(self) -> dict[str, Any]:
-        """Returns names, shapes and dtypes of the features that a loaded model is built with."""
+        """Returns the features that a loaded model is built with: name, or "" -> shape and dtype."""
         if self.save_spec() is None:
             raise ValueError("RankModel: no weights to save yet. Call it on features first.")
         (features, *_), _ = self.save_spec()
-        if isinstance(features, tf.TensorSpec):
-            return {"shape": features.shape.as_list(), "dtype": features.dtype.name}
-        if not isinstance(features, dict):
+        if not isinstance(features, dict | tf.TensorSpec):
             problem = "a .keras file describes a dict of features or one tensor. Use a dict."
             raise ValueError(f"features={features}: {problem}")
-        return {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in features.items()}
+        specs = features if isinstance(features, dict) else {"": features}
+        return {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in specs.items()}
 
     def build_from_config(self, config: dict[str, Any]) -> None:
-        def empty(shape: Sequence[int | None], dtype: str) -> tf.Tensor:
-            return tf.zeros([1 if size is None else size for size in shape], dtype)
-
+        empty = {
+            name: tf.zeros([size or 1 for size in shape], dtype) for name, (shape, dtype) in config.items()
+        }
         with precision.scope(self.dtype_policy.name):  # blocks of a transformer create layers when called
-            if isinstance(config.get("dtype"), str):  # for a feature named dtype, the value is a pair
-                self(empty(**config))
-            else:
-                self({name: empty(*spec) for name, spec in config.items()})
+            self(empty.get("", empty))
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "RankModel":

@@ -107,8 +107,7 @@ def vgg16(path: str | None = None, weight_decay: float = 5e-4) -> Vgg16:
     """Returns the encoder with the weights of a checkpoint, or with random weights.
 
     Args:
-      path: see `checkpoints.find`, such as `cifar10vgg.h5` of github.com/geifmany/cifar-vgg; None for random
-        weights.
+      path: see `checkpoints.find`, such as `cifar10vgg.h5` of github.com/geifmany/cifar-vgg.
       weight_decay: see `Vgg16`.
     """
     if path is None:

@@ -21,7 +21,7 @@ def main() -> None:
     from rank4class.pipelines.storage import files
     from rank4class.scripts.research.benchmarks import measurement
 
-    mode = "w"
+    measured: list[measurement.Row] = []
     if _JSON.value:
         try:
             open(_JSON.value, "a", encoding="utf-8").close()
@@ -32,10 +32,10 @@ def main() -> None:
     for rows in measurement.run(_SUITE.value, _SIZES.value, _NAMES.value or ()):
         title = f"{rows[0].suite}, {rows[0].size}"
         print(f"\n{title}\n\n{tables.text_table(measurement.table(rows))}", flush=True)
+        measured += rows
         if _JSON.value:
-            with open(_JSON.value, mode, encoding="utf-8") as file:
-                file.writelines(f"{files.to_json(dataclasses.asdict(row))}\n" for row in rows)
-            mode = "a"
+            with open(_JSON.value, "w", encoding="utf-8") as file:
+                file.writelines(f"{files.to_json(dataclasses.asdict(row))}\n" for row in measured)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import atexit
 import functools
 import os
+import pathlib
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -55,8 +56,8 @@ def _mind(folder: str) -> None:
 
 def _words() -> list[str]:
     """Returns words of MiniLM's vocabulary, of one piece each."""
-    with open(os.path.join(goemotions_minilm.minilm_folder(), "vocab.txt"), encoding="utf-8") as file:
-        return [word for word in map(str.strip, file) if word.isalpha() and word.isascii()]
+    vocabulary = pathlib.Path(goemotions_minilm.minilm_folder(), "vocab.txt").read_text(encoding="utf-8")
+    return [word for word in vocabulary.split() if word.isalpha() and word.isascii()]
 
 
 def _text(rng: np.random.Generator, words: Sequence[str], length: int) -> str:
@@ -64,8 +65,7 @@ def _text(rng: np.random.Generator, words: Sequence[str], length: int) -> str:
 
 
 def _write(folder: str, name: str, lines: list[str]) -> None:
-    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-        file.write("".join(f"{line}\n" for line in lines))
+    pathlib.Path(folder, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def _cifar10(folder: str) -> None:
@@ -79,10 +79,8 @@ def _cifar10(folder: str) -> None:
 
 def _imagenet(folder: str) -> None:
     for name in ("train", "val"):
-        for synset in ("n0", "n1"):
-            os.makedirs(os.path.join(folder, name, synset))
         for i, image in enumerate(_images(name)):
-            tf.io.write_file(os.path.join(folder, name, f"n{i % 2}", f"{i}.JPEG"), image)
+            tf.io.write_file(os.path.join(folder, name, f"n{i % 2}", f"{i}.JPEG"), image)  # makes the folder
 
 
 def _imagenet_records(folder: str) -> None:

@@ -105,12 +105,12 @@ class Suite:
     Attributes:
       axes: the axes that the numbers of a size count, such as "BATCHxCLASSES".
       sizes: the default sizes.
-      contenders: function from a size to the steps that have baselines.
-      build: function from a step and a size to its workload.
-      examples: function from a step and a size to the number of examples it reads; None if steps read none.
-      computed: function from a step and a size to values that are not measured, by their titles in the table.
+      contenders: the steps at a size that have baselines.
+      build: the workload of a step at a size.
+      examples: the number of examples that a step reads; None if steps read none.
+      computed: values of a step that are not measured, by their titles in the table.
       min_repeats: the least number of repeats of a step, unless it is very long.
-      values: function from a size to the number of float32 values of the largest tensor of a step.
+      values: the number of float32 values of the largest tensor of a step.
     """
 
     axes: str

@@ -41,9 +41,3 @@ def test_sorters_end_at_the_ranks_of_the_ends():
     for values in ranks.values():
         assert abs(values[0] - 1.0) < 0.05
         assert abs(values[-1] - 0.1) < 0.05
-
-
-def test_mean_distributions_sum_to_one():
-    for model in read_json(str(DOCS / "figures" / "counts.json"))["models"].values():
-        for distribution in model["distributions"]:
-            assert sum(distribution) == pytest.approx(1.0, abs=1e-3)

@@ -33,7 +33,7 @@ def result():
         "examples": {"training": 10, "validation": 5, "test": 360},
         "tuned": [],
         "notes": [],
-        **grid_summary.summarize(cells, baseline=baseline, margin=0.5),
+        **grid_summary.summarize(cells, baseline=baseline),
     }
 
 

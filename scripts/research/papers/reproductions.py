@@ -41,7 +41,6 @@ class Reproduction:
       baseline: name of the cell that the others are compared with.
       paper: name of the paper's table in `values.csv`, if there is one.
       metrics: metrics that the cells are compared in; all of their config if empty.
-      margin: difference of metrics in percent, in points, below which two cells are equivalent.
       curves: whether the validation values of all evaluations are results too; for a monitored metric whose
         higher values are better.
       test_to_train: number of test examples over that of training examples, if each seed draws another split
@@ -55,7 +54,6 @@ class Reproduction:
     baseline: Mapping[str, str] | None = None
     paper: str | None = None
     metrics: tuple[str, ...] = ()
-    margin: float = 0.5
     curves: bool = False
     test_to_train: float = 0.0
 

@@ -42,9 +42,7 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     baseline = dict(reproduction.baseline) if reproduction.baseline else None
     cells = _joined([_selected(cell, reproduction.metrics) for part in parts for cell in part["cells"]])
     ratio = reproduction.test_to_train
-    summary = grid_summary.summarize(
-        cells, baseline=baseline, margin=reproduction.margin, metrics=METRICS, test_to_train=ratio
-    )
+    summary = grid_summary.summarize(cells, baseline=baseline, metrics=METRICS, test_to_train=ratio)
     if all(len(part["calibrated"]) == len(part["cells"]) for part in parts):
         calibrated = _joined([cell for part in parts for cell in part["calibrated"]])
         summary["calibration"] = report.summarize_calibration(calibrated, test_to_train=ratio)

@@ -143,8 +143,6 @@ def test_invalid_scores(tmp_path, scores, changes, message):
 
 
 def test_tables_of_unknown_rank_functions(tmp_path):
-    with pytest.raises(FileNotFoundError, match="Write it with rank4class evaluate --output=FOLDER"):
-        accuracy.table_of_run(["exact"], str(tmp_path / "predictions.npz"))
     path = write_scores(tmp_path / "predictions.npz", np.ones([2, 3]))
     with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
         accuracy.table_of_run(["bubble"], path)

@@ -129,13 +129,6 @@ def test_search_learning_rate(values, tried, best):
     assert sorted(seen) == tried
 
 
-def test_seeds_count_once():
-    with pytest.raises(ValueError, match="^seed=3: repeated, so its training would count twice. Remove one."):
-        study.check_seeds([3, 4, 3])
-    with pytest.raises(ValueError, match="^seed=-1: not an integer in"):
-        study.check_seeds([-1])
-
-
 def test_recall_of_unknown_scores_is_zero():
     scores = tf.constant([[np.nan, 0.1], [0.2, np.nan]])
     assert studies._evaluate_recall(lambda _: scores, [None, None])["recall@1"] == 0.0

@@ -44,27 +44,20 @@ def _index(kind: str, n: int, width: int, k: int) -> Any:
     return approximate.build_index(vectors_of(kind, n, width), k)
 
 
-def vectors_of(kind: str, n: int, width: int) -> tf.Tensor:
-    """Returns float32 `[n, width]`, of one of `VECTORS`."""
-    return _draw(kind, n, width, seed=1)
-
-
-def queries_of(kind: str, count: int, width: int) -> tf.Tensor:
-    """Returns float32 `[count, width]`, with the same centers as the vectors."""
-    return _draw(kind, count, width, seed=2)
-
-
 @functools.lru_cache(maxsize=4)
 def _draw(kind: str, count: int, width: int, seed: int) -> tf.Tensor:
+    """Returns float32 `[count, width]`, of one of `VECTORS`, with the same centers for all seeds."""
     drawn = tf.random.stateless_normal([count, width], [seed, 0])
     if kind == "random":
         return drawn
     if kind == "decaying":
         return drawn / tf.sqrt(tf.range(1.0, width + 1.0))
     centers = tf.random.stateless_normal([CENTERS, width], [0, 0])
-    return drawn + tf.gather(
-        centers, tf.random.stateless_uniform([count], [seed, 1], maxval=CENTERS, dtype=tf.int32)
-    )
+    nearest = tf.random.stateless_uniform([count], [seed, 1], maxval=CENTERS, dtype=tf.int32)
+    return drawn + tf.gather(centers, nearest)
+
+
+vectors_of, queries_of = (functools.partial(_draw, seed=seed) for seed in (1, 2))
 
 
 def _search(step: suite.Step, size: suite.Size) -> Callable[[tf.Tensor, tf.Tensor], tuple]:
@@ -87,9 +80,8 @@ def _parts(step: suite.Step) -> tuple[str, str]:
 def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
     batch, n, width, _ = size
     _, kind = _parts(step)
-    return suite.Compiled(
-        _search(step, size), False, queries_of(kind, batch, width), vectors_of(kind, n, width)
-    )
+    drawn = queries_of(kind, batch, width), vectors_of(kind, n, width)
+    return suite.Compiled(_search(step, size), False, *drawn)
 
 
 def _recall(step: suite.Step, size: suite.Size) -> float:

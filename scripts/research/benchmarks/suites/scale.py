@@ -7,9 +7,6 @@ Adam's update of the class vectors (`update`). docs/scale.md explains the costs.
 adam        a step of `build_steps` on one device
 lazy_adam   the same: scores of all classes have a gradient in every row, and it can leave out none
 R replicas  a step on R virtual CPUs, each with all class vectors and 1/R of the batch
-
-The batch is the same for all, so that R replicas share the work of one device. Their time has a fraction of a
-millisecond for messages to their process.
 """
 
 import concurrent.futures
@@ -36,12 +33,8 @@ DISTRIBUTED = ("2 replicas", "4 replicas")
 class Cost:
     """The computed cost of a training step with Adam in float32, per replica.
 
-    Attributes:
-      batch: `B`, examples of a replica.
-      classes: `n`.
-      width: `d`.
-      replicas: `R`.
-      sharded: whether a replica holds `n / R` class vectors, and scores these for the examples of all.
+    A replica has `B = batch` examples. If `sharded`, it holds `n / R` class vectors, and scores these for the
+    examples of all.
 
     >>> one = Cost(batch=64, classes=10_000_000, width=64)
     >>> one.vectors, one.scores, one.memory
