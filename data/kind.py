@@ -16,9 +16,8 @@ from rank4class.registry import Registry
 RawInput = tuple[str, dict[str, Any]]
 Arrays = Mapping[str, np.ndarray]
 Specs = Mapping[str, tf.TensorSpec]
-KINDS = Registry(
-    "kind of example", "KINDS.register", "data/kinds/*.py"
-)  # by the feature that an example of the kind has
+# By the feature that an example of the kind has.
+KINDS = Registry("kind of example", "KINDS.register", "data/kinds/*.py")
 
 
 class Kind:
@@ -113,21 +112,14 @@ class Kind:
         return self._read(path, specs, bad_rows, columns, ids)
 
     def _read(self, path, specs, bad_rows, columns, ids):
-        del columns, ids
-        [(name, spec)] = specs.items()
-        array = _load(path, name)
-        if array.dtype.kind not in "biuf" or not spec.shape.is_compatible_with(array.shape):
-            expected = ", ".join("N" if size is None else str(size) for size in spec.shape)
-            raise ValueError(
-                f"{path}: {array.dtype} {list(array.shape)}, expected {spec.dtype.name} [{expected}]. "
-                "Convert it."
-            )
-        self._numbers(path, array[:0], spec)  # refuses the type once for all rows
-        if not len(array):
+        array = _load(path, *specs)
+        if not array.shape or not len(array):
             raise ValueError(f"{path}: no row. Give an array with rows.")
+        zeros = np.zeros(array.shape[1:], array.dtype)
+        self.features_of(zeros, specs, ids, path)  # refuses the type or shape once for all rows
         for i, row in enumerate(array):
             with bad_rows.row():
-                yield f"{path}[{i}]", {name: self._numbers(f"{path}[{i}]", row, spec)}
+                yield f"{path}[{i}]", self.features_of(row, specs, ids, f"{path}[{i}]")
 
     def check_columns(self, path: str, **columns: str | None) -> None:
         """Raises ValueError for a column, by the argument that selects it, that a path of `read` lacks."""

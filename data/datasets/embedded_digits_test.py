@@ -216,29 +216,6 @@ def test_last_rbm_is_cached():
     assert embedded_digits._fit_machine.cache_info().hits == 1
 
 
-def test_real_mnist(real_data):
-    path = real_data("mnist")
-    dataset = load(path, num_examples=200)
-    with gzip.open(os.path.join(path, f"{T10K}.gz")) as file:
-        digits = np.frombuffer(file.read(), np.uint8, offset=16).reshape(10_000, 28, 28)[:, 4:24, 4:24]
-    with gzip.open(os.path.join(path, "t10k-labels-idx1-ubyte.gz")) as file:
-        classes = np.frombuffer(file.read(), np.uint8, offset=8)
-    for split in dataset.splits.values():
-        for image, labels, records in zip(
-            split.features["image"], split.labels.toarray(), records_of(split), strict=True
-        ):
-            shown = [record - 1 for record in records]
-            assert np.flatnonzero(labels).tolist() == sorted(classes[shown])
-            if len(shown) == 1:
-                rows, columns = (np.flatnonzero(image.any(axis=(axis, 2))) for axis in (1, 0))
-                lit = image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1, 0]
-                digit = digits[shown[0]]
-                rows, columns = (np.flatnonzero(digit.any(axis=axis)) for axis in (1, 0))
-                np.testing.assert_array_equal(
-                    lit, digit[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-                )
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

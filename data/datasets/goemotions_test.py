@@ -159,19 +159,6 @@ def test_goemotions_from_tfds(published):
     ]
 
 
-def test_tfds_dir(published, monkeypatch, tmp_path):
-    folders = []
-    builder = tfds.builder
-
-    def record_folder(name, data_dir=None, **options):
-        folders.append(data_dir)
-        return builder(name, data_dir=data_dir, **options)
-
-    monkeypatch.setattr(tfds, "builder", record_folder)
-    data.get("goemotions", on_invalid_row="skip", tfds_dir=str(tmp_path))
-    assert folders == [str(tmp_path)]
-
-
 def test_unwritable_tfds_dir(tmp_path):
     (tmp_path / "prepared").write_text("a file")
     message = (

@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-import sklearn.datasets
 
 from rank4class import data
 from rank4class.data.datasets import letor
@@ -126,19 +125,6 @@ def test_split_seed_determines_the_validation_queries(tmp_path):
             match=f"data.validation_fraction={fraction}: .* Choose a fraction that leaves queries for both",
         ):
             letor.letor(path, validation_fraction=fraction)
-
-
-def test_files_written_by_scikit_learn(tmp_path):
-    rng = np.random.default_rng(0)
-    values, grades = rng.normal(size=[60, 7]).astype(np.float32), rng.integers(5, size=60)
-    grades[::6] = 1
-    for start, name in enumerate(("train", "vali", "test")):
-        path, ids = str(tmp_path / f"{name}.txt"), np.repeat(np.arange(start, start + 10), 6)
-        sklearn.datasets.dump_svmlight_file(values, grades, path, zero_based=False, query_id=ids)
-    for split in letor.letor(str(tmp_path)).splits.values():
-        np.testing.assert_allclose(split.features["items"], values.reshape([10, 6, 7]), rtol=1e-6)
-        np.testing.assert_array_equal(split.labels.toarray(), grades.reshape([10, 6]))
-        assert not split.excluded.nnz
 
 
 @pytest.mark.parametrize("write", [write_letor, write_lightgbm])

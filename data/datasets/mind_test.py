@@ -91,14 +91,6 @@ INVALID_ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "message"), INVALID_ROWS)
-def test_invalid_rows(tiny_mind, row, message):
-    with open(tiny_mind / "MINDlarge_train" / "news.tsv", "ab") as file:
-        file.write(row)
-    with pytest.raises(ValueError, match=message + r".* To skip it, set data\.on_invalid_row=skip\."):
-        load(tiny_mind)
-
-
 def test_invalid_rows_are_skipped(tiny_mind):
     with open(tiny_mind / "MINDlarge_train" / "news.tsv", "ab") as file:
         file.writelines(row for row, _ in INVALID_ROWS)

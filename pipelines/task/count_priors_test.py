@@ -137,11 +137,7 @@ NONE = {"count_prior": config.CountPrior()}
             ([1, 0], [0, 0]),
             r"file:2: an example of 0 classes, which has probability 0 by count_prior\.probabilities\.",
         ),
-        (
-            NONE,
-            ([1, 0], [0, 2]),
-            r"file:2: a label of 2, not below loss\.levels=2\. Set loss\.levels=3\.",
-        ),
+        (NONE, ([1, 0], [0, 2]), r"file:2: a label of 2, not below loss\.levels=2\. Set loss\.levels=3\."),
         (
             {**NONE, "loss": config.Loss("n_choose_k", levels=4)},
             ([1, 0], [0, 3]),
@@ -181,19 +177,10 @@ def test_single_labels_need_no_prior(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"count_prior.name": "none"},
-            r"metrics='nll': it requires a count prior\. Set count_prior",
-        ),
-        (
-            {"count_prior.name": "fixed"},
-            r"count_prior\.probabilities: count_prior 'fixed' requires it\.",
-        ),
+        ({"count_prior.name": "none"}, r"metrics='nll': it requires a count prior\. Set count_prior"),
+        ({"count_prior.name": "fixed"}, r"count_prior\.probabilities: count_prior 'fixed' requires it\."),
         ({"count_prior.most": 0}, r"count_prior\.most=0: not an integer of at least 1\. Choose one\."),
-        (
-            {"loss.levels": 3},
-            r"loss\.levels=3: count prior 'learned' counts one level\. Set",
-        ),
+        ({"loss.levels": 3}, r"loss\.levels=3: count prior 'learned' counts one level\. Set"),
     ],
 )
 def test_invalid_combinations(changes, message):

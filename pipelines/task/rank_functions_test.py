@@ -151,10 +151,7 @@ def test_a_grid_of_rank_functions(tmp_path):
             r"loss\.l1_epochs=1\.0: the mean absolute error has no weight\. Set loss\.l1\.",
         ),
         ({"loss.name": "mean_average_precision", "loss.form": "roc"}, "form='roc': unknown"),
-        (
-            {"loss.name": "mean_average_precision", "loss.l1": -1.0},
-            "loss.l1=-1.0: too small",
-        ),
+        ({"loss.name": "mean_average_precision", "loss.l1": -1.0}, "loss.l1=-1.0: too small"),
     ],
 )
 def test_errors(changes, message):
