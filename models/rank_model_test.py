@@ -196,15 +196,6 @@ def test_a_loaded_model_keeps_its_name_and_stays_frozen(name, tmp_path):
     assert (loaded.name, loaded.trainable, loaded.trainable_variables) == ("mine", False, [])
 
 
-@pytest.mark.parametrize("name", ["mlp", "items"])
-def test_h5_files_are_not_supported(name, tmp_path):
-    make, features = MODELS[name]
-    model = make()
-    model(features)
-    with pytest.raises(NotImplementedError, match="HDF5 format requires the model to be a Functional model"):
-        model.save(tmp_path / "model.h5", save_format="h5")
-
-
 @pytest.mark.nightly
 def test_text_encoder_in_a_functional_model(tmp_path):
     inputs = {name: tf.keras.Input([4], dtype=tf.int32) for name in encoders.Bert.FEATURES}

@@ -242,7 +242,13 @@ def _keras_weights(path: str) -> Checkpoint | None:
     if not os.path.isfile(path) or not h5py.is_hdf5(path):
         return None
     try:
-        values = _read_keras_weights(path)
+        with h5py.File(path) as file:
+            values = {
+                (name.decode() if isinstance(name, bytes) else name).removesuffix(":0"): np.array(layer[name])
+                for layer in file.get("model_weights", file).values()
+                for name in layer.attrs.get("weight_names", ())
+                if name in layer
+            }
     except OSError as error:
         raise ValueError(f"{path}: not a complete HDF5 file: {error}. Download it again.") from error
     tensors = Tensors(path, {name: value.shape for name, value in values.items()}, values.__getitem__)
@@ -255,16 +261,6 @@ def _keras_weights(path: str) -> Checkpoint | None:
         f"{path}: neither ResNet50 weights of keras.applications nor VGG16 weights of cifar-vgg, as it has "
         "no conv1_conv and no conv2d_1. Choose another file."
     )
-
-
-def _read_keras_weights(path: str) -> dict[str, np.ndarray]:
-    with h5py.File(path) as file:
-        return {
-            (name.decode() if isinstance(name, bytes) else name).removesuffix(":0"): np.array(layer[name])
-            for layer in file.get("model_weights", file).values()
-            for name in layer.attrs.get("weight_names", ())
-            if name in layer
-        }
 
 
 CONFIG_FIELDS = {
@@ -281,15 +277,9 @@ CONFIG_FIELDS = {
 def _settings_of_config(path: str, config: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a text encoder that BERT's or ELECTRA's config file states."""
     narrow = {"embedding_size": "embedding_size"} if config.get("model_type") == "electra" else {}
-    fields = CONFIG_FIELDS | narrow
-    settings: dict[str, Any] = {ours: config.get(field) for ours, field in fields.items()}
+    settings: dict[str, Any] = {ours: config.get(field) for ours, field in (CONFIG_FIELDS | narrow).items()}
     problem = None
-    invalid = [ours for ours, size in settings.items() if not isinstance(size, int) or size < 1]
-    if invalid:
-        problem = f"{fields[invalid[0]]} {settings[invalid[0]]!r} is not a positive whole number"
-    elif settings["hidden_size"] % settings["num_heads"]:
-        problem = f"hidden_size {settings['hidden_size']} does not split into {settings['num_heads']} heads"
-    elif config.get("hidden_act") not in ("gelu", "gelu_new", "relu"):
+    if config.get("hidden_act") not in ("gelu", "gelu_new", "relu"):
         problem = f"hidden_act {config.get('hidden_act')!r} is not one of gelu, gelu_new, relu"
     elif config.get("layer_norm_eps", 1e-12) != 1e-12:
         problem = f"layer_norm_eps {config['layer_norm_eps']} is not 1e-12, as in BERT"
