@@ -17,9 +17,7 @@ LABELED = Registry("dataset of labeled files", "LABELED.register", "data/dataset
 def get(name: str, **options: Any) -> Dataset:
     """Returns a dataset, and logs the rows or examples that it skipped.
 
-    Args:
-      name: one of `DATASETS`.
-      **options: the arguments of that dataset's function, such as `path`.
+    Its options are the arguments of the function of that name in `DATASETS`, such as `path`.
 
     Raises:
       OSError, ValueError: an unknown name or option, a missing one, or see the dataset's function.

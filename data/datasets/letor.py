@@ -61,8 +61,8 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
 
     Raises:
       FileNotFoundError: no such folder or file.
-      ValueError: an argument out of range, a folder with both layouts, an empty file, two equal splits, an
-        invalid row (named by file and line), sizes that do not match the rows, or too large lists.
+      ValueError: an argument out of range, an empty file, two equal splits, an invalid row (named by file and
+        line), sizes that do not match the rows, or too large lists.
     """
     arguments.check_fraction(False, section="data.", validation_fraction=validation_fraction)
     paths = _find_files(path)
@@ -90,10 +90,7 @@ def _find_files(folder):
             f"data.path={folder}: neither train.txt (a fold of LETOR) nor rank.train (LightGBM's example). "
             "Set it to the folder of one of them."
         )
-    if len(present) > 1:
-        raise ValueError(f"data.path={folder}: both train.txt and rank.train. Move one to another folder.")
-    [names] = present
-    paths = {split: os.path.join(folder, name) for split, name in names.items()}
+    paths = {split: os.path.join(folder, name) for split, name in present[0].items()}
     if "validation" in paths and not os.path.isfile(paths["validation"]):
         del paths["validation"]
     return paths

@@ -184,7 +184,6 @@ def test_invalid_rows(tmp_path, row, message):
         ({"rank.test": ""}, "rank.test: no row"),
         ({"rank.test": "1 1:nan\n0 1:1\n"}, "rank.test:1: '1:nan' is not FEAT"),
         ({"rank.test": "1 1:1\n0 1:x\n"}, "rank.test:2: '1:x' is not FEAT"),
-        ({"train.txt": TRAIN}, "data.path={}: both train.txt and rank.train. Move one"),
         ({"rank.train": None}, "data.path={}: neither train.txt (a fold of LETOR) nor rank.train"),
     ],
 )

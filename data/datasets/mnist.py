@@ -40,12 +40,7 @@ def mnist(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
 def read_part(folder: str, part: str) -> tuple[Split, dict[str, str]]:
     """Returns the images of a part of MNIST as a `Split`, and path -> SHA-256 of its files.
 
-    Args:
-      folder: holds `{part}-images-idx3-ubyte` and `{part}-labels-idx1-ubyte`, plain or with `.gz`.
-      part: "train" or "t10k".
-
-    Raises:
-      FileNotFoundError, ValueError: see `mnist`.
+    The folder has `{part}-images-idx3-ubyte` and `{part}-labels-idx1-ubyte`, plain or with `.gz`.
     """
     images_path, images = _read(os.path.join(folder, f"{part}-images-idx3-ubyte"), axes=3)
     labels_path, labels = _read(os.path.join(folder, f"{part}-labels-idx1-ubyte"), axes=1)

@@ -28,7 +28,7 @@ BATCH = 10_000  # ratings per read from TensorFlow Datasets
 
 
 class Layout(NamedTuple):
-    """The files of a release: their names, their separators, and whether they have a header."""
+    """The names and separators of the files of a release; `ratings.csv` alone has a header."""
 
     ratings: str
     separator: str
@@ -65,8 +65,8 @@ def movielens(
     user"; whether with the known ones, it does not say.
 
     Args:
-      path: a folder with `ratings.csv` (latest, 20M, 25M), `u.data` (100K) or `ratings.dat` (1M, 10M)
-        as published, or that file. `ratings.csv` may lack the timestamps. Titles are read from `movies.csv`,
+      path: a folder with `ratings.csv` (latest, 20M, 25M; it may lack the timestamps), `u.data` (100K) or
+        `ratings.dat` (1M, 10M) as published, in this order, or that file. Titles are read from `movies.csv`,
         `u.item` or `movies.dat` beside it if present; a movie without a title is `movie 17`. None takes the
         dataset from TensorFlow Datasets, which downloads it once.
       release: one of `RELEASES`; ignored with a path.
@@ -87,8 +87,8 @@ def movielens(
     Raises:
       FileNotFoundError: no such file.
       OSError: TensorFlow Datasets cannot download the dataset.
-      ValueError: an argument out of range, a folder with several layouts, an unknown header, no rating, an
-        invalid row (named by file and line), or damaged prepared files.
+      ValueError: an argument out of range, an unknown header, no rating, an invalid row (named by file and
+        line), or damaged prepared files.
     """
     arguments.check_choice(RELEASES, section="data.", release=release)
     fractions = check_fractions(validation_fraction, test_fraction)
@@ -129,20 +129,12 @@ def _class_names(ids, titles):
 def _find_files(path):
     """Returns the layout of a path, the file of ratings, and the file of titles or None."""
     folder, name = (path, None) if os.path.isdir(path) else os.path.split(path)
-    present = [
-        layout
-        for layout in LAYOUTS
-        if name in (None, layout.ratings) and os.path.isfile(os.path.join(folder, layout.ratings))
-    ]
-    if not present:
-        names = ", ".join(layout.ratings for layout in LAYOUTS)
-        raise FileNotFoundError(f"data.path={path}: no {names}. Set it to one of them, or to its folder.")
-    if len(present) > 1:
-        names = " and ".join(layout.ratings for layout in present)
-        raise ValueError(f"data.path={path}: the folder has {names}. Set it to one of them.")
-    [layout] = present
-    titles = os.path.join(folder, layout.titles)
-    return layout, os.path.join(folder, layout.ratings), titles if os.path.isfile(titles) else None
+    for layout in LAYOUTS:
+        ratings, titles = (os.path.join(folder, file) for file in (layout.ratings, layout.titles))
+        if name in (None, layout.ratings) and os.path.isfile(ratings):
+            return layout, ratings, titles if os.path.isfile(titles) else None
+    names = ", ".join(layout.ratings for layout in LAYOUTS)
+    raise FileNotFoundError(f"data.path={path}: no {names}. Set it to one of them, or to its folder.")
 
 
 def _read_ratings(path, layout, bad_rows):

@@ -269,16 +269,6 @@ def test_missing_files(tmp_path):
             data.get("movielens", path=str(path))
 
 
-def test_folder_with_two_layouts(tmp_path):
-    for layout in ("u.data", "ratings.csv"):
-        write(tmp_path, layout)
-    with pytest.raises(
-        ValueError, match=f"data.path={tmp_path}: the folder has ratings.csv and u.data. Set it to one of"
-    ):
-        data.get("movielens", path=str(tmp_path))
-    assert data.get("movielens", path=str(tmp_path / "u.data")).class_names[2] == "movie 5"
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_warns_of_a_possibly_truncated_file(tmp_path, caplog, layout):
     file = write(tmp_path, layout)

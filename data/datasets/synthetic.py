@@ -34,9 +34,6 @@ def synthetic(
     Returns:
       A `Dataset` with the feature `embedding` float32 `[N, width]`.
 
-    Raises:
-      ValueError: an argument out of range.
-
     >>> dataset = synthetic(num_classes=3, num_examples=20)
     >>> {name: np.bincount(split.labels).tolist() for name, split in dataset.splits.items()}
     {'train': [4, 4, 4], 'validation': [2, 1, 1], 'test': [2, 1, 1]}

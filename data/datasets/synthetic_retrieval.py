@@ -57,9 +57,6 @@ def synthetic_retrieval(
     Returns:
       A `Dataset` with the feature `id`, int32 `[N]`, and sparse labels float32 `[N, n]`.
 
-    Raises:
-      ValueError: an argument out of range, or too few pairs for a split.
-
     >>> splits = synthetic_retrieval(num_classes=50, num_examples=20, num_relevant=5).splits
     >>> {name: split.labels.shape for name, split in splits.items()}
     {'train': (20, 50), 'validation': (8, 50), 'test': (7, 50)}

@@ -68,10 +68,9 @@ class DecodeAndRandomCrop:
 
 
 class ContentAndSize:
-    """The bytes and size of image files.
+    """A call on the features of `DecodeAndCrop` returns the bytes and size of the images.
 
-    A call on the features of `DecodeAndCrop` returns `content` string `[B]`, the bytes of each image,
-    and `size` int32 `[B, 2]`, its height and width in pixels after its EXIF rotation.
+    They are `content` string `[B]`, and `size` int32 `[B, 2]`, height and width after the EXIF rotation.
     """
 
     def __call__(self, features: Features) -> Features:
@@ -211,10 +210,7 @@ def _orientation(content):
 def _webp_flags(content):
     """Returns whether an image file is a WebP with an alpha channel, and whether it is an animated WebP.
 
-    The flags are in byte 20 of the extended format, and in byte 24 of a lossless image.
-
-    References:
-      RFC 9649, sections 2.7 and 3.4.
+    The flags are in byte 20 of the extended format, and in byte 24 of a lossless image (RFC 9649).
     """
     head = tf.strings.join([tf.strings.substr(content, 0, 25), bytes(25)])
     kind, numbers = tf.strings.substr(head, 8, 8), tf.io.decode_raw(head, tf.uint8)

@@ -27,9 +27,6 @@ class BadRows:
       policy: "fail" raises the error of a row; "skip" skips the row and appends the error to `messages`.
       field: the field or flag that sets the policy, for messages; None if there is none.
 
-    Raises:
-      ValueError: unknown policy.
-
     >>> bad = BadRows("skip")
     >>> with bad.row():
     ...     raise ValueError("file.tsv:3: 2 columns, expected 3.")
@@ -62,9 +59,7 @@ class BadRows:
 
     @contextlib.contextmanager
     def whole_file(self) -> Iterator[None]:
-        """Returns a context for the reading of a whole file, in which `row` reads on after an invalid row.
-
-        "fail" raises at its end: the error of the first invalid row, with the number of the others.
+        """Returns a context of one file, in which `row` reads on, and "fail" raises at its end.
 
         >>> bad = BadRows("fail", None)
         >>> with bad.whole_file():

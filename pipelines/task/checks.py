@@ -38,9 +38,7 @@ _PROBED = 1_000  # classes that a loss is tried with, at most; `loss.k` may exce
 def check(experiment: config.Experiment, *, trains: bool = True) -> None:
     """Raises ValueError, with the field and the remedy, if an experiment cannot run.
 
-    Args:
-      experiment: the experiment.
-      trains: whether it needs the weights of its encoder; a description of its dataset does not.
+    A description of its dataset, which trains nothing, needs no weights of its encoder.
     """
     config.check_types(experiment)
     values = config.values(experiment)

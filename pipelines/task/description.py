@@ -28,19 +28,12 @@ SORTER = "sorter.safetensors"
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """A model without its weights.
-
-    Attributes:
-      class_names: names of the classes, by id.
-      seen: ids of the classes of training and validation; None for all.
-      inputs: how raw examples become the model's features.
-      instance_ids: name -> id of the instances that are known by their ids; empty for other inputs.
-    """
+    """A model without its weights."""
 
     class_names: tuple[str, ...]
-    seen: np.ndarray | None
+    seen: np.ndarray | None  # ids of the classes of training and validation; None for all
     inputs: inputs.Inputs
-    instance_ids: Mapping[str, int]
+    instance_ids: Mapping[str, int]  # name -> id; empty for other inputs
     _structure: dict[str, Any]
     _features: dict[str, tf.TensorSpec]
 
@@ -99,11 +92,7 @@ def _write_instances(folder: str, task: TaskData) -> None:
 
 
 def read_known(folder: str) -> scipy.sparse.csr_array:
-    """Returns the classes of each instance in the data of the training, bool `[num_ids, n]`.
-
-    Raises:
-      ValueError: the instances are not known by ids.
-    """
+    """Returns the classes of each instance with an id in the data of the training, bool `[num_ids, n]`."""
     path = os.path.join(folder, "known.npz")
     if not files.exists(path):
         raise ValueError("exclude_known=True: the inputs are no users of the training data. Set it to False.")
@@ -111,12 +100,7 @@ def read_known(folder: str) -> scipy.sparse.csr_array:
 
 
 def read(folder: str) -> Description:
-    """Returns the description in a folder.
-
-    Raises:
-      FileNotFoundError: the folder has none.
-      ValueError: a file is damaged.
-    """
+    """Returns the description in a folder; raises an error if it has none, or a damaged one."""
     contents = []
     for name in ("classes.json", "model.json"):
         path = os.path.join(folder, name)

@@ -25,13 +25,7 @@ _VERSION = 1  # of the outputs: raise it when code changes those of an unchanged
 
 
 def encode_splits(raw: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> TaskData:
-    """Returns a task whose features are the outputs of its frozen encoder.
-
-    Args:
-      raw: the task with the encoder's inputs.
-      encoder_name: for messages.
-      batch_size: of the encoder's inputs.
-      cache: of the outputs.
+    """Returns a task whose features are the outputs of its frozen encoder, which the cache keeps.
 
     Raises:
       ValueError: the file of the outputs is damaged.
@@ -62,10 +56,7 @@ def encode(
 ) -> dict[str, np.ndarray]:
     """Returns the outputs of an encoder for each split, float32 `[N, d]`, from the cache if it has them.
 
-    Args:
-      raw, encoder, batch_size, cache: see `encode_splits`.
-      weights: from `hashing.encoder_hash`.
-      kind: the word for the inputs in messages.
+    `weights` is from `hashing.encoder_hash`, `kind` the word for the inputs in messages.
     """
     name = f"features-{_fingerprint(raw, encoder, weights, batch_size)}.npz"
     count = sum(map(len, raw.splits.values()))

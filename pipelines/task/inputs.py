@@ -24,17 +24,11 @@ BLOCK = 4096  # texts that are tokenized at a time
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """How raw examples become the features of a model.
+    """How raw examples become the features of a model."""
 
-    Attributes:
-      specs: name -> `tf.TensorSpec` of the raw features of a batch, with None for the number of examples.
-      preprocess: function of the raw features of a batch, or None.
-      encoder: the frozen encoder of the preprocessed features, or None.
-    """
-
-    specs: dict[str, tf.TensorSpec]
-    preprocess: Any = None
-    encoder: tf.keras.layers.Layer | None = None
+    specs: dict[str, tf.TensorSpec]  # of the raw features of a batch, with None for the number of examples
+    preprocess: Any = None  # function of the raw features of a batch
+    encoder: tf.keras.layers.Layer | None = None  # the frozen encoder of the preprocessed features
 
     @property
     def kind(self) -> data.Kind:

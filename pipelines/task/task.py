@@ -15,53 +15,30 @@ from rank4class.pipelines.task.inputs import Inputs
 
 
 class ModelOutputs(NamedTuple):
-    """The outputs of a model for a batch.
+    """The outputs of a model for a batch."""
 
-    Attributes:
-      scores: `[B, n]`.
-      where: bool `[B, n]`, the classes that take part in the ranking; None for all.
-      log_counts: log-probabilities of `0..m` classes, `[B, m + 1]`; None without a count prior.
-    """
-
-    scores: tf.Tensor
-    where: tf.Tensor | None = None
-    log_counts: tf.Tensor | None = None
+    scores: tf.Tensor  # `[B, n]`
+    where: tf.Tensor | None = None  # bool `[B, n]`, the classes that are ranked; None for all
+    log_counts: tf.Tensor | None = None  # log-probabilities of `0..m` classes, `[B, m + 1]`
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """The data that a model is trained and evaluated on, and its encoder.
-
-    Attributes:
-      class_names: names of the classes, by id.
-      splits: name -> split.
-      preprocess: function of the features of a batch, or None.
-      make_encoder: returns a new instance encoder for the preprocessed features.
-      inputs: how raw examples, of this or other data, become the model's features.
-      encoder_files: returns the path, without endings, of the files of a frozen encoder; None without one.
-      augment: function of the features and seeds of a training batch, used in place of `preprocess`, or None.
-      class_weights: `[n]`, weights of the classes in training, or None; see `data.training_batches`.
-      class_texts: descriptions of the classes, or None.
-      class_features: the descriptions as features of the instance encoder, or None.
-      class_vectors: float `[n, e]`, the encoded descriptions or the initial vectors of the classes, or None.
-      hashes: hashes of the classes, of each split, and of other files; see `hashing`.
-      seen: ids of the classes of training and validation, whose labels index this array; None for all
-        classes.
-    """
+    """The data that a model is trained and evaluated on, and its encoder."""
 
     class_names: tuple[str, ...]
     splits: dict[str, data.Split]
-    preprocess: Any
-    make_encoder: Callable[[], tf.keras.layers.Layer]
-    inputs: Inputs
-    encoder_files: Callable[[], str] | None = None
-    augment: Callable | None = None
-    class_weights: np.ndarray | None = None
-    class_texts: tuple[str, ...] | None = None
-    class_features: dict[str, np.ndarray] | None = None
-    class_vectors: np.ndarray | None = None
-    hashes: dict[str, str] = dataclasses.field(default_factory=dict)
-    seen: np.ndarray | None = None
+    preprocess: Any  # function of the features of a batch, or None
+    make_encoder: Callable[[], tf.keras.layers.Layer]  # for the preprocessed features
+    inputs: Inputs  # how raw examples, of this or other data, become the model's features
+    encoder_files: Callable[[], str] | None = None  # returns the path of a frozen encoder without endings
+    augment: Callable | None = None  # of the features and seeds of a training batch, for `preprocess`
+    class_weights: np.ndarray | None = None  # `[n]`, see `data.training_batches`
+    class_texts: tuple[str, ...] | None = None  # descriptions of the classes
+    class_features: dict[str, np.ndarray] | None = None  # the same as features of the instance encoder
+    class_vectors: np.ndarray | None = None  # `[n, e]`, the same encoded, or the initial vectors
+    hashes: dict[str, str] = dataclasses.field(default_factory=dict)  # see `hashing`
+    seen: np.ndarray | None = None  # ids of the classes of training and validation, by label; None for all
 
     def training_batches(
         self,
