@@ -71,9 +71,8 @@ def test_masked_entries_do_not_change_losses(name, rng):
     where = np.arange(9) < 6
     spoiled = np.where(where, scores, np.nan)
     values = batch.spearman(spoiled, np.where(where, targets, np.nan), where=where, rank_fn=rank_fn)
-    np.testing.assert_allclose(
-        values[:6], batch.spearman(scores[:6], targets[:6], rank_fn=rank_fn), rtol=1e-4, atol=1e-6
-    )
+    unmasked = batch.spearman(scores[:6], targets[:6], rank_fn=rank_fn)
+    np.testing.assert_allclose(values[:6], unmasked, rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(values[6:], 0.0)
 
     scores = rng.normal(size=[9, 3]).astype(np.float32)
@@ -99,16 +98,12 @@ def losses_on(rank_fn, rng):
     targets = rng.normal(size=[8]).astype(np.float32)
     labels = (rng.random([8, 8]) < 0.3).astype(np.float32)
     counts = labels.sum(axis=0)
-    fewest = (
-        float((counts * (counts + 1) / 2).sum()) / 8 / 8
-    )  # all relevant ranks are first; divided by n, and averaged
+    fewest = float((counts * (counts + 1) / 2).sum()) / 8 / 8  # all relevant ranks are first
+    average_precision = functools.partial(batch.mean_average_precision, rank_fn=rank_fn)
     return {
         "spearman": (lambda s: batch.spearman(s[:, 0], targets, rank_fn=rank_fn), 0.0),
-        "ranks": (lambda s: batch.mean_average_precision(s, labels, rank_fn=rank_fn), fewest),
-        "precision": (
-            lambda s: batch.mean_average_precision(s, labels, rank_fn=rank_fn, form="precision"),
-            -1.0,
-        ),
+        "ranks": (lambda s: average_precision(s, labels), fewest),
+        "precision": (lambda s: average_precision(s, labels, form="precision"), -1.0),
         "recall_triplet": (lambda s: batch.recall_triplet(s, rank_fn=rank_fn), 0.0),
     }
 
@@ -181,13 +176,11 @@ def test_l1_is_added():
     beside = batch.spearman(scores, targets, rank_fn=ranks.mean_ranks, l1=0.5)
     np.testing.assert_allclose(beside - plain, [0.5, 0.0, 1.0], rtol=1e-6)
     matrix = np.array([[0.5, 0.0], [1.0, 3.0]], np.float32)
-    plain = batch.mean_average_precision(matrix, np.eye(2), rank_fn=ranks.mean_ranks)
-    beside = batch.mean_average_precision(matrix, np.eye(2), rank_fn=ranks.mean_ranks, l1=2.0)
-    np.testing.assert_allclose(beside - plain, [0.5, 3.0], rtol=1e-6)
-    where = [[True, False], [True, True]]
-    plain = batch.mean_average_precision(matrix, np.eye(2), rank_fn=ranks.mean_ranks, where=where)
-    beside = batch.mean_average_precision(matrix, np.eye(2), rank_fn=ranks.mean_ranks, where=where, l1=2.0)
-    np.testing.assert_allclose(beside - plain, [1.0, 3.0], rtol=1e-6)  # the mean over the classes that count
+    # The mean is over the classes that take part.
+    for where, errors in ((None, [0.5, 3.0]), ([[True, False], [True, True]], [1.0, 3.0])):
+        loss = functools.partial(batch.mean_average_precision, rank_fn=ranks.mean_ranks, where=where)
+        added = loss(matrix, np.eye(2), l1=2.0) - loss(matrix, np.eye(2))
+        np.testing.assert_allclose(added, errors, rtol=1e-6)
 
 
 def test_weights_multiply(rng):

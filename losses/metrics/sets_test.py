@@ -30,14 +30,10 @@ def test_grades_are_binary_and_masked_classes_are_ignored():
     prior = np.where(np.arange(6) < 5, PRIOR, -np.inf)
     where = np.arange(5) < 4
     for metric in (metrics.nll, metrics.exact_match):
-        np.testing.assert_allclose(
-            metric(SCORES, 3.0 * LABELS, prior, where=where),
-            metric(SCORES[:, :4], LABELS[:, :4], prior[:, :5]),
-            rtol=1e-5,
-        )
-    np.testing.assert_allclose(
-        set_sizes.count_nll(PRIOR, LABELS, where=where), set_sizes.count_nll(PRIOR, LABELS[:, :4])
-    )
+        subset = metric(SCORES[:, :4], LABELS[:, :4], prior[:, :5])
+        np.testing.assert_allclose(metric(SCORES, 3.0 * LABELS, prior, where=where), subset, rtol=1e-5)
+    subset = set_sizes.count_nll(PRIOR, LABELS[:, :4])
+    np.testing.assert_allclose(set_sizes.count_nll(PRIOR, LABELS, where=where), subset)
 
 
 @pytest.mark.parametrize("dtype", [tf.int8, tf.uint16, tf.int16, tf.uint32, tf.uint64])
@@ -57,10 +53,9 @@ def test_masks_are_numbers_too():
 
 
 def test_exact_matches_by_hand():
-    prior = np.log([0.1, 0.2, 0.7])
-    assert metrics.exact_match([[5.0, 4.0, 0.0]], [[1.0, 1.0, 0.0]], prior).numpy() == [1.0]
-    assert metrics.exact_match([[5.0, 4.0, 0.0]], [[1.0, 0.0, 0.0]], prior).numpy() == [0.0]
-    assert metrics.exact_match([[5.0, 4.0, 0.0]], [[1.0, 0.0, 1.0]], prior).numpy() == [0.0]
+    sets = [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 1.0]]
+    values = metrics.exact_match([[5.0, 4.0, 0.0]] * 3, sets, np.log([0.1, 0.2, 0.7]))
+    assert values.numpy().tolist() == [1.0, 0.0, 0.0]
 
 
 @pytest.mark.nightly
@@ -104,8 +99,5 @@ def test_count_likelihood_as_a_keras_loss():
     ids = tf.constant([[0], [4]] * 20)
     np.testing.assert_allclose(loss(ids, PRIOR), -np.mean(PRIOR[:, 1]), rtol=1e-6)
     weights = np.arange(40, dtype=np.float32)
-    np.testing.assert_allclose(
-        loss(LABELS, PRIOR, sample_weight=weights),
-        tf.reduce_mean(weights * set_sizes.count_nll(PRIOR, LABELS)),
-        rtol=1e-6,
-    )
+    expected = tf.reduce_mean(weights * set_sizes.count_nll(PRIOR, LABELS))
+    np.testing.assert_allclose(loss(LABELS, PRIOR, sample_weight=weights), expected, rtol=1e-6)

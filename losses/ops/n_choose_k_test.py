@@ -234,12 +234,10 @@ def test_likelihood_of_levels_is_that_of_successive_sets():
             left &= ~chosen
         expected.append(total)
     assert expected[2] == pytest.approx(0.0, abs=1e-6)
-    np.testing.assert_allclose(
-        losses.n_choose_k(random_scores(), GRADED, levels=3), expected, rtol=1e-5, atol=1e-6
-    )
     # Levels without classes change nothing.
-    higher = losses.n_choose_k(random_scores(), GRADED + (GRADED == 2), levels=4)
-    np.testing.assert_allclose(higher, expected, rtol=1e-5, atol=1e-6)
+    for labels, levels in ((GRADED, 3), (GRADED + (GRADED == 2), 4)):
+        actual = losses.n_choose_k(random_scores(), labels, levels=levels)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_one_class_per_level_is_plackett_luce():
@@ -263,19 +261,6 @@ def test_poisson_binomial_prior_is_logistic_regression():
     )
 
 
-@pytest.mark.parametrize("k", [1, 2, 5, 7])
-def test_top_k_gain_is_the_probability_of_the_label_in_the_set(k):
-    sets = all_sets(7, k)
-    expected = []
-    for scores, labels in zip(random_scores(), GRADED, strict=True):
-        chances = np.exp(sets @ scores - np.logaddexp.reduce(sets @ scores))
-        best = np.sort(labels)[-k:].sum()
-        expected.append(-np.log(chances @ (sets @ labels) / best) if best else 0.0)
-    np.testing.assert_allclose(
-        losses.top_k_gain(random_scores(), GRADED, k=k), expected, rtol=1e-5, atol=1e-6
-    )
-
-
 def top_k_gain_by_all_sets(scores, labels, k):
     """Returns the loss and its gradient, from sums over the logarithms of all sets' probabilities."""
     sets = all_sets(len(scores), k)
@@ -285,6 +270,14 @@ def top_k_gain_by_all_sets(scores, labels, k):
     total, gained = np.logaddexp.reduce(log_all), np.logaddexp.reduce(log_gains)
     value = total - gained + np.log(np.sort(labels)[-k:].sum())
     return value, np.exp(log_all - total) @ sets - np.exp(log_gains - gained) @ sets[gains > 0.0]
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 7])
+def test_top_k_gain_is_the_probability_of_the_label_in_the_set(k):
+    pairs = zip(random_scores(), GRADED, strict=True)
+    expected = [top_k_gain_by_all_sets(*pair, k)[0] if pair[1].any() else 0.0 for pair in pairs]
+    actual = losses.top_k_gain(random_scores(), GRADED, k=k)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -310,9 +303,8 @@ def test_gains_of_any_size(k, temperature, jit_compile):
             value = losses.top_k_gain(scores, labels, k=k, temperature=temperature)
         return value, tape.gradient(value, scores)
 
-    value, slope = (tf.function(value_and_slope, jit_compile=True) if jit_compile else value_and_slope)(
-        tf.constant(scores)
-    )
+    function = tf.function(value_and_slope, jit_compile=True) if jit_compile else value_and_slope
+    value, slope = function(tf.constant(scores))
     # Division by a power of 2 is exact.
     expected = [top_k_gain_by_all_sets(*pair, k) for pair in zip(scores / temperature, labels, strict=True)]
     values, slopes = map(np.array, zip(*expected, strict=True))
@@ -341,11 +333,7 @@ def test_tiny_marginals(k):
 @pytest.mark.parametrize(
     ("labels", "levels", "message"),
     [
-        (
-            [[0.0, 2.0]],
-            2,
-            r"labels\[0, 1\]=2: not a whole number in 0\.\.1\. Raise levels, or number them from 0\.",
-        ),
+        ([[0.0, 2.0]], 2, r"labels\[0, 1\]=2: not a whole number in 0\.\.1\. Raise levels"),
         ([[0.5, 1.0]], 3, r"labels\[0, 0\]=0\.5: not a whole number in 0\.\.2"),
         ([[0.0, 1.0]], 1, "levels=1: not an integer of at least 2"),
         ([[0.0, 1.0]], 2.0, "levels=2.0: not an integer of at least 2"),

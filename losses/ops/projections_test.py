@@ -127,9 +127,7 @@ def every_projection(k):
 def test_gradients_equal_finite_differences(k):
     scores = some_scores(5, seed=k)
     weights = np.random.default_rng(1).normal(size=[4, 5]).astype(np.float32)
-    moves = (
-        np.array([-STEP, 0.0, STEP], np.float32)[:, None, None, None] * np.eye(5, dtype=np.float32)[:, None]
-    )
+    moves = np.float32([-STEP, 0.0, STEP])[:, None, None, None] * np.eye(5, dtype=np.float32)[:, None]
     for project in every_projection(k):
         x = tf.constant(scores)
         with tf.GradientTape() as tape:
@@ -154,26 +152,6 @@ def test_projections_keep_the_order_of_scores(k):
         order = np.argsort(-scores, axis=1)
         falling = np.take_along_axis(shares, order, axis=1)
         assert (np.diff(falling, axis=1) <= 1e-6).all()
-        np.testing.assert_allclose(project(scores + 7.0), shares, atol=1e-5)  # invariant to a shift
-
-
-@pytest.mark.parametrize("project", GEOMETRIES.values())
-@pytest.mark.parametrize("k", [1, 3])
-def test_a_large_alpha_selects_the_k_highest(project, k):
-    scores = some_scores(8, seed=6)
-    top = np.argsort(-scores, axis=1)[:, :k]
-    expected = np.zeros_like(scores)
-    np.put_along_axis(expected, top, 1.0, axis=1)
-    np.testing.assert_allclose(project(scores, k=k, alpha=1e4), expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("alpha", [0.5, 1.0, 5.0])
-@pytest.mark.parametrize("project", GEOMETRIES.values())
-def test_alpha_bounds_the_slope(project, alpha):
-    left, right = some_scores(8, seed=7), some_scores(8, seed=8)
-    for k in (1, 3):
-        moved = np.linalg.norm(project(left, k=k, alpha=alpha) - project(right, k=k, alpha=alpha), axis=1)
-        assert (moved <= alpha * np.linalg.norm(left - right, axis=1) * (1 + 1e-5)).all()
 
 
 @pytest.mark.parametrize("k", [1, 3])
@@ -203,15 +181,14 @@ def test_far_apart_and_equal_scores(k):
 def test_masked_equals_subset(k):
     scores = some_scores(6, seed=11)
     where = np.array([True, False, True, True, False, True])
-    for name in ("euclidean", "entropy"):
-        masked = GEOMETRIES[name](scores, k=k, where=where).numpy()
-        np.testing.assert_allclose(masked[:, where], GEOMETRIES[name](scores[:, where], k=k), atol=1e-6)
+    for project in GEOMETRIES.values():
+        masked = project(scores, k=k, where=where).numpy()
+        np.testing.assert_allclose(masked[:, where], project(scores[:, where], k=k), atol=1e-6)
         assert (masked[:, ~where] == 0.0).all()
-    masked = projections.rankmax(scores, [2, 2, 2, 2], k=k, where=where).numpy()
-    np.testing.assert_allclose(
-        masked[:, where], projections.rankmax(scores[:, where], [1, 1, 1, 1], k=k), atol=1e-6
-    )
-    few = np.array([True, False, False, False, False, False])
+    masked = projections.rankmax(scores, [2] * 4, k=k, where=where).numpy()
+    subset = projections.rankmax(scores[:, where], [1] * 4, k=k)
+    np.testing.assert_allclose(masked[:, where], subset, atol=1e-6)
+    few = np.arange(6) < 1
     for project in GEOMETRIES.values():
         np.testing.assert_array_equal(project(scores, k=2, where=few), np.tile(few, [4, 1]))
         np.testing.assert_array_equal(project(scores, k=2, where=few & False), np.zeros([4, 6]))
@@ -289,10 +266,7 @@ def test_xla(k):
         (lambda: projections.rankmax([[1.0, 2.0]], [0], k=1.0), r"k=1.0: not an integer in 1..2"),
         (lambda: projections.euclidean([[1.0, 2.0]], alpha=0.0), "alpha=0.0: not positive"),
         (lambda: projections.entropy([[1.0, 2.0]], alpha=float("nan")), "alpha=nan: not positive"),
-        (
-            lambda: projections.rankmax([[1.0, 2.0]], [0.0]),
-            r"labels=float32 \(1,\): class ids must be integers\. Cast",
-        ),
+        (lambda: projections.rankmax([[1.0, 2.0]], [0.0]), r"labels=float32 \(1,\): class ids must be"),
         (lambda: projections.sparsemax([[1.0, 2.0]], where=[True] * 3), r"where=\(3,\): cannot be"),
     ],
 )

@@ -43,33 +43,25 @@ def test_rankmax_is_minus_the_log_of_the_true_classs_projection(k):
         np.testing.assert_allclose(losses.rankmax(SCORES, np.full(6, y), k=k), -np.log(share), atol=1e-5)
 
 
-@pytest.mark.parametrize("k", [1, 2, 4, N])
-def test_several_relevant_classes_sum(k):
-    value, gradient = value_and_gradient(losses.rankmax, SCORES, RELEVANT, k=k)
+RANKMAX = [(losses.rankmax, {"k": k}) for k in (1, 2, 4, N)]
+
+
+@pytest.mark.parametrize(("loss", "options"), [*RANKMAX, (losses.sparsemax, {})])
+def test_several_relevant_classes_sum(loss, options):
+    value, gradient = value_and_gradient(loss, SCORES, RELEVANT, **options)
     smooth = [0, 3, 4, 5]  # ties have several subgradients
-    expected, slope = summed(losses.rankmax, k=k)
+    expected, slope = summed(loss, **options)
     np.testing.assert_allclose(value, expected, atol=2e-5)
     np.testing.assert_allclose(gradient[smooth], slope[smooth], atol=2e-5)
     np.testing.assert_allclose(gradient.sum(axis=1), 0.0, atol=2e-5)
 
 
-def test_sparsemax_of_several_relevant_classes_is_their_sum():
-    value, gradient = value_and_gradient(losses.sparsemax, SCORES, RELEVANT)
-    expected, slope = summed(losses.sparsemax)
-    np.testing.assert_allclose(value, expected, atol=2e-5)
-    np.testing.assert_allclose(gradient, slope, atol=2e-5)
-
-
-@pytest.mark.parametrize("loss", [losses.rankmax, losses.sparsemax])
-@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize(("loss", "options"), [*RANKMAX[:3], (losses.sparsemax, {})])
 @pytest.mark.parametrize("labels", [np.array([6, 1, 0, 3, 4, 5]), RELEVANT])
-def test_gradients_equal_finite_differences(loss, k, labels):
-    options = {"k": k} if loss is losses.rankmax else {}
+def test_gradients_equal_finite_differences(loss, options, labels):
     _, gradient = value_and_gradient(loss, SCORES, labels, **options)
     step = np.float32(4e-3)
-    moves = step * np.stack(
-        [-np.eye(N, dtype=np.float32), np.zeros([N, N], np.float32), np.eye(N, dtype=np.float32)]
-    )
+    moves = step * np.multiply.outer(np.float32([-1, 0, 1]), np.eye(N, dtype=np.float32))
     moved = SCORES + moves[:, :, None]  # by a step in each class: [3, N, 6, N]
     values = loss(moved, np.broadcast_to(labels, [3, N, *labels.shape]), **options).numpy()
     before, after = np.diff(values, axis=0) / step
@@ -84,34 +76,22 @@ def test_gradient_of_rankmax_equals_the_paper():
     share = projections.rankmax(SCORES, y).numpy()[np.arange(6), y]
     within = SCORES[np.arange(6), y][:, None] - 1.0 < SCORES
     expected = np.where(within, share[:, None], 0.0)
-    expected[np.arange(6), y] = -share * (
-        within.sum(axis=1) - 1
-    )  # with s for s - 1, as eq. 16 has it, they would not sum to 0
+    # With s for s - 1, as eq. 16 has it, they would not sum to 0.
+    expected[np.arange(6), y] = -share * (within.sum(axis=1) - 1)
     np.testing.assert_allclose(gradient, expected, atol=1e-6)
 
 
-def test_sparsemax_is_the_fenchel_young_loss():
-    shares = projections.sparsemax(SCORES).numpy()
-    conjugate = np.sum(shares * SCORES, axis=1) - 0.5 * np.sum(shares**2, axis=1)
-    for y in range(N):
-        expected = conjugate + 0.5 - SCORES[:, y]
-        np.testing.assert_allclose(losses.sparsemax(SCORES, np.full(6, y)), expected, atol=1e-5)
-
-
 def test_warp_weights_are_harmonic_numbers():
-    for y in range(N):
-        margins = 1.0 + np.delete(SCORES, y, axis=1) - SCORES[:, y, None]
+    def by_hand(y, competes):
+        margins = np.where(competes, np.maximum(1.0 + SCORES - SCORES[:, y, None], 0.0), 0.0)
         violators = (margins > 0.0).sum(axis=1)
         weights = [sum(1.0 / i for i in range(1, v + 1)) / max(v, 1) for v in violators]
-        expected = weights * np.maximum(margins, 0.0).sum(axis=1)
+        return weights * margins.sum(axis=1)
+
+    for y in range(N):
+        expected = by_hand(y, np.arange(N) != y)
         np.testing.assert_allclose(losses.warp(SCORES, np.full(6, y)), expected, atol=1e-4)
-    irrelevant = RELEVANT == 0.0
-    expected = np.zeros(6)
-    for y in range(N):
-        margins = np.where(irrelevant, np.maximum(1.0 + SCORES - SCORES[:, y, None], 0.0), 0.0)
-        violators = (margins > 0.0).sum(axis=1)
-        weights = [sum(1.0 / i for i in range(1, v + 1)) / max(v, 1) for v in violators]
-        expected += RELEVANT[:, y] * weights * margins.sum(axis=1)
+    expected = sum(RELEVANT[:, y] * by_hand(y, RELEVANT == 0.0) for y in range(N))
     np.testing.assert_allclose(losses.warp(SCORES, RELEVANT), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -123,10 +103,11 @@ def test_no_loss_beyond_the_margin():
         assert not gradient.any()
 
 
+WITH_MAX_RELEVANT = [(losses.rankmax, {"k": 1}), (losses.rankmax, {"k": 3}), (losses.warp, {})]
+
+
 @pytest.mark.parametrize("shift", [1e5, -3e7])
-@pytest.mark.parametrize(
-    ("loss", "options"), [(losses.rankmax, {"k": 1}), (losses.rankmax, {"k": 3}), (losses.warp, {})]
-)
+@pytest.mark.parametrize(("loss", "options"), WITH_MAX_RELEVANT)
 def test_shift_invariance(loss, options, shift):
     scores = 16.0 * np.random.default_rng(0).integers(0, 3, [6, N]).astype(np.float32)
     scores[1] = 0.0
@@ -151,9 +132,7 @@ def test_nan_does_not_change_other_lists(k, place):
 MOST = int((RELEVANT > 0.0).sum(axis=1).max())
 
 
-@pytest.mark.parametrize(
-    ("loss", "options"), [(losses.rankmax, {"k": 1}), (losses.rankmax, {"k": 3}), (losses.warp, {})]
-)
+@pytest.mark.parametrize(("loss", "options"), WITH_MAX_RELEVANT)
 @pytest.mark.parametrize("most", [MOST, MOST + 1, N, 10 * N])
 def test_max_relevant_does_not_change_values(loss, options, most):
     expected = value_and_gradient(loss, SCORES, RELEVANT, **options)
@@ -168,9 +147,8 @@ def test_more_than_max_relevant_classes(name):
     loss = losses.get(name, max_relevant=MOST - 1, reduction="none")
     crowded = (RELEVANT > 0.0).sum(axis=1) == MOST
     i = int(np.argmax(crowded))
-    with pytest.raises(
-        ValueError, match=rf"max_relevant={MOST - 1}: labels\[{i}\] have {MOST} relevant classes\. Raise it"
-    ):
+    message = rf"max_relevant={MOST - 1}: labels\[{i}\] have {MOST} relevant classes\. Raise it"
+    with pytest.raises(ValueError, match=message):
         loss(RELEVANT, SCORES)
     for jit_compile in (False, True):
         values = tf.function(lambda s, y: loss(y, s), jit_compile=jit_compile)(SCORES, RELEVANT).numpy()
@@ -221,10 +199,7 @@ def test_at_or_above(shape, m, dtype):
     rng = np.random.default_rng(m)
     scores = rng.integers(0, 6, size=shape).astype(np.float32)
     levels = -np.sort(-rng.integers(-1, 7, size=[*shape[:-1], m]).astype(np.float32))
-    scores[..., 0], levels[..., -1] = (
-        -np.inf,
-        -np.inf,
-    )  # left-out classes, and levels without a class
+    scores[..., 0] = levels[..., -1] = -np.inf  # left-out classes, and levels without a class
     expected = (scores[..., None, :] >= levels[..., None]).sum(axis=-1)
     actual = thresholds.at_or_above(tf.constant(scores, dtype), tf.constant(levels, dtype))
     np.testing.assert_array_equal(actual, expected)
