@@ -47,7 +47,6 @@ def test_sorter_experiments_multi_label(command, error_of, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--task=map --rank_fns=bubble --workdir=x", "rank_fn='bubble': unknown"),
         ("--task=multi_label", "--config: missing. Set it for --task=multi_label."),
         ("--task=map --workdir=", "--workdir: missing. Set it for --task=map."),
         ("--task=map --scores=x --workdir=x", "--scores: not used by --task=map. Remove it."),
@@ -57,7 +56,6 @@ def test_sorter_experiments_multi_label(command, error_of, tmp_path):
         ("--rank_fns=", "--rank_fns=: names no rank function. Name at least one."),
         ("--task=regression --table=x --workdir=x", "--target: missing. Set it for --task=regression."),
         ("--scores=x", "x: no such file. Write it with rank4class evaluate --output=FOLDER"),
-        (f"--task=multi_label {DIGITS} --workdir=x", "data.name='digits': no vectors with several labels"),
         (f"--task=multi_label {DIGITS} --loss=mse --workdir=x", "--loss: has no effect on this command."),
     ],
 )

@@ -28,13 +28,9 @@ LONG_STEP = 3.0  # seconds; a longer step is measured once
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One contender against one baseline.
+    """One contender against one baseline: median times, and peak memory (MiB) with arguments if it is known.
 
-    Attributes:
-      seconds: median time of a step.
-      peak_mb: peak memory (MiB) of the step with its arguments, or None if the system does not report it.
-      ratio: `seconds / baseline_seconds`.
-      others: other values, by their titles in the table.
+    `others` are other values, by their titles in the table.
     """
 
     suite: str

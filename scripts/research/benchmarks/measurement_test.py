@@ -16,13 +16,10 @@ from rank4class.scripts.research.benchmarks import measurement, suite, suites
 ROW = measurement.Row("losses", "mse", "64x28", False, 2.0, 3.0, "softmax_ce", 4.0, 2.0, 0.5)
 
 
-def row(**changes):
-    return dataclasses.replace(ROW, **changes)
-
-
 def test_a_table():
-    floor, xla = row(baseline="floor", ratio=2.0), row(name="softmax", xla=True, seconds=1.0, ratio=0.25)
-    assert measurement.table([row(), floor, xla]) == [
+    floor = dataclasses.replace(ROW, baseline="floor", ratio=2.0)
+    xla = dataclasses.replace(ROW, name="softmax", xla=True, seconds=1.0, ratio=0.25)
+    assert measurement.table([ROW, floor, xla]) == [
         ["name", "XLA", "ms", "x softmax_ce", "x floor", "peak MB", "memory x softmax_ce"],
         ["mse", "no", "2,000", "0.5", "2", "3", "1.5"],
         ["softmax", "yes", "1,000", "0.25", "-", "3", "1.5"],
@@ -39,7 +36,7 @@ def test_a_table():
     ],
 )
 def test_memory_and_columns_of_some_suites(changes, header, line):
-    titles, cells = measurement.table([row(**changes)])
+    titles, cells = measurement.table([dataclasses.replace(ROW, **changes)])
     assert (titles[-1], cells[-2:]) == (header, line)
 
 

@@ -22,10 +22,6 @@ def test_committed_figures_are_drawn_from_committed_files(name):
     assert drawn == committed
 
 
-def test_figures_are_equal_every_time():
-    assert figures.to_svg(figures.overview("")) == figures.to_svg(figures.overview(""))
-
-
 def test_every_grid_has_a_figure():
     paths = list(DOCS.glob("results/*/*.json"))
     assert paths

@@ -45,12 +45,7 @@ def run(names: Sequence[str], folder: str | None = None) -> dict[str, dict[str, 
 def measure(
     names: Sequence[str], sizes: Sequence[int] = SIZES, log: Callable[[str], None] = print
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Measures rank functions on the held-out test vectors.
-
-    Args:
-      names: of the rank functions, `rank_functions.NAMES`; the exact ranks are always added as the first.
-      sizes: lengths of the vectors.
-      log: receives a line for each rank function.
+    """Measures rank functions, and as the first the exact ranks, on the held-out test vectors.
 
     Returns:
       Rank function -> metric, `l1@N` for vectors of length N and `moved_l1@N` after small moves -> `errors`;

@@ -7,23 +7,14 @@ import numpy as np
 import pandas as pd
 
 PARTS = ("train", "validation", "test")
-Task = dict[str, tuple[np.ndarray, ...]]
+Task = dict[str, tuple[np.ndarray, ...]]  # split -> arrays of float32
 
 
 def table(path: str | os.PathLike, target: str, seed: int) -> Task:
-    """Returns a regression set from a CSV file with a header.
+    """Returns features `[N, d]` and targets `[N]` from a CSV file with a header, split 60/20/20.
 
     Columns of text become one column of 0 and 1 for each of their values. Rows with an empty or infinite cell
-    are left out.
-
-    Args:
-      path: of the file.
-      target: name of the column to predict; the others are features.
-      seed: seed of the split, 60/20/20.
-
-    Returns:
-      Split -> (float32 `[N, d]`, float32 `[N]`), both of mean 0 and variance 1 in training; a feature that is
-      constant there is 0.
+    are left out. All have mean 0 and variance 1 in training; a feature that is constant there is 0.
     """
     try:
         frame = pd.read_csv(path).replace([np.inf, -np.inf], np.nan).dropna()
@@ -47,16 +38,9 @@ def table(path: str | os.PathLike, target: str, seed: int) -> Task:
 
 
 def relevant_vectors(seed: int, counts: Sequence[int] = (5_000, 1_000, 2_000)) -> Task:
-    """Returns vectors; the fifth with the highest scores of a random network is relevant.
+    """Returns vectors `[N, 20]`; the fifth with the highest scores of a random network is relevant, `[N, 1]`.
 
     The scores have a standard deviation of 1 and noise of 0.3.
-
-    Args:
-      seed: seed of all draws.
-      counts: numbers of examples of the three splits.
-
-    Returns:
-      Split -> (float32 `[N, 20]`, float32 `[N, 1]` of 0 and 1).
 
     >>> print(relevant_vectors(seed=0, counts=(50, 20, 30))["train"][1].sum())
     10.0
@@ -76,17 +60,10 @@ def relevant_vectors(seed: int, counts: Sequence[int] = (5_000, 1_000, 2_000)) -
 
 
 def pairs(seed: int, counts: Sequence[int] = (5_000, 1_000, 1_000)) -> Task:
-    """Returns two views of the same hidden vectors, such as an image and its caption.
+    """Returns two views, `[N, 60]` and `[N, 40]`, of the same hidden vectors, and zeros `[N]` for targets.
 
     A view is a random linear map of a random layer of tanh units on a hidden vector of 16, with noise of
     standard deviation 0.5 on coordinates of standard deviation about 1.
-
-    Args:
-      seed: seed of all draws.
-      counts: numbers of examples of the three splits.
-
-    Returns:
-      Split -> (float32 `[N, 60]`, float32 `[N, 40]`), with matching rows, and zeros `[N]` for targets.
 
     >>> [view.shape for view in pairs(seed=0)["test"]]
     [(1000, 60), (1000, 40), (1000,)]

@@ -62,18 +62,11 @@ def run(
     seeds: Sequence[int] = SEEDS,
     log: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Trains a task's model with each of its losses and seeds. Finished trainings are not repeated.
+    """Trains a task's model with each of its losses, rank functions and seeds; see `write_result`.
 
-    Args:
-      study: the task.
-      rank_fns: names, for the losses on ranks.
-      folder: of the results, one file for each training, and of `study.json`.
-      seeds: of data, weights and the order of the examples.
-      log: receives each line of results.
-
-    Returns:
-      The content of `study.json`, see `write_result`. The test values of a loss are those of the epoch that
-      is best on validation; None if the training diverged in its first epoch, at the best learning rate.
+    The folder gets a file for each training, which is not repeated. The seeds are of data, weights and the
+    order of the examples. The test values of a loss are those of the epoch that is best on validation; None
+    if the training diverged in its first epoch, at the best learning rate.
     """
     check_seeds(seeds)
     for rank_fn_name in rank_fns:
@@ -174,8 +167,7 @@ def write_result(
       test_values: title of a loss -> metric -> its values in percent, `[S]` or, per test example, `[S, N]`.
       examples: split -> number of its examples.
       data: seed, file or split -> hash of the data, and settings that determine the result.
-      sessions: the `session` of each training.
-      notes: sentences on the search.
+      sessions, notes: the `session` of each training, and sentences on the search.
       test_hash: of the test examples, which are compared with those of runs.
     """
     files.make_folder(folder)
