@@ -65,8 +65,8 @@ def test_better_follows_the_direction_of_the_metric(metric, better, worse):
 
 
 @pytest.mark.nightly
-def test_intervals_have_their_coverage():
-    rng, held = np.random.default_rng(0), 0
+def test_intervals_have_their_coverage(rng):
+    held = 0
     for _ in range(300):
         first = rng.random(200) < 0.6
         second = np.where(rng.random(200) < 0.2, rng.random(200) < 0.9, first)  # 0.66
@@ -139,8 +139,7 @@ def test_graded_differences_in_few_examples_may_be_chance():
 
 
 @pytest.mark.nightly
-def test_the_test_has_its_rejection_rate_for_equal_runs():
-    rng = np.random.default_rng(0)
+def test_the_test_has_its_rejection_rate_for_equal_runs(rng):
     rejected = {"binary": 0, "graded": 0}
     for _ in range(400):
         differences = rng.choice([-1.0, 1.0], size=14)

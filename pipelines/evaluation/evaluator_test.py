@@ -49,8 +49,7 @@ def test_mean_rank_is_not_in_percent_and_may_be_infinite():
 
 
 @pytest.mark.nightly
-def test_intervals_equal_the_bootstrap_over_examples():
-    rng = np.random.default_rng(0)
+def test_intervals_equal_the_bootstrap_over_examples(rng):
     ranks = rng.integers(1, 12, size=400).astype(np.float32)
     low, high = summary(ranks, NAMES)["intervals"]["ndcg@5"]
     values = 100 * values_of(ranks, ["ndcg@5"])[:, 0]
@@ -63,8 +62,7 @@ def test_intervals_equal_the_bootstrap_over_examples():
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 7, 10, 64])
-def test_every_batch_size_evaluates_each_example_once(batch_size):
-    rng = np.random.default_rng(0)
+def test_every_batch_size_evaluates_each_example_once(batch_size, rng):
     scores = rng.normal(size=[10, 6]).astype(np.float32)
     split = data.Split({"image": scores}, rng.integers(6, size=10).astype(np.int32))
     evaluate = evaluator_of(["mean_rank", "mrr"])
@@ -86,8 +84,7 @@ def test_every_batch_size_evaluates_each_example_once(batch_size):
     assert evaluated(best=2).scores is None
 
 
-def test_texts_of_several_lengths_are_evaluated_in_the_order_of_the_split():
-    rng = np.random.default_rng(0)
+def test_texts_of_several_lengths_are_evaluated_in_the_order_of_the_split(rng):
     scores = rng.normal(size=[12, 6]).astype(np.float32)
     lengths = rng.permutation(np.repeat([4, 8, 12, 16], 3))
     features = {"scores": scores, "length": lengths}
@@ -181,8 +178,8 @@ def test_metrics_of_equal_values_have_an_interval():
 
 
 @pytest.mark.nightly
-def test_intervals_of_rare_errors_have_their_coverage():
-    rng, fraction, covered = np.random.default_rng(0), 0.003, {"top1_error": 0, "ndcg@5": 0}
+def test_intervals_of_rare_errors_have_their_coverage(rng):
+    fraction, covered = 0.003, {"top1_error": 0, "ndcg@5": 0}
     truth = {"top1_error": 100 * fraction, "ndcg@5": 100 * (1 - fraction * (1 - 1 / np.log2(3)))}
     for _ in range(300):
         errors = rng.random(360) < fraction

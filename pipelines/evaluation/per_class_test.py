@@ -148,15 +148,3 @@ def test_a_million_classes():
     predicted = np.array([999_998] * 3 + [6] * 4 + [7] + [8], np.int32)
     errors = per_class.frequent_errors(labels, predicted)
     assert errors.to_numpy().tolist() == [[7, 6, 4], [999_999, 999_998, 3]]
-
-
-def test_intervals_of_graded_values_have_their_coverage():
-    rng, covered = np.random.default_rng(0), 0
-    values_of_ranks = np.array([1 / np.log2(1 + rank) if rank <= 5 else 0.0 for rank in range(1, 13)])
-    probabilities = rng.dirichlet(np.ones(12))
-    mean = probabilities @ values_of_ranks
-    for _ in range(1000):
-        values = rng.choice(values_of_ranks, p=probabilities, size=15)
-        low, high = statistics.wilson(values.mean(), np.array(15))
-        covered += low <= mean <= high
-    assert covered >= 950

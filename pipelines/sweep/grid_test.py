@@ -278,19 +278,19 @@ def test_types_of_tuned_fields():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seeds": [0, 1, 0]}, r"seeds=0: repeated, so its runs would count twice\. Remove one\."),
-        ({"losses": ["mse", "mse"]}, r"losses='mse': repeated, so its runs would count twice\. Remove one\."),
-        ({"jobs": 0}, r"jobs=0: not positive\. Choose a positive number\."),
+        ({"seeds": [0, 1, 0]}, "seeds=0: repeated, so its runs would count twice. Remove one."),
+        ({"losses": ["mse", "mse"]}, "losses='mse': repeated, so its runs would count twice. Remove one."),
+        ({"jobs": 0}, "jobs=0: not positive. Choose a positive number."),
         ({"losses": ["softmax", "softmx"]}, "loss='softmx': unknown"),
-        ({"losses": []}, r"losses=\(\): a grid needs at least one\. Add one\."),
-        ({"seeds": [0, -1]}, r"seed=-1: not an integer in 0\.\.4294967295\. Choose one\."),
+        ({"losses": []}, r"losses=\(\): a grid needs at least one. Add one."),
+        ({"seeds": [0, -1]}, "seed=-1: not an integer in 0..4294967295. Choose one."),
         (
             {"tune": {"loss.rank_fn": ("cnn",)}, "losses": ["approx_ndcg"]},
-            r"tune=loss\.rank_fn: --losses=LOSS@",
+            "tune=loss.rank_fn: --losses=LOSS@",
         ),
         (
             {"tune": {RATE: space.Range(-0.1, 1.0)}, "trials": 3},
-            r"optimizer\.learning_rate=-0\.1: not positive\. Choose a positive number\.",
+            "optimizer.learning_rate=-0.1: not positive. Choose a positive number.",
         ),
         (
             {
@@ -299,13 +299,13 @@ def test_types_of_tuned_fields():
             },
             "cells='approx_ndcg@handcrafted-dot': repeated",
         ),
-        ({"trials": 3}, r"trials=3: nothing is tuned\. Add --tune, or leave it out\."),
-        ({"trials": 0}, r"trials=0: not positive\. Choose a positive number\."),
-        ({"tuning_seeds": 0}, r"tuning_seeds=0: not positive\. Choose a positive number\."),
-        ({"widen": -1}, r"widen=-1: too small\. Choose at least 0\."),
+        ({"trials": 3}, "trials=3: nothing is tuned. Add --tune, or leave it out."),
+        ({"trials": 0}, "trials=0: not positive. Choose a positive number."),
+        ({"tuning_seeds": 0}, "tuning_seeds=0: not positive. Choose a positive number."),
+        ({"widen": -1}, "widen=-1: too small. Choose at least 0."),
         (
             {"seeds": [0, 10_002], "tune": {RATE: (0.1, 0.2)}},
-            r"seed=10002: the search trains with the seeds 10000 to 10002\. Choose another\.",
+            "seed=10002: the search trains with the seeds 10000 to 10002. Choose another.",
         ),
         (
             {"losses": ["softmax", "softmax@cnn"]},
@@ -317,26 +317,23 @@ def test_types_of_tuned_fields():
         ),
         (
             {"tune": {RATE: (0.1, -0.1)}},
-            r"optimizer\.learning_rate=-0\.1: not positive\. Choose a positive number\.",
+            "optimizer.learning_rate=-0.1: not positive. Choose a positive number.",
         ),
         (
             {"tune": {RATE: (0.1, 0.2, 0.1)}},
-            r"values of optimizer\.learning_rate=0\.1: repeated, so its runs would count twice\. Remove",
+            "values of optimizer.learning_rate=0.1: repeated, so its runs would count twice. Remove",
         ),
         (
             {"tune": {"seed": (0, 1)}},
-            r"tune=seed: the seeds show the variation by chance\. Choose another field\.",
+            "tune=seed: the seeds show the variation by chance. Choose another field.",
         ),
-        (
-            {"tune": {"loss.name": ("mse",)}},
-            r"tune=loss\.name: --losses of the grid sets this field\. Choose",
-        ),
+        ({"tune": {"loss.name": ("mse",)}}, "tune=loss.name: --losses of the grid sets this field. Choose"),
         (
             {"tune": {RATE: space.Range(0.1, 1.0)}},
-            r"tune=optimizer\.learning_rate=0\.1:1: a range needs a number of trials\. Add --trials=N, or",
+            "tune=optimizer.learning_rate=0.1:1: a range needs a number of trials. Add --trials=N, or",
         ),
         ({"tune": {"data.max_examples": (10, 20)}}, "all runs of a grid share the data"),
-        ({"tune": {"monitor": ("ndcg@5",)}}, r"tune=monitor: different metrics cannot be compared\. Choose"),
+        ({"tune": {"monitor": ("ndcg@5",)}}, "tune=monitor: different metrics cannot be compared. Choose"),
     ],
 )
 def test_invalid_axes_are_refused_before_training(tmp_path, changes, message):
@@ -355,7 +352,7 @@ def test_invalid_axes_are_refused_before_training(tmp_path, changes, message):
         ({"loss.kappa": 3.0}, "config.loss.kappa: no loss or interaction of this grid has it"),
         ({"interaction.units": 8}, "config.interaction.units: no loss or interaction of this grid has it"),
         ({"loss.rank_fn": "cnn"}, "config.loss.rank_fn: no loss or interaction of this grid has it"),
-        ({"steps": 3}, r"config\.steps: --tune sets epochs\. Leave one of the two out"),
+        ({"steps": 3}, "config.steps: --tune sets epochs. Leave one of the two out"),
     ],
 )
 def test_overrides_without_effect_are_refused(changes, message):
