@@ -57,7 +57,9 @@ def grid_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
 def calibration_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
     """Returns the cells whose runs are all calibrated, with one figure per seed of `CALIBRATION_METRICS`."""
     cells = []
-    for group in filter(lambda group: all(map(_is_calibrated, group)), _cells(runs)):
+    for group in _cells(runs):
+        if not all(map(_is_calibrated, group)):
+            continue
         stored = [run.results["test"]["calibration"] for run in group]
         values, intervals = {}, {}
         for name, when in _CALIBRATION:
