@@ -1,17 +1,14 @@
 """Every public function with a path argument accepts strings and `pathlib.Path`."""
 
-import gzip
 import pathlib
-import struct
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from rank4class import data, models
 from rank4class.data.readers import class_tables
 from rank4class.models import checkpoints, sorters
-from rank4class.pipelines import config
+from rank4class.pipelines import config, tpu_test
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import per_class, predictions
 from rank4class.pipelines.reporting import dataset_report
@@ -27,77 +24,28 @@ def write_mind(path):
     (path / "MINDlarge_train").mkdir()
     rows = [f"N{i}\tcat{i % 3}\tsub\ttitle {i}\tabstract\turl\t[]\t[]\n" for i in range(60)]
     (path / "MINDlarge_train" / "news.tsv").write_text("".join(rows))
-
-
-def write_movielens(path):
-    rows = [f"{user},{(7 * user + 11 * i) % 130},4.0,9\n" for user in range(30) for i in range(20)]
-    (path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "".join(rows))
-
-
-def write_letor(path):
-    for start, name in enumerate(("train", "vali", "test")):
-        rows = [f"{(i + j) % 5} qid:{i} 1:{i} 2:{j}\n" for i in range(start, start + 5) for j in range(4)]
-        (path / f"{name}.txt").write_text("".join(rows))
-
-
-def write_goemotions(path):
-    (path / "emotions.txt").write_text("joy\nanger\n")
-    for name in ("train", "dev", "test"):
-        (path / f"{name}.tsv").write_text("".join(f"text {i}\t{i % 2}\tid{name}{i}\n" for i in range(8)))
+    return path
 
 
 def write_text_file(path):
     (path / "train.tsv").write_text(
         "text\tlabel\n" + "".join(f"text {i}\t{'ab'[i % 2]}\n" for i in range(60))
     )
-
-
-def write_image_folder(path, splits=("train",), ending="png"):
-    encode = {"png": tf.io.encode_png, "JPEG": tf.io.encode_jpeg}[ending]
-    for split in splits:
-        for name in ("n1", "n2"):
-            (path / split / name).mkdir(parents=True)
-            for i in range(20):
-                image = np.full([4, 4, 3], 10 * i, np.uint8)
-                (path / split / name / f"{name}{split}{i}.{ending}").write_bytes(encode(image).numpy())
-
-
-def write_cifar10(path):
-    record = bytes(range(256)) * 12
-    for name in ("data_batch_1", "test_batch"):
-        records = b"".join(bytes([i % 10]) + bytes([i]) + record[1:] for i in range(200))
-        (path / f"{name}.bin").write_bytes(records)
-    (path / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
-
-
-def write_mnist(path):
-    for part, count in (("train", 200), ("t10k", 100)):
-        pixels = np.arange(count * 28 * 28).astype(np.uint8).tobytes()
-        images = struct.pack(">IIII", 2051, count, 28, 28) + pixels
-        labels = struct.pack(">II", 2049, count) + bytes(i % 10 for i in range(count))
-        (path / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(images))
-        (path / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+    return path
 
 
 WRITERS = {
-    "mnist": write_mnist,
-    "embedded_digits": write_mnist,
-    "cifar10": write_cifar10,
-    "imagenet": lambda path: write_image_folder(path, ("train", "val"), "JPEG"),
-    "image_folder": write_image_folder,
-    "goemotions": write_goemotions,
+    **tpu_test.WRITERS,
+    "embedded_digits": tpu_test.write_mnist,
     "mind": write_mind,
-    "movielens": write_movielens,
-    "letor": write_letor,
     "text_file": write_text_file,
 }
 
 
 def equal_datasets(first, second):
-    """Returns whether two datasets hold the equal_datasets classes and examples."""
-    return hashing.data_hashes(first.class_names, first.splits) == hashing.data_hashes(
-        second.class_names, second.splits
-    )
+    """Returns whether two datasets hold equal classes and examples."""
+    hashes = [hashing.data_hashes(each.class_names, each.splits) for each in (first, second)]
+    return hashes[0] == hashes[1]
 
 
 def test_writers_of_all_datasets_of_files():
@@ -106,14 +54,13 @@ def test_writers_of_all_datasets_of_files():
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_datasets(tmp_path, name):
-    folder = tmp_path / "data"
-    folder.mkdir()
-    WRITERS[name](folder)
+    (tmp_path / "data").mkdir()
+    folder = WRITERS[name](tmp_path / "data")
     options = {"num_examples": 100} if name == "embedded_digits" else {}
     if "tfds_dir" in data.DATASETS.options(name):
         options["tfds_dir"] = tmp_path / "tfds"
     if "classes" in data.DATASETS.options(name):
-        (tmp_path / "classes").write_text("n1\nn2\n" if name == "image_folder" else "a\nb\n")
+        (tmp_path / "classes").write_text("\n".join("ab" if name == "text_file" else tpu_test.CLASSES))
         options["classes"] = tmp_path / "classes"
     dataset = data.get(name, path=folder, **options)
     assert equal_datasets(dataset, data.get(name, path=str(folder), **options))

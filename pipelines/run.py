@@ -207,8 +207,8 @@ class Run:
         For lists of items, `n` is the length of the longest list, and scores after the end of a list are
         minus infinity.
 
-        >>> scores =
-          rank4class.load("runs/digits").scores(data.get("digits").splits["test"].features["image"])
+        >>> images = data.get("digits").splits["test"].features["image"]
+        >>> scores = rank4class.load("runs/digits").scores(images)
         >>> scores.shape
         (360, 10)
         """
