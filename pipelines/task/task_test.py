@@ -607,23 +607,3 @@ def test_users_that_no_split_has_are_not_known(tmp_path):
     message = "input=2: not in the training data, whose first ids are 1, 7. Remove"
     with pytest.raises(ValueError, match=message):
         users.features_of(2, {}, ids, "input")
-
-
-@pytest.mark.nightly
-def test_train_on_users_with_exclusions(tmp_path):
-    experiment = config.Experiment(
-        data=config.Data(name="synthetic_retrieval", num_classes=100, num_examples=200),
-        encoder=config.Encoder(name="embedding", units=8),
-        loss=config.Loss(name="rankmax"),
-        optimizer=config.Optimizer(learning_rate=0.02),
-        batch_size=8,
-        epochs=3.0,
-        evaluations_per_epoch=1,
-        monitor="recall@5",
-        metrics=("recall@5", "mean_rank"),
-        jit_compile=True,
-    )
-    results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
-    test = rank_training.load_data(experiment, cache_dir="unused").splits["test"]
-    assert results["test"]["examples"] == len(test)
-    assert results["test"]["recall@5"] > 2 * 5  # about twice chance, with 100 classes
