@@ -243,9 +243,8 @@ def test_likelihood_of_levels_is_that_of_successive_sets():
 def test_one_class_per_level_is_plackett_luce():
     order = np.array([[3.0, 1.0, 0.0, 2.0]], np.float32)
     scores = random_scores()[:1, :4]
-    np.testing.assert_allclose(
-        losses.n_choose_k(scores, order, levels=4), losses.list_mle(scores, order, seed=[0, 0]), rtol=1e-5
-    )
+    expected = losses.list_mle(scores, order, seed=[0, 0])
+    np.testing.assert_allclose(losses.n_choose_k(scores, order, levels=4), expected, rtol=1e-5)
 
 
 def test_poisson_binomial_prior_is_logistic_regression():
@@ -255,10 +254,8 @@ def test_poisson_binomial_prior_is_logistic_regression():
     k = labels.sum(axis=1).astype(int)
     log_sums = np.stack([n_choose_k.log_z(scores, i) for i in range(8)], axis=1)
     log_prior = log_sums[np.arange(4), k] - np.logaddexp.reduce(log_sums, axis=1)
-    independent = tf.nn.sigmoid_cross_entropy_with_logits(labels, scores)
-    np.testing.assert_allclose(
-        losses.n_choose_k(scores, labels) - log_prior, tf.reduce_sum(independent, axis=1), rtol=1e-5
-    )
+    independent = tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(labels, scores), axis=1)
+    np.testing.assert_allclose(losses.n_choose_k(scores, labels) - log_prior, independent, rtol=1e-5)
 
 
 def top_k_gain_by_all_sets(scores, labels, k):

@@ -172,9 +172,8 @@ def test_far_apart_and_equal_scores(k):
             assert np.isfinite(shares).all()
             np.testing.assert_allclose(shares.sum(), k, rtol=1e-5)
         np.testing.assert_allclose(project(equal), np.full([1, 6], k / 6), atol=1e-6)
-    np.testing.assert_array_equal(
-        projections.euclidean(far, k=k).numpy()[0] == 1.0, -far[0].argsort().argsort() + 6 <= k
-    )
+    is_held = projections.euclidean(far, k=k).numpy()[0] == 1.0
+    np.testing.assert_array_equal(is_held, -far[0].argsort().argsort() + 6 <= k)
 
 
 @pytest.mark.parametrize("k", [1, 2])

@@ -157,11 +157,8 @@ def test_counts_of_probability_0():
 def test_a_conditioned_prior_is_that_of_the_counts_that_are_left():
     prior = tf.math.log([[0.1, 0.2, 0.3, 0.4], [0.0, 0.5, 0.0, 0.5]])
     where = np.array([[True, False, True, False, False], [True] * 5])
-    np.testing.assert_allclose(
-        tf.exp(set_sizes.conditioned(prior, where)),
-        [[1 / 6, 2 / 6, 3 / 6, 0.0], [0.0, 0.5, 0.0, 0.5]],
-        rtol=1e-6,
-    )
+    expected = [[1 / 6, 2 / 6, 3 / 6, 0.0], [0.0, 0.5, 0.0, 0.5]]
+    np.testing.assert_allclose(tf.exp(set_sizes.conditioned(prior, where)), expected, rtol=1e-6)
     scores = np.array([[1.0, 9.0, 2.0, 9.0, 9.0], [1.0, 2.0, 3.0, 4.0, 5.0]], np.float32)
     marginals = set_sizes.marginals(scores, set_sizes.conditioned(prior, where), where=where)
     np.testing.assert_allclose(tf.reduce_sum(marginals, axis=1), [8 / 6, 2.0], rtol=1e-6)
