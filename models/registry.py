@@ -21,9 +21,6 @@ def get(part: str, name: str, **options: Any) -> Any:
       name: one of the registry of that part.
       **options: the arguments of that part.
 
-    Raises:
-      ValueError: an unknown name or option, or a required option that is missing.
-
     >>> get("encoder", "mlp", hidden=(32,)).width
     32
     """

@@ -9,12 +9,12 @@ import safetensors.numpy
 import tensorflow as tf
 
 from rank4class import arguments
+from rank4class.models import precision
 from rank4class.models.registry import Part
 from rank4class.models.sorters import order_statistics, weights
 from rank4class.registry import SORTERS
 
 _TensorLike: TypeAlias = tf.types.experimental.TensorLike
-_FLOAT32: dict[str, Any] = {"dtype": "float32"}  # of layers in a sorter, which else have the global policy
 
 
 class Sorter(Part):
@@ -247,15 +247,15 @@ class Cnn(FixedLengthSorter):
         self.net = tf.keras.Sequential(name="net")
         # Spreads the kinks of the first ReLUs over the range of scores, which would take long to learn.
         kernel_width, beta = 1, tf.keras.initializers.RandomUniform(-2.0, 2.0)
-        for i in range(layers - 1):
-            options = {"padding": "same", "use_bias": False, "name": f"convolution_{i}", **_FLOAT32}
-            self.net.add(tf.keras.layers.Conv1D(filters, kernel_width, **options))
-            norm = {"beta_initializer": beta, "name": f"norm_{i}", **_FLOAT32}
-            self.net.add(tf.keras.layers.BatchNormalization(**norm))
-            self.net.add(tf.keras.layers.ReLU(name=f"relu_{i}", **_FLOAT32))
-            kernel_width, beta = width, "zeros"
-        self.net.add(tf.keras.layers.Conv1D(1, width, padding="same", name="readout", **_FLOAT32))
-        self.net.add(tf.keras.layers.Reshape([-1], name="ranks", **_FLOAT32))
+        with precision.scope("float32"):
+            for i in range(layers - 1):
+                options = {"padding": "same", "use_bias": False, "name": f"convolution_{i}"}
+                self.net.add(tf.keras.layers.Conv1D(filters, kernel_width, **options))
+                self.net.add(tf.keras.layers.BatchNormalization(beta_initializer=beta, name=f"norm_{i}"))
+                self.net.add(tf.keras.layers.ReLU(name=f"relu_{i}"))
+                kernel_width, beta = width, "zeros"
+            self.net.add(tf.keras.layers.Conv1D(1, width, padding="same", name="readout"))
+            self.net.add(tf.keras.layers.Reshape([-1], name="ranks"))
 
 
 @SORTERS.register("lstm")
@@ -291,12 +291,13 @@ class Lstm(FixedLengthSorter):
         # Spreads the thresholds of the first gates over the range of scores, which would take long to learn.
         spread = tf.keras.initializers.RandomUniform(-6.0, 6.0)
         init = {"kernel_initializer": spread, "bias_initializer": spread, "unit_forget_bias": False}
-        for i in range(layers):
-            lstm = tf.keras.layers.LSTM(units, return_sequences=True, name=f"lstm_{i}", **init, **_FLOAT32)
-            self.net.add(tf.keras.layers.Bidirectional(lstm, name=f"both_{i}", **_FLOAT32))
-            init = {}
-        self.net.add(tf.keras.layers.Dense(1, name="readout", **_FLOAT32))
-        self.net.add(tf.keras.layers.Reshape([-1], name="ranks", **_FLOAT32))
+        with precision.scope("float32"):
+            for i in range(layers):
+                lstm = tf.keras.layers.LSTM(units, return_sequences=True, name=f"lstm_{i}", **init)
+                self.net.add(tf.keras.layers.Bidirectional(lstm, name=f"both_{i}"))
+                init = {}
+            self.net.add(tf.keras.layers.Dense(1, name="readout"))
+            self.net.add(tf.keras.layers.Reshape([-1], name="ranks"))
 
 
 @SORTERS.register("equivariant")

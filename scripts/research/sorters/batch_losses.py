@@ -8,10 +8,7 @@ from rank4class import losses
 
 
 def score_triplet(scores: tf.types.experimental.TensorLike) -> tf.Tensor:
-    """Triplet loss `[B]` of scores `[B, B]` of pairs, those that match on the diagonal.
-
-    It takes the hardest negative of each row and column, with a margin of 0.2.
-    """
+    """Triplet loss `[B]` of scores `[B, B]`, with the hardest negative of each row and column."""
     positives = tf.linalg.diag_part(scores)
     negatives = tf.linalg.set_diag(scores, tf.fill(tf.shape(positives), -float("inf")))
     return sum(tf.nn.relu(0.2 + tf.reduce_max(negatives, axis=axis) - positives) for axis in (0, 1))
