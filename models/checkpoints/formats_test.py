@@ -380,9 +380,7 @@ def test_paths_without_a_checkpoint(tmp_path, layouts):
     ):
         checkpoints.find(str(empty))
     write_tensorflow(empty / "model", {"dense/kernel": np.ones(3, np.float32)})
-    with pytest.raises(
-        ValueError, match=r"its tensors are in none of the scopes backbone, encoder, electra, bert"
-    ):
+    with pytest.raises(ValueError, match="its tensors are in none of the scopes backbone, encoder, elec"):
         checkpoints.find(str(empty))
     write_tensorflow(empty / "other", {"dense/kernel": np.ones(3, np.float32)})
     with pytest.raises(
@@ -454,9 +452,7 @@ def test_invalid_hugging_face_folders(tmp_path, write_bert_folder, broken, messa
 def test_missing_and_truncated_files(tmp_path, write_bert_folder):
     write_bert_folder(tmp_path)
     os.remove(tmp_path / "vocab.txt")
-    with pytest.raises(
-        FileNotFoundError, match=r"vocab\.txt: no such file, which a text encoder needs\. Add"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"vocab\.txt: no such file, which a text encoder needs\."):
         models.get("encoder", "bert", path=str(tmp_path))
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
@@ -466,9 +462,7 @@ def test_missing_and_truncated_files(tmp_path, write_bert_folder):
     with pytest.raises(ValueError, match=r"config.json: not JSON: .* at column 2\. Download it again"):
         models.get("encoder", "bert", path=str(tmp_path))
     os.remove(path)
-    with pytest.raises(
-        FileNotFoundError, match=r"pytorch_model.bin is not supported. Save it as safetensors"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"pytorch_model.bin is not supported. Save it as safe"):
         models.get("encoder", "bert", path=str(tmp_path))
     (tmp_path / "model.safetensors.index.json").write_text("{}")
     with pytest.raises(ValueError, match=r"the tensors are in shards. Save them in one model\.safetensors"):

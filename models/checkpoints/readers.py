@@ -14,13 +14,7 @@ from rank4class import strict_json
 
 @dataclasses.dataclass(frozen=True)
 class Tensors:
-    """The tensors of a checkpoint, which are read one by one.
-
-    Attributes:
-      path: file or prefix of the checkpoint.
-      shapes: name -> shape.
-      read: function from a name to the values.
-    """
+    """The tensors of a checkpoint, a file or prefix: their shapes by name, and a function that reads one."""
 
     path: str
     shapes: dict[str, tuple[int, ...]]
