@@ -1,11 +1,13 @@
 """Predictions and evaluations on two devices equal those on one, to the bit and in order."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import rank4class
-from rank4class.pipelines import config, distribution
+from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.export import prediction
 
@@ -144,16 +146,8 @@ def test_lists_of_items(tmp_path, write_queries, mirrored):
     assert one[0] == (24, [])
 
 
-def test_strategies_of_several_machines_are_refused(monkeypatch):
-    monkeypatch.setattr(distribution, "has_several_workers", lambda _: True)
-
-    class Answers:
-        class_names = ("a", "b")
-
-        def check_k(self, k):
-            pass
-
-    with pytest.raises(
-        ValueError, match=r"does not predict\. Set it to 'mirrored' or 'default', and give each"
-    ):
-        prediction.Predictor(Answers(), 1)
+def test_strategies_of_several_machines_are_refused():
+    strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy)
+    message = r"does not predict\. Set it to 'mirrored' or 'default', and give each"
+    with pytest.raises(ValueError, match=message):
+        prediction.Predictor(mock.Mock(class_names=("a", "b")), 1, strategy=strategy)
