@@ -27,6 +27,7 @@ from rank4class.pipelines.training.train_state import (
     best_checkpoints,
     has_checkpoint,
 )
+from rank4class.pipelines.training.train_step import StepOptions
 from rank4class.pipelines.training.trainable_rank_model import (
     Draw,
     TrainableRankModel,
@@ -145,7 +146,8 @@ def build_trainer(
         optimizer = optimization.build_optimizer(
             experiment.optimizer, schedule.learning_rate, experiment.precision
         )
-    return Trainer(task, optimizer, run_dir, schedule, experiment, strategy, progress=progress)
+    options = StepOptions.of(experiment)
+    return Trainer(task, optimizer, run_dir, schedule, options, strategy, progress=progress)
 
 
 def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedule:

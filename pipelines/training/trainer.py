@@ -19,7 +19,7 @@ from rank4class.pipelines.training.preemption import Interrupted, Interruption
 from rank4class.pipelines.training.session import Pace, Session, TrainingTime
 from rank4class.pipelines.training.tensorboard import Summaries
 from rank4class.pipelines.training.train_state import TrainState
-from rank4class.pipelines.training.train_step import StepResults, build_steps
+from rank4class.pipelines.training.train_step import StepOptions, StepResults, build_steps
 from rank4class.progress import Progress, format_epochs
 
 SUMMARIES_BETWEEN_EVALUATIONS = 20
@@ -156,7 +156,7 @@ class Trainer:
         optimizer: tf.keras.optimizers.Optimizer,
         run_dir: TrainingDirectory,
         schedule: Schedule,
-        experiment: Any,
+        options: StepOptions,
         strategy: tf.distribute.Strategy,
         *,
         progress: bool = True,
@@ -165,7 +165,7 @@ class Trainer:
         self._optimizer = optimizer
         self._run_dir = run_dir
         self._schedule = schedule
-        self._experiment = experiment
+        self._options = options
         self._strategy = strategy
         self._is_chief = distribution.is_chief(strategy)
         self._verbose = progress and self._is_chief
@@ -179,7 +179,7 @@ class Trainer:
             task.forward,
             task.loss,
             optimizer,
-            experiment,
+            options,
         )
         if self._is_chief:
             run_dir.claim(task.hashes, task.class_texts, task.describe)
@@ -217,7 +217,7 @@ class Trainer:
             self._run_dir.check_shared(self._task.hashes, self._task.class_texts)
         schedule = self._schedule
         if self._verbose:
-            sizes = f"steps={schedule.total_steps:,}, batch_size={self._experiment.batch_size:,}"
+            sizes = f"steps={schedule.total_steps:,}, batch_size={self._options.batch_size:,}"
             print(f"Training: epochs={format_epochs(schedule.epochs)}, {sizes}", flush=True)
         if step:
             logging.info("Resuming after step %d of %d", step, schedule.total_steps)
@@ -247,7 +247,7 @@ class Trainer:
     def take_steps(self, until: int) -> None:
         """Trains until a number of steps in total."""
         progress, first, loss_sum = self._progress, self._progress.step, 0.0
-        pace = Pace(self._experiment.batch_size)
+        pace = Pace(self._options.batch_size)
         try:
             while progress.step < until:
                 results = self._run_steps(min(self._schedule.steps_per_execution, until - progress.step))
@@ -381,7 +381,7 @@ class Trainer:
             **{split: evaluation.summarize() for split, evaluation in evaluations.items()},
             "best_step": self._state.best_step,
             "steps": self._progress.step,
-            "seed": self._experiment.seed,
+            "seed": self._options.seed,
         }
         if self._is_chief:
             best_step = self._state.best_step or self._progress.step
