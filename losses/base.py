@@ -42,6 +42,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
 from rank4class import arguments, compat
+from rank4class.losses import docstrings
 from rank4class.losses.ops import gumbel, label_checks, ranks, tensors, top_relevant
 from rank4class.registry import LOSSES
 
@@ -146,6 +147,7 @@ class RankingLoss(tf.keras.losses.Loss):
 
 def register(loss: type[RankingLoss]) -> type[RankingLoss]:
     """Registers a Keras loss under its function's name and lets Keras load it."""
+    docstrings.add_common_arguments(loss.function, __doc__)
     LOSSES.register(loss.function.__name__)(loss)
     return serializable(loss)
 

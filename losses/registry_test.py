@@ -28,6 +28,12 @@ def test_every_loss_is_exported_as_function_and_class():
         assert getattr(losses, losses.LOSSES[name].__name__) is losses.LOSSES[name]
 
 
+def test_the_help_of_every_function_describes_the_common_arguments():
+    for of_class in (*losses.LOSSES.values(), *losses.metrics.METRICS.values()):
+        for name in ("scores", "labels", "where"):
+            assert f"\n  {name}: " in inspect.getdoc(of_class.function), of_class
+
+
 def test_unknown_names_list_the_known():
     with pytest.raises(
         ValueError, match=r"loss='aprox_ndcg': unknown\. Did you mean 'approx_ndcg'\? There are: .*softmax, "
