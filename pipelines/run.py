@@ -24,6 +24,7 @@ from rank4class.pipelines.export.prediction import Prediction, Predictor
 from rank4class.pipelines.reporting import evaluation_pictures
 from rank4class.pipelines.reporting.model_card import model_card
 from rank4class.pipelines.storage import files
+from rank4class.pipelines.task import description
 from rank4class.pipelines.training import rank_training
 
 SPLITS = ("train", "validation", "test")
@@ -342,7 +343,7 @@ class Run:
             return self._cached_predictor(k, exclude_known)
 
     def _new_predictor(self, k: int, exclude_known: bool) -> Predictor:
-        known = self._trained.known_classes() if exclude_known else None
+        known = description.read_known(self._trained.run_dir.model) if exclude_known else None
         return Predictor(self.answers, k, known, self._trained.strategy)
 
     def _raw(self, inputs: Iterable[Any]) -> Iterator[data.RawInput]:

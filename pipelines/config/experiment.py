@@ -260,11 +260,7 @@ def from_json(
 ) -> Any:
     """Returns the experiment of a kind that a text from `to_json` holds; raises ValueError if it holds none.
 
-    Args:
-      text: from `to_json`.
-      path: of the file, for error messages.
-      kind: `Experiment`, or another dataclass with parts.
-      unregistered: the `user_parts` that no module has registered in this program.
+    The `path` is for error messages; `unregistered` has the `user_parts` that no module has registered.
     """
     try:
         return _build(kind, strict_json.parse(text), unregistered)

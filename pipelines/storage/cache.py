@@ -8,7 +8,6 @@ import contextlib
 import os
 from collections.abc import Callable
 
-import tensorflow as tf
 from absl import logging
 
 from rank4class.pipelines.storage import files
@@ -19,10 +18,7 @@ VARIABLE = "RANK4CLASS_CACHE"
 class Cache:
     """Files whose names have the hash of everything that their contents depend on.
 
-    Processes may write the same file at once: each one is written completely or not at all.
-
-    Args:
-      workdir: folder of a run, which is searched too, and written to where the shared folder cannot be.
+    The folder of the run is searched too, and written to where the shared folder cannot be.
     """
 
     def __init__(self, workdir: str | os.PathLike):
@@ -42,11 +38,7 @@ class Cache:
         return None
 
     def write(self, write: Callable[[str], None]) -> str:
-        """Calls `write` with the folder to write to, and returns the folder.
-
-        Raises:
-          OSError: neither the shared folder nor that of the run can be written.
-        """
+        """Calls `write` with the folder to write to, and returns the folder."""
         while True:
             try:
                 files.make_folder(self._writable[0], f"--cache={self._writable[0]}")
@@ -58,11 +50,3 @@ class Cache:
                 self._writable.pop(0)
                 reason = str(error).rstrip(".")
                 logging.warning("%s. The outputs of the encoder go to %s", reason, self._writable[0])
-
-    def describe(self, folder: str) -> str:
-        """Returns the size of the shared folder in words; empty for the folder of a run."""
-        if folder == self._searched[-1]:
-            return ""
-        paths = [os.path.join(folder, name) for name in files.names_in(folder)]
-        total = sum(tf.io.gfile.stat(path).length for path in paths if files.exists(path))
-        return f"; the cache holds {total / 1e6:,.1f} MB, --cache=off does without"

@@ -42,7 +42,6 @@ def test_another_folder_and_none(folders, monkeypatch, tmp_path):
     off = cache.Cache(run)
     assert off.find("a") is None
     assert off.write(write("a")) == str(run)
-    assert off.describe(str(run)) == ""
     assert not shared.exists()
     monkeypatch.setenv(cache.VARIABLE, "")
     with pytest.raises(ValueError, match="^--cache='': empty. Set it to a folder."):
@@ -89,10 +88,3 @@ def test_a_file_is_found_when_it_is_complete(folders):
     assert pathlib.Path(cache.Cache(run).find("a")).read_text() == "first half, second half"
     cache.Cache(run).write(write("a", "again"))
     assert [path.read_text() for path in shared.iterdir()] == ["again"]
-
-
-def test_the_size_of_the_shared_folder_is_shown(folders):
-    shared, run = folders
-    cache.Cache(run).write(write("a", b"\0" * 1_500_000))
-    cache.Cache(run).write(write("b", b"\0" * 1_000_000))
-    assert cache.Cache(run).describe(str(shared)) == "; the cache holds 2.5 MB, --cache=off does without"

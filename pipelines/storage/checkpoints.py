@@ -24,17 +24,11 @@ def steps_in(folder: str) -> list[int]:
 
 
 class Checkpoints:
-    """A folder of checkpoints `step-N` of one object.
+    """A folder of checkpoints `step-N` of one object, on disk or in object storage.
 
     A checkpoint is written under a temporary name. Its data files are renamed first and its index last, so
-    that a checkpoint exists if and only if its index does. The checksums of all tensors are compared before
-    any variable is restored.
-
-    Args:
-      folder: on disk or in object storage.
-      checkpoint: a `tf.train.Checkpoint`.
-      writes: whether this process keeps its files. All workers have to write together, because some
-        variables are read from all of them; all but the chief write to a temporary folder.
+    that a checkpoint exists if and only if its index does. All workers have to write together, because some
+    variables are read from all of them; those without `writes` write to a temporary folder.
     """
 
     def __init__(self, folder: str, checkpoint: tf.train.Checkpoint, writes: bool = True):
@@ -79,11 +73,7 @@ class Checkpoints:
             raise ValueError(f"{prefix}: the checkpoint is damaged ({compat.reason(error)}).") from error
 
     def read(self, step: int) -> None:
-        """Restores the checkpoint of a step, or some of its variables if it is of another run.
-
-        Raises:
-          ValueError: it is damaged or of another run; the message has no remedy.
-        """
+        """Restores the checkpoint of a step; raises ValueError, without a remedy, if it is of another run."""
         self.check(step)
         prefix = self._prefix(step)
         try:
@@ -95,8 +85,7 @@ class Checkpoints:
     def read_newest(self) -> int | None:
         """Restores the newest usable checkpoint, logging the newer ones; returns its step, None without any.
 
-        Raises:
-          ValueError: there are checkpoints, but none can be used.
+        It raises ValueError if there are checkpoints, but none can be used.
         """
         steps = self.steps()
         for step in reversed(steps):

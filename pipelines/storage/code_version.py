@@ -24,13 +24,7 @@ def git_commit() -> str | None:
 
 
 def numeric_environment() -> dict[str, str]:
-    """Returns the environment variables that change the arithmetic of TensorFlow, as far as they are set.
-
-    >>> os.environ["TF_SET_ONEDNN_FPMATH_MODE"] = "BF16"  # read by TensorFlow at its first matrix product
-    >>> numeric_environment()["TF_SET_ONEDNN_FPMATH_MODE"]
-    'BF16'
-    >>> del os.environ["TF_SET_ONEDNN_FPMATH_MODE"]
-    """
+    """Returns the environment variables that change the arithmetic of TensorFlow, as far as they are set."""
     return {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
 
 

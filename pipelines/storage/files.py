@@ -74,11 +74,7 @@ def write(path: str | os.PathLike, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike) -> Iterator["_File"]:
-    """Opens a file for text or bytes; at the end of the block all of it is at `path`, or nothing.
-
-    Raises:
-      OSError: the file cannot be written.
-    """
+    """Opens a file for text or bytes; at the end of the block all of it is at `path`, or nothing."""
     partial = f"{path}.partial-{uuid.uuid4().hex}"  # other processes may write the same file
     with errors_of(path):
         try:
@@ -110,20 +106,14 @@ class _File(io.RawIOBase):
 
 
 def write_npz(path: str | os.PathLike, arrays: dict[str, np.ndarray]) -> None:
-    """Writes arrays as `numpy.savez` does, which cannot write to object storage; see `writing`."""
-    with writing(path) as file, zipfile.ZipFile(file, "w") as npz:
-        for name, array in arrays.items():
-            with npz.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+    """Writes arrays with `numpy.savez`; see `writing`."""
+    with writing(path) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager
 def new_folder(path: str | os.PathLike) -> Iterator[str]:
-    """Yields a folder to write to; at the end of the block all of it is at `path`, or nothing.
-
-    Raises:
-      OSError: the folder cannot be written, or exists.
-    """
+    """Yields a folder to write to; at the end of the block all of it is at `path`, which may not exist."""
     path = os.fspath(path).rstrip("/")
     partial = f"{path}.partial-{uuid.uuid4().hex}"
     with errors_of(path):

@@ -38,14 +38,7 @@ from rank4class.pipelines.storage import files
 
 
 class RunDirectory:
-    """The folder of one experiment's run, on disk or in object storage.
-
-    Attributes:
-      path: of the folder.
-      checkpoints: folder of the checkpoints.
-      model: folder of the description of the model.
-      not_finite: file of the report of a step that was not finite.
-    """
+    """The folder of one experiment's run, on disk or in object storage."""
 
     def __init__(self, path: str | os.PathLike, experiment_class: type = config.Experiment):
         self.path = files.check_folder_name("--workdir", os.fspath(path))
@@ -66,10 +59,9 @@ class RunDirectory:
         self._lock: TextIO | None = None
 
     def lock(self) -> None:
-        """Keeps other processes from training in the folder until `unlock`, or until this process ends.
+        """Raises ValueError if another process trains in the folder, and keeps others from it until `unlock`.
 
-        A folder that does not exist yet, or is in object storage, is not locked. If another process trains in
-        it, this raises ValueError.
+        A folder that does not exist yet, or is in object storage, is not locked.
         """
         if self._lock or not files.is_local(self.path) or not files.exists(self.path):
             return
@@ -138,12 +130,7 @@ class RunDirectory:
         return read_json(self._data)
 
     def experiment(self, unused: Collection[str] = ()) -> Any:
-        """Returns the experiment that the folder belongs to; `unused` kinds of parts need not be registered.
-
-        Raises:
-          FileNotFoundError: the folder does not exist, or has no config.
-          ValueError: the config is damaged, or names a part of the user that is not registered.
-        """
+        """Returns the folder's experiment; parts of the `unused` kinds need not be registered."""
         if not files.exists(self._config):
             if not files.exists(self.path):
                 raise FileNotFoundError(f"{self.path}: no such folder. Give the --workdir of a training.")
@@ -228,11 +215,7 @@ class RunDirectory:
 
 
 class TrainingDirectory(RunDirectory):
-    """The folder of a run to train, which a checked experiment claims.
-
-    Raises:
-      ValueError: another command wrote to the folder, or it holds another experiment.
-    """
+    """The folder of a run to train, which a checked experiment claims."""
 
     def __init__(self, path: str | os.PathLike, experiment: Any):
         super().__init__(check_folder(path, "training"), type(experiment))
@@ -245,12 +228,7 @@ class TrainingDirectory(RunDirectory):
         class_texts: tuple[str, ...] | None = None,
         describe: Callable[[str], None] = files.make_folder,
     ) -> None:
-        """Creates the folder, locks it, and describes the model in it; `config.json` is its last file.
-
-        Raises:
-          ValueError: another process trains in the folder or has claimed it for another experiment, or files
-            that no run wrote have the names of a run's.
-        """
+        """Creates the folder, locks it, and describes the model in it; `config.json` is its last file."""
         files.make_folder(self.path)
         self.lock()
         self.check_owner(self._experiment)
@@ -312,11 +290,7 @@ RUN = ("config.json", "data.json")  # files in every run's folder
 
 
 def check_folder(path: str | os.PathLike, kind: str) -> str:
-    """Returns the path of a folder to write a "training", "sweep" or "study of sorters" to.
-
-    Raises:
-      ValueError: the path is empty or has a character of globs, or another command wrote to the folder.
-    """
+    """Returns the path of a folder to write a "training", "sweep" or "study of sorters" to, if it may be."""
     path = files.check_folder_name("--workdir", os.fspath(path))
     present = _kind_in(path)
     if present not in (None, kind):

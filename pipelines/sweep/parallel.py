@@ -73,14 +73,8 @@ class Pool:
     ) -> Iterator[tuple[AnyRun, Outcome]]:
         """Yields each run with its outcome when it ends, at once if it is finished already.
 
-        Args:
-          take: returns the next run; None if none can start before an outcome, or at all.
-          draw: see `rank_training.train`; a function of a module.
-
-        Raises:
-          ChildProcessError: a process ended by itself, such as one that took too much memory.
-          ValueError: the data have changed since the first run, or another run has the folder.
-          OSError, Interrupted: see `rank_training.train`. The other runs save and stop.
+        `take` returns the next run; None if none can start before an outcome, or at all. An error of a run
+        lets the others save and stop; a process that ended by itself raises ChildProcessError.
         """
         pending: dict[Future, AnyRun] = {}
         while True:

@@ -64,10 +64,7 @@ def encode(
     if path is None:
         folder = cache.write(files.make_writable)  # before the encoder, which may take long
         size = f"{4 * count * encoder.width / 1e6:,.1f} MB"
-        print(
-            f"Encoding {count:,} {kind} once: {os.path.join(folder, name)} ({size}{cache.describe(folder)})",
-            flush=True,
-        )
+        print(f"Encoding {count:,} {kind} once: {os.path.join(folder, name)} ({size})", flush=True)
         encode = tf.function(
             lambda features: encoder(features, training=False), autograph=False, reduce_retracing=True
         )

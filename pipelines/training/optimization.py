@@ -26,17 +26,10 @@ def build_loss(
     rank_fn: Any = None,
     l1_steps: int | None = None,
 ) -> Callable:
-    """Builds the loss that `config.Loss` describes.
+    """Builds the loss that `config.Loss` describes, to which a trained count prior adds its own.
 
-    Args:
-      loss_config: a checked `config.Loss`.
-      seed: of the losses that draw noise.
-      temperature: function of a step, see `build_temperature`; None is the config's.
-      count_prior: adds the loss of its layer, if that is trained.
-      max_relevant: largest number of classes of an example, for the losses with that option; None for class
-        ids.
-      rank_fn: of a loss on ranks, or None for its default.
-      l1_steps: number of steps that the mean absolute error is added to the loss; None: all.
+    The `temperature` is a function of a step, see `build_temperature`; `max_relevant` is the largest number
+    of classes of an example, None for class ids. The mean absolute error is added in the first `l1_steps`.
 
     Returns:
       A function of a step, from 0, labels, `task.ModelOutputs` and weights to the losses, float32 `[B]`.

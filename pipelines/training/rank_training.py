@@ -6,7 +6,6 @@ import os
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 import tensorflow as tf
 from absl import logging
 
@@ -49,19 +48,10 @@ def train(
     progress: bool = True,
     draw: Draw | None = None,
 ) -> dict[str, Any]:
-    """Trains an experiment, or resumes an interrupted run of it.
+    """Trains an experiment, or resumes an interrupted run of it; returns the results, as in `results.json`.
 
-    Args:
-      experiment: a `config.Experiment`.
-      path: the run's folder, a `RunDirectory`; all workers see the same one.
-      strategy: a `tf.distribute.Strategy`; None is one device.
-      loaded: the experiment's `task.TaskData`, if it is loaded already.
-      progress: whether to show the progress.
-      draw: draws an evaluation for TensorBoard, such as `evaluation_pictures.draw`; None draws none.
-
-    Returns:
-      The results, as in `results.json`. Those of a finished run are returned without loading its data: only
-      data that are given are compared with those of the run.
+    All workers see the same folder. Those of a finished run are returned without loading its data. `draw`,
+    such as `evaluation_pictures.draw`, draws an evaluation for TensorBoard.
 
     Raises:
       ValueError, FileNotFoundError: the experiment cannot run; the message says why.
@@ -200,20 +190,12 @@ class TrainedModel:
         self.run_dir.check_data(loaded.hashes)
         return loaded
 
-    def known_classes(self) -> scipy.sparse.csr_array:
-        """Returns the classes of each user in the data of the training; see `description.read_known`."""
-        return description.read_known(self.run_dir.model)
-
     def load_labeled(
         self, path: str | os.PathLike, on_invalid_row: str = "fail", **columns: str | None
     ) -> TaskData:
         """Returns all examples of another labeled file or folder as each of the three splits.
 
-        Args:
-          path: a labeled file or folder of the layout of the training data.
-          on_invalid_row: "fail" or "skip" for rows that cannot be used, such as those of unknown classes.
-          **columns: `text_column`, `text_pair_column` or `label_column` of the file; None are those of the
-            training.
+        The columns, such as `text_column`, are those of the training where they are None.
         """
         experiment = self.run_dir.experiment(unused=("optimizer",))
         name = experiment.data.name
@@ -259,17 +241,9 @@ class TrainedModel:
 def restore(
     path: str | os.PathLike, which: str = "best", strategy: tf.distribute.Strategy | None = None
 ) -> TrainedModel:
-    """Restores a run's model with the weights of a checkpoint.
+    """Restores a run's model with the weights of its "best" or "last" checkpoint, or their moving averages.
 
-    Args:
-      path: the run's folder.
-      which: "best" by the monitored metric, or "last", from which the run would resume. If the optimizer
-        computes moving averages of the weights, the model gets them, as in training's evaluations.
-      strategy: a `tf.distribute.Strategy`; None is one device.
-
-    Raises:
-      FileNotFoundError: the run has no such checkpoint yet, or it has been removed.
-      ValueError: the checkpoint is damaged.
+    It raises FileNotFoundError if there is no such checkpoint, and ValueError if it is damaged.
     """
     arguments.check_choice(config.CHECKPOINTS, which=which)
     strategy = strategy or tf.distribute.get_strategy()

@@ -20,14 +20,7 @@ def method_of(
 ) -> str | None:
     """Returns the method that calibrates the scores of a run; logs a reason against a calibration.
 
-    Args:
-      method: of the experiment: "none", "auto" or one of `calibration.fit`.
-      validation: the split that the calibration is fitted to.
-      has_items: whether each example has a list of items.
-      count_prior: name of the count prior.
-
-    Raises:
-      ValueError: the method does not fit the dataset or the model.
+    A named method that does not fit the dataset or the model raises ValueError.
     """
     if method == "none":
         return None

@@ -78,17 +78,12 @@ class TrainingTime:
 
 
 def provenance() -> dict[str, Any]:
-    """Returns the "git" commit, the "packages" and the "environment" that determine results."""
-    return {"git": git_commit(), "packages": package_versions(), "environment": numeric_environment()}
-
-
-def package_versions() -> dict[str, str]:
-    """Returns the versions of the packages that determine results, as far as they are installed."""
+    """Returns the "git" commit, the versions of "packages" and the "environment" that determine results."""
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # run from a folder of sources
             versions[name] = importlib.metadata.version(name)
-    return versions
+    return {"git": git_commit(), "packages": versions, "environment": numeric_environment()}
 
 
 class Pace:

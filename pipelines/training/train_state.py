@@ -114,9 +114,7 @@ class TrainState:
     def restore(self) -> int | None:
         """Restores the newest usable checkpoint, and removes incomplete files; returns its step, if any.
 
-        Raises:
-          ValueError: there are checkpoints, but none can be used; or, with `writes`, the best model so far is
-            damaged.
+        It raises ValueError if no checkpoint can be used or, with `writes`, the best model so far is damaged.
         """
         step = self._last.read_newest()
         if self._writes and self.best_step is not None:

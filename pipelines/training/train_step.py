@@ -49,19 +49,12 @@ class StepOptions:
 
 @dataclasses.dataclass(frozen=True)
 class StepResults:
-    """Results of a group of steps.
+    """Results of a group of steps."""
 
-    Attributes:
-      losses: mean loss of each step's batch, float32 `[count]`.
-      gradient_norms: global norm of each step's gradients before clipping, float32 `[count]`.
-      waited: seconds that the steps waited for their batches.
-      stopping: whether any worker asked to stop.
-    """
-
-    losses: np.ndarray
-    gradient_norms: np.ndarray
-    waited: float
-    stopping: bool
+    losses: np.ndarray  # of the batches, float32 [count]
+    gradient_norms: np.ndarray  # before clipping, float32 [count]
+    waited: float  # seconds that the steps waited for their batches
+    stopping: bool  # whether any worker asked to stop
 
 
 def build_steps(

@@ -28,16 +28,7 @@ Draw = Callable[..., dict[str, np.ndarray]]  # data, split, evaluation and count
 class TrainableRankModel:
     """A rank model that learns to rank the classes of a dataset; a `trainer.Trainable`.
 
-    Args:
-      experiment: a checked `config.Experiment`.
-      loaded: its data.
-      schedule: of the training.
-      strategy: a `tf.distribute.Strategy`.
-      progress: whether to show the progress of evaluations.
-      draw: draws an evaluation for TensorBoard, such as `evaluation_pictures.draw`; None draws none.
-
-    Raises:
-      ValueError: the loss, the metrics, the count prior or the calibration do not fit the dataset.
+    A loss, metric, count prior or calibration that does not fit the dataset raises ValueError.
     """
 
     def __init__(
@@ -154,7 +145,7 @@ class TrainableRankModel:
             files.write(os.path.join(folder, description.SORTER), files.read_bytes(self._sorter))
 
     def finalize_weights(self) -> None:
-        """The weights stay as they are; the evaluations from here on include the calibration."""
+        """Includes the calibration in the evaluations from here on."""
         self._is_final = True
 
     def write_artifacts(
@@ -173,11 +164,7 @@ class TrainableRankModel:
                 )
 
     def _class_columns(self, test: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
-        """Returns the test error and the number of training examples of each class, `[n]` each.
-
-        An example with several classes counts for each of them. The error of a class without test examples is
-        NaN.
-        """
+        """Returns the test error, NaN without test examples, and the number of training examples, `[n]`."""
         n, labels = len(self._data.class_names), self._data.splits["test"].labels
         rows, classes = (np.arange(len(labels)), labels) if labels.ndim == 1 else labels.nonzero()
         examples = np.bincount(classes, minlength=n)

@@ -131,11 +131,7 @@ class Schedule:
 def open_folder(
     experiment: Any, path: str | os.PathLike, strategy: tf.distribute.Strategy
 ) -> tuple[TrainingDirectory, dict[str, Any] | None]:
-    """Returns the folder of an experiment's training, and the results if it is finished.
-
-    Raises:
-      ValueError: replicas cannot share the batches, or the folder holds something else.
-    """
+    """Returns the folder of an experiment's training, and the results if it is finished."""
     distribution.check(strategy, experiment)
     run_dir = TrainingDirectory(path, experiment)
     if results := run_dir.results():
@@ -173,14 +169,7 @@ class Trainer:
         self._interruption = Interruption()
         with strategy.scope():
             optimizer.build(task.model.trainable_variables)
-        self._steps = build_steps(
-            strategy,
-            task.model,
-            task.forward,
-            task.loss,
-            optimizer,
-            options,
-        )
+        self._steps = build_steps(strategy, task.model, task.forward, task.loss, optimizer, options)
         if self._is_chief:
             run_dir.claim(task.hashes, task.class_texts, task.describe)
         self._state = TrainState(
