@@ -37,8 +37,9 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Seq
     """Draws the confusion matrix of ids of true and predicted classes, int `[N]`.
 
     A row is a true class, a column a predicted one. The color of a cell is its fraction of the row: blue if
-    right, orange if wrong. Up to `MAX_COUNTED` classes the cells show counts. Of more than `MAX_DRAWN`
-    classes, those with the most errors are drawn, and the last column holds all other predictions.
+    right, orange if wrong. The cells of up to `MAX_COUNTED` classes show counts; colorbars explain the colors
+    of more. Of more than `MAX_DRAWN` classes, those with the most errors are drawn, and the last column holds
+    all other predictions.
     """
     labels, predicted, n = np.asarray(labels), np.asarray(predicted), len(class_names)
     draws_all = n <= MAX_DRAWN
@@ -47,7 +48,8 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Seq
     columns = rows if draws_all else [*rows, "any other"]
     counts = confusion_counts(labels, predicted, shown)[:, : len(columns)]
     fractions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    figure = Figure(figsize=(4.5 + 0.3 * len(rows), 2.5 + 0.3 * len(rows)), dpi=DPI, layout="constrained")
+    size = max(3.0, 1.2 + 0.3 * len(rows))
+    figure = Figure(figsize=(size if n <= MAX_COUNTED else size + 2.5, size), dpi=DPI, layout="constrained")
     axis = figure.subplots()
     is_right = np.equal.outer(range(len(rows)), range(len(columns)))
     for name, color, is_hidden in (("right", RIGHT, ~is_right), ("wrong", WRONG, is_right)):
@@ -56,7 +58,8 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Seq
             cmap=LinearSegmentedColormap.from_list(name, ["white", color]),
             norm=PowerNorm(0.5, 0.0, 1.0),  # makes small fractions visible
         )
-        figure.colorbar(image, label=name, format="{x:.0%}", shrink=0.6)
+        if n > MAX_COUNTED:
+            figure.colorbar(image, label=name, format="{x:.0%}", shrink=0.6)
     axis.set_xticks(range(len(columns)), columns, rotation=90, parse_math=False)
     axis.set_yticks(range(len(rows)), rows, parse_math=False)
     axis.set(xlabel="predicted class", ylabel="true class")
