@@ -217,7 +217,7 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
       seed: int.
 
     Raises:
-      ValueError: too few examples for a fraction, or no training example is left of a class.
+      ValueError: a fraction leaves a class without an example in training or in a split.
 
     >>> split = Split({}, np.repeat([0, 1], 50))
     >>> {name: int(part.labels.sum()) for name, part in draw(split, {"test": 0.2}, seed=0).items()}
@@ -229,10 +229,17 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
         too_few = np.bincount(split.labels[rest])[split.labels[rest]] < min_count
         training.append(rest[too_few])
         rest = rest[~too_few]
-        count = _checked_count(name, fraction, len(split), split.labels[rest])
-        rest, indices[name] = sklearn.model_selection.train_test_split(
-            rest, test_size=count, random_state=seed, stratify=split.labels[rest]
-        )
+        count, num_classes = round(fraction * len(split)), len(np.unique(split.labels[rest]))
+        try:
+            rest, indices[name] = sklearn.model_selection.train_test_split(
+                rest, test_size=count, random_state=seed, stratify=split.labels[rest]
+            )
+        except ValueError as error:  # too few or too many examples
+            raise ValueError(
+                f"data.{name}_fraction={fraction}: {count} of {len(split)} examples, too few or too many to "
+                f"take and leave one of each of {num_classes} classes with three. Change it, or give the "
+                "split."
+            ) from error
         untrained = np.flatnonzero(~np.isin(split.labels[indices[name]], split.labels[rest]))
         if len(untrained):
             raise ValueError(
@@ -242,24 +249,6 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
         min_count = 2  # one for the next split, one for training
     indices["train"] = np.concatenate([rest, *training])
     return {name: split.select(np.sort(part)) for name, part in indices.items()}
-
-
-def _checked_count(name, fraction, total, labels):
-    """Returns the number of examples to draw for a split from examples with these labels."""
-    count, num_classes = round(fraction * total), len(np.unique(labels))
-    if not num_classes:
-        raise ValueError(f"data.path: a {name} split requires a class with three examples. Give the split.")
-    problem = f"data.{name}_fraction={fraction}: {count} of {total} examples, too"
-    if count < num_classes:
-        raise ValueError(
-            f"{problem} few for one of each of {num_classes} classes. Raise it, or give the split."
-        )
-    if len(labels) - count < num_classes:
-        raise ValueError(
-            f"{problem} many to leave one of each of {num_classes} classes for training. Lower it, or give "
-            "the split."
-        )
-    return count
 
 
 def draw_pairs(
@@ -276,8 +265,8 @@ def draw_pairs(
 
     Args:
       relevant: `scipy.sparse.csr_array`, float32 `[N, n]`, as the labels of a `Split`.
-      fractions: name -> fraction of the pairs, in (0, 1).
-      seed, origins: int; and object `[N]`, names of the instances in messages, or None.
+      fractions, seed: see `draw`; the fractions are of the pairs.
+      origins: object `[N]`, names of the instances in messages, or None.
 
     Returns:
       name -> `Split` of the instances that have a pair in it, "train" first, with the feature `id` int32, the
