@@ -109,6 +109,8 @@ class Kind:
         """
         if not (os.path.exists(path) or (path == text_rows.STANDARD_INPUT and self.has_rows)):
             raise FileNotFoundError(f"{path}: no such file or folder. Check the path.")
+        if columns.pair is not None and "text_pair" not in specs:
+            raise ValueError(f"text_pair_column={columns.pair}: the model takes one text. Leave it out.")
         return self._read(path, specs, bad_rows, columns, ids)
 
     def _read(self, path, specs, bad_rows, columns, ids):

@@ -18,8 +18,8 @@ def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
 
     Args:
       path: folder of the published binary files, or the folder with `cifar-10-batches-bin/`:
-        `data_batch_*.bin` (one to five), `test_batch.bin` and `batches.meta.txt` (one name per line). None
-        takes the dataset from TensorFlow Datasets, which downloads it once.
+        `data_batch_*.bin` (one to five), `test_batch.bin` and `batches.meta.txt`. None downloads the dataset
+        once with TensorFlow Datasets.
       tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
 
     Returns:
@@ -30,10 +30,9 @@ def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
       OSError: TensorFlow Datasets cannot download the dataset.
       ValueError: a file is broken, or a class has fewer than ten training images.
     """
+    title = "CIFAR-10"
     if not path:
-        return small_images.hold_out_tenth(
-            "CIFAR-10", *small_images.from_tfds("cifar10", "CIFAR-10", tfds_dir)
-        )
+        return small_images.hold_out_tenth(title, *small_images.from_tfds("cifar10", title, tfds_dir))
     names = [f"data_batch_{i}.bin" for i in range(1, 6)]
     for folder in (path, os.path.join(path, "cifar-10-batches-bin")):
         train_paths = [file for name in names if os.path.isfile(file := os.path.join(folder, name))]
@@ -50,7 +49,7 @@ def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
         raise files.damaged(names_path, f"{len(set(class_names))} different class names, expected 10")
     train, test = _concatenate([_read_records(path) for path in train_paths]), _read_records(test_path)
     hashes = {path: files.sha256(path) for path in (names_path, *train_paths, test_path)}
-    return small_images.hold_out_tenth("CIFAR-10", class_names, train, test, hashes)
+    return small_images.hold_out_tenth(title, class_names, train, test, hashes)
 
 
 def _read_records(path):

@@ -44,20 +44,16 @@ def embedded_digits(
     of `t10k-*` are the test split's. Without `train-*`, and without a path, all digits are split 60/20/20,
     stratified.
 
-    The paper does not state the size and shift of the digits, nor the training of the Boltzmann machine. With
-    this size and shift, linear scores of the pixels are near its Table 1: top 1, 3 and 5 in 34, 65 and 83%.
-
-    Fitting a machine of 1000 units to 10,000 images takes two minutes of one core. Another number of threads
-    or another kind of processor gives other features, and a run that was started with those is refused.
+    The paper does not state the size and shift of the digits, nor the training of the Boltzmann machine.
+    Another number of threads or kind of processor gives other features of the machine.
 
     Args:
       path: folder of MNIST's published files, see `mnist.read_part`; those of `t10k` suffice. None takes
         scikit-learn's 1,797 digits of 8 x 8 pixels, enlarged.
       num_examples: images of each split, at least 1.
       multi_label: whether an image is labeled with all its digits, or with a random one of them.
-      features: "image"; "pixels", the same as vectors, for linear models; or "rbm", the probabilities of the
-        hidden units of a restricted Boltzmann machine fitted to the training images. The last fit is cached
-        for other calls in this process.
+      features: "image"; "pixels", the same as vectors; or "rbm", the probabilities of the hidden units of a
+        restricted Boltzmann machine fitted to the training images.
       width: hidden units of the "rbm", at least 1; None takes the paper's 1000.
       split_seed: seed of all draws, at least 0.
 
@@ -83,21 +79,17 @@ def embedded_digits(
         raise ValueError(f"data.width={width}: data.features={features!r} has no units. Leave it unset.")
     digits, hashes = _from_folder(path, split_seed) if path else (_from_sklearn(split_seed), {})
     splits: dict[str, Split] = {}
-    encode = _pixels
     for i, name in enumerate(("train", "validation", "test")):
         rng = np.random.default_rng([split_seed, i])
         splits[name] = _compose(rng, digits[name], num_examples, multi_label)
-    if features == "rbm":
-        machine = _fit_machine(splits["train"].features["image"].tobytes(), width or UNITS, split_seed)
-
-        def encode(images):
-            return machine.transform(_pixels(images))
-
     if features != "image":
-        splits = {
-            name: dataclasses.replace(split, features={"embedding": encode(split.features["image"])})
-            for name, split in splits.items()
-        }
+        machine = None
+        if features == "rbm":
+            machine = _fit_machine(splits["train"].features["image"].tobytes(), width or UNITS, split_seed)
+        for name, split in splits.items():
+            vectors = _pixels(split.features["image"])
+            vectors = vectors if machine is None else machine.transform(vectors)
+            splits[name] = dataclasses.replace(split, features={"embedding": vectors})
     return Dataset(tuple("0123456789"), splits, files=hashes)
 
 

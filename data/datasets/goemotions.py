@@ -25,9 +25,8 @@ def goemotions(
 
     Args:
       path: folder of the published files, `{train,dev,test}.tsv` (text, comma-separated label ids,
-        comment id; tabs separate them, see `rows.tsv_records`) and `emotions.txt` (one name per line,
-        in the order of the ids). None takes the dataset from TensorFlow Datasets, which downloads
-        it once. Both give the same texts.
+        comment id; see `rows.tsv_records`) and `emotions.txt` (one name per line, in the order of the
+        ids). None downloads the dataset once with TensorFlow Datasets.
       multi_label: whether to keep the comments with several emotions.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns, is not
         UTF-8, has a NUL character or no text, labels that are not different class ids, or the comment id of
@@ -35,8 +34,7 @@ def goemotions(
       tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
 
     Returns:
-      A `Dataset` with the feature `text`, strings `[N]`, and labels int32 `[N]`, or sparse
-      float32 `[N, 28]` with `multi_label`.
+      A `Dataset` with the feature `text`, strings `[N]`; labels are sparse with `multi_label`.
 
     Raises:
       FileNotFoundError: a file is missing.

@@ -24,8 +24,7 @@ def image_folder(
     """Images in one folder per class.
 
     Missing validation and test splits are drawn from the training images, the same fraction of each class.
-    No image is in two splits: copies are drawn together, for which every start hashes the files of equal
-    sizes.
+    Copies of an image are drawn together, for which every start hashes the files of equal sizes.
 
     Args:
       path: required; folder with `train/<class>/*`, and optionally `validation/<class>/*` (or `val`, `valid`,
@@ -48,9 +47,7 @@ def image_folder(
     fractions = check_fractions(validation_fraction, test_fraction)
     bad_rows = rows.BadRows(on_invalid_row)
     if not path:
-        raise ValueError(
-            f"data.path={path}: required. Set it to a folder with one folder of images per class."
-        )
+        raise ValueError(f"data.path={path}: required. Set it to a folder with a folder of images per class.")
     folders = _split_folders(path, classes, bad_rows)
     images = {name: images_by_class(folder, bad_rows, beside=classes) for name, folder in folders.items()}
     class_names = user_splits.class_names(classes, images["train"], folders["train"])

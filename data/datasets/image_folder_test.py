@@ -248,7 +248,6 @@ def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"^data\.path=.*/gone: no such folder"):
         data.get("image_folder", path=str(tmp_path / "gone"))
     with pytest.raises(
-        ValueError,
-        match=r"^data\.path=None: required\. Set it to a folder with one folder of images per class",
+        ValueError, match=r"^data\.path=None: required\. Set it to a folder with a folder of "
     ):
         data.get("image_folder")

@@ -21,18 +21,17 @@ LAYOUTS = f"train/ and val/, with {TRAIN_TAR} and {VALIDATION_TAR}, or with reco
 def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_row: str = "fail") -> Dataset:
     """ImageNet, or images in one of its layouts.
 
-    Validation and test are both the images published for validation: as in the paper, a choice by the
-    validation metric has seen the reported images.
+    Validation and test are both the images published for validation, as in the paper.
 
     Args:
       path: required; folder with one of
-        - `train/<synset>/*.JPEG` and `val/<synset>/*.JPEG` (or `validation/`), or with other
-          `image_folder.ENDINGS`. The classes are the folders of `train`, sorted; other files are ignored.
+        - `train/<synset>/*` and `val/<synset>/*` (or `validation/`) with `image_folder.ENDINGS`. The
+          classes are the folders of `train`, sorted; other files are ignored.
         - `ILSVRC2012_img_train.tar` and `ILSVRC2012_img_val.tar` as published. TensorFlow Datasets
           prepares them once, which takes as much space again, temporarily twice as much.
         - records prepared by TensorFlow Datasets (with `dataset_info.json`), or the Model Garden's
-          (`train-00000-of-01024` ..., `validation-00000-of-00128` ...). They may be in object storage.
-          One pass over them builds an index, which is stored in `tfds_dir`, or next to them if None.
+          (`train-00000-of-01024` ..., `validation-00000-of-00128` ...), also in object storage. One pass
+          builds an index, which is stored in `tfds_dir`, or next to them if None.
       tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
       on_invalid_row: "fail" or "skip" for images that cannot be read, when they are read.
 

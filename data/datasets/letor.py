@@ -38,16 +38,13 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
     LETOR's layout (and MSLR's) is `train.txt`, `vali.txt` and `test.txt` with rows `grade qid:ID 1:value
     2:value ... # comment`. LightGBM's is `rank.train` and `rank.test`, whose rows have no `qid`, and
     `rank.train.query` and `rank.test.query` with the number of documents of each query, one per line. The
-    rows of a query are consecutive. A row may have its features in any order.
+    rows of a query are consecutive.
 
     Lists are padded to the longest of all splits. That takes `4 N m d` bytes for `N` queries of at most `m`
     documents with `d` features, and twice that in training; more than 8 GB are refused.
 
-    Training queries without a relevant document (grade above 0) are skipped, as no ranking loss learns from
-    them. Validation and test keep them with the worst value of each metric, such as an NDCG of 0, as LETOR's
-    evaluation does.
-
-    The n-choose-k paper averages five runs, with the paths `Fold1` to `Fold5`.
+    Training queries without a relevant document (grade above 0) are skipped. Validation and test keep them
+    with the worst value of each metric, as LETOR's evaluation does.
 
     Args:
       path: required; a folder of either layout, for LETOR that of one fold.

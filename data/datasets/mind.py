@@ -8,7 +8,6 @@ import zipfile
 import zlib
 
 import numpy as np
-from absl import logging
 
 from rank4class.data.dataset import Dataset, Split
 from rank4class.data.readers import files, rows
@@ -26,12 +25,11 @@ def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
     """MIND, news articles by category (Rank4Class, appendix B.1).
 
     The dataset has the articles of all files, each id once, in the order of the ids. The split, about
-    60/20/20, is a function of the id. Equal texts of different ids may be in different splits.
+    60/20/20, is a function of the id.
 
     Args:
       path: required; folder with any of the published `MIND{large,small}_{train,dev,test}`, each a folder
-        with `news.tsv` or a zip file of it (the folder takes precedence), or with one `news.tsv` (columns
-        `COLUMNS`, no header, no quotes). Errors name files relative to this folder.
+        with `news.tsv` or a zip file of it, or with one `news.tsv` (columns `COLUMNS`, no header).
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns, is not
         UTF-8, has a NUL character or no id, category or title, is a header line, or differs in title or
         category from an earlier row of the article.
@@ -55,10 +53,6 @@ def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
     class_names = tuple(sorted({article["category"] for article in articles.values()}))
     splits = {name: _examples(part, class_names) for name, part in _split(articles).items()}
     hashes = {os.path.join(path, name): sha256 for name, sha256 in hashes.items()}
-    for file, sha256 in hashes.items():
-        logging.info("%s: SHA-256 %s", file, sha256)
-    logging.info("MIND has the classes %s", ", ".join(class_names))
-    logging.info("MIND has %s", ", ".join(f"{len(split)} {name} articles" for name, split in splits.items()))
     return Dataset(class_names, splits, tuple(bad_rows.messages), hashes)
 
 

@@ -1,6 +1,5 @@
 """MovieLens: users by the movies that they have rated."""
 
-import array
 import collections
 import dataclasses
 import io
@@ -57,32 +56,27 @@ def movielens(
 ) -> Dataset:
     """MovieLens, users by the movies that they have rated (Rankmax, section 4).
 
-    Every rated movie is relevant to its user, whatever the rating. The paper's "Movielens 100k" has 101
-    thousand pairs of 600 users and 9 thousand movies (its Table 1). That is the release "latest-small"
-    (100,836 pairs of 610 and 9,724), not "100k" (100,000 of 943 and 1,682).
-
-    `dataset.draw_pairs` splits the pairs of a user and a movie. The paper's models "rank all movies for each
-    user"; whether with the known ones, it does not say.
+    Every rated movie is relevant to its user, whatever the rating. `dataset.draw_pairs` splits the pairs. The
+    paper's "Movielens 100k" is by its numbers of users and movies the release "latest-small", not "100k".
 
     Args:
       path: a folder with `ratings.csv` (latest, 20M, 25M; it may lack the timestamps), `u.data` (100K) or
-        `ratings.dat` (1M, 10M) as published, in this order, or that file. Titles are read from `movies.csv`,
-        `u.item` or `movies.dat` beside it if present; a movie without a title is `movie 17`. None takes the
-        dataset from TensorFlow Datasets, which downloads it once.
+        `ratings.dat` (1M, 10M) as published, or that file. Titles are in `movies.csv`, `u.item` or
+        `movies.dat` beside it; a movie without one is `movie 17`. None downloads the dataset once with
+        TensorFlow Datasets.
       release: one of `RELEASES`; ignored with a path.
       validation_fraction, test_fraction: fraction of the pairs to draw, in (0, 1).
       split_seed: seed of the splits, at least 0.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A rating is invalid if it has other columns,
-        values that are not numbers, or the user and movie of an earlier row; a title if it is empty, or of
-        the movie of an earlier row.
+        values that are not numbers, or the user and movie of an earlier row; a title if it is empty or
+        repeated.
       tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
-      exclude_known: whether validation and test leave out the movies that are known of a user from earlier
-        splits. Otherwise these, which a good model ranks first, count as wrong.
+      exclude_known: whether validation and test leave out a user's movies of earlier splits. Otherwise
+        these, which a good model ranks first, count as wrong.
 
     Returns:
-      A `Dataset` with the feature `id`, int32 `[N]`, the user's index among all users by id, the same in
-      all splits, and sparse labels float32 `[N, n]`. The classes are the rated movies, by id. Movies of
-      one title have their ids in brackets after it.
+      A `Dataset` with the feature `id`, int32 `[N]`, the user's index among all users by id, and sparse
+      labels float32 `[N, n]` of the rated movies, by id. Equal titles have their ids in brackets after them.
 
     Raises:
       FileNotFoundError: no such file.
@@ -143,7 +137,7 @@ def _read_ratings(path, layout, bad_rows):
     if table := _parse(path, layout, columns):
         rows.warn_if_cut_short(path)
         return table
-    user_ids, movie_ids, numbers = (array.array(kind) for kind in "iiq")
+    first_rows: dict[tuple[int, int], str] = {}
     for where, line in itertools.islice(rows.lines(path, bad_rows), int(layout.header), None):
         if not line:
             continue
@@ -155,21 +149,15 @@ def _read_ratings(path, layout, bad_rows):
                     f"{where}: {line[:80]!r} is not {layout.separator.join(columns)!r}, two ids from 0 to "
                     f"{LARGEST_ID} and finite numbers."
                 )
-            user_ids.append(int(fields[0]))
-            movie_ids.append(int(fields[1]))
-            numbers.append(int(where.rpartition(":")[2]))
-    if not user_ids:
+            user, movie = int(fields[0]), int(fields[1])
+            first = first_rows.setdefault((user, movie), where)
+            if first != where:
+                raise ValueError(f"{where}: {first} already has user {user} and movie {movie}.")
+    if not first_rows:
         messages = bad_rows.messages
         reason = f"All rows are invalid, the first: {messages[0]}" if messages else "Add one."
         raise ValueError(f"{path}: no rating. {reason}")
-    users, movies = np.asarray(user_ids), np.asarray(movie_ids)
-    _, first, inverse = np.unique(_pairs(users, movies), return_index=True, return_inverse=True)
-    for i in np.flatnonzero(first[inverse] != np.arange(len(inverse))):
-        with bad_rows.row():
-            raise ValueError(
-                f"{path}:{numbers[i]}: line {numbers[first[inverse[i]]]} already has user {users[i]} and "
-                f"movie {movies[i]}."
-            )
+    users, movies = np.array(list(first_rows), np.int32).T
     return users, movies
 
 
@@ -205,11 +193,8 @@ def _parse(path, layout, columns):
     is_finite = all(np.isfinite(column).all() for column in numbers)
     if not is_finite or min(users.min(), movies.min()) < 0:
         return None
-    return (users, movies) if len(np.unique(_pairs(users, movies))) == len(users) else None
-
-
-def _pairs(users, movies):
-    return users.astype(np.int64) << 32 | movies
+    pairs = users.astype(np.int64) << 32 | movies
+    return (users, movies) if len(np.unique(pairs)) == len(pairs) else None
 
 
 def _is_header(fields, columns):

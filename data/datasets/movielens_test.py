@@ -150,13 +150,13 @@ INVALID_ROWS = {
         "4\t99\t3\tinf",
         "4\t99\t3\tnow",
     )
-} | {"4\t3\t5\t9": "line 1 already has user 4 and movie 3."}
+} | {"4\t3\t5\t9": "{file}:1 already has user 4 and movie 3."}
 
 
 @pytest.mark.parametrize("row", INVALID_ROWS)
 def test_invalid_rows_raise_or_are_skipped(tmp_path, row):
     file = write(tmp_path, "u.data")
-    message = f"{file}:22: {INVALID_ROWS[row]}"
+    message = f"{file}:22: {INVALID_ROWS[row]}".format(file=file)
     expected = data.get("movielens", path=str(file))
     assert len(PAIRS) == 20
     file.write_text(f"{file.read_text()}\n{row}\n")  # after a blank line, which is ignored

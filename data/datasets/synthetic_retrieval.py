@@ -42,14 +42,12 @@ def synthetic_retrieval(
 
     Instances and classes have normal vectors, whose dot product is the affinity. The relevant classes of an
     instance are drawn without replacement, each with probability proportional to its log-normal popularity
-    times the exponential of the affinity. `dataset.draw_pairs` splits them. 850,000 classes and 2,000
-    instances take 40 s and 310 MB on one core.
+    times the exponential of the affinity. `dataset.draw_pairs` splits them.
 
     Args:
       num_classes: `n`, at least 10.
       num_examples: instances of all splits together, at least 1; most are in each split.
-      num_relevant: approximate mean number of relevant classes per instance (log-normal, at least 3, at most
-        half of all).
+      num_relevant: approximate mean number of relevant classes per instance, from 3 to half of all.
       width: length of the hidden vectors, at least 1.
       validation_fraction, test_fraction: fraction of the pairs to draw, in (0, 1).
       split_seed: seed of all draws, at least 0.

@@ -28,11 +28,9 @@ def text_file(
 ) -> Dataset:
     """Texts or pairs of texts with one label each, from a user's file.
 
-    The extension, in any case, sets the format: `.tsv` (see `rows.tsv_records`), `.csv` (see
-    `rows.csv_records`) or `.jsonl` (one JSON object per line). All are UTF-8.
-
-    Missing splits are drawn from the training file, the same fraction of each class. Equal texts (and
-    pairs) are in one split, drawn by the label of the first. Comparisons ignore case and white space.
+    Files are UTF-8, and end in `.tsv` (see `rows.tsv_records`), `.csv` or `.jsonl` (one JSON object per
+    line), in any case. Missing splits are drawn from the training file, the same fraction of each class.
+    Equal texts (and pairs) are in one split. Comparisons ignore case and white space.
 
     Args:
       path: required; a file, from which validation and test are drawn; or a folder with `train`, and
@@ -47,9 +45,9 @@ def text_file(
       validation_fraction, test_fraction: fraction of the different texts to draw, in (0, 1).
       split_seed: seed of the splits, at least 0.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns than the
-        first line, is not a JSON object, lacks or repeats a key, is not UTF-8, has a NUL character, has no
-        text or label, has a control character in its label or an unknown label, repeats the header line, or
-        has the text (and pair) of an earlier split.
+        first line, is not a JSON object, lacks or repeats a key, is not UTF-8, has a NUL character, no text,
+        no or an unknown label, a control character in it, the header line, or the text (and pair) of an
+        earlier split.
 
     Returns:
       A `Dataset` with the features `text`, and `text_pair` with a `text_pair_column`, strings `[N]`.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rank4class.data.kind import KINDS, Kind, Specs
-from rank4class.data.kinds.texts import read_rows
+from rank4class.data.readers import text_rows
 
 
 @KINDS.register("id")
@@ -18,7 +18,7 @@ class Ids(Kind):
     usage: Mapping[str, str] = {"id": "[0]"}
 
     def _read(self, path, specs, bad_rows, columns, ids):
-        for example in read_rows(path, bad_rows, columns):
+        for example in text_rows.read(path, columns, bad_rows):
             name = example.text.strip()
             with bad_rows.row():
                 if name not in ids:

@@ -1,11 +1,11 @@
 """Texts, and pairs of texts."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rank4class.data.kind import KINDS, Arrays, Kind, Specs
 from rank4class.data.preprocessing.text import WordPiece
-from rank4class.data.readers import rows, text_rows
+from rank4class.data.readers import text_rows
 
 
 @KINDS.register("text")
@@ -30,7 +30,7 @@ class Texts(Kind):
             raise ValueError(
                 f"{path}: one text per line, but the model takes pairs of texts. Give a file with columns."
             )
-        for example in read_rows(path, bad_rows, columns, takes_pairs="text_pair" in specs):
+        for example in text_rows.read(path, columns, bad_rows):
             features = {"text": example.text}
             yield example.where, features if columns.pair is None else {**features, "text_pair": example.pair}
 
@@ -42,12 +42,3 @@ class Texts(Kind):
         if not texts[0].strip():
             raise ValueError(f"{where}={value!r}: the text is empty. Remove it.")
         return dict(zip(specs, texts, strict=True))
-
-
-def read_rows(
-    path: str, bad_rows: rows.BadRows, columns: text_rows.Columns, takes_pairs: bool = False
-) -> Iterator[text_rows.Example]:
-    """Yields the rows of a file of texts or of names; raises ValueError for a second column without a use."""
-    if columns.pair is not None and not takes_pairs:
-        raise ValueError(f"text_pair_column={columns.pair}: the model takes one text. Leave it out.")
-    return text_rows.read(path, columns, bad_rows)

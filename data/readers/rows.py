@@ -149,10 +149,9 @@ def warn_if_cut_short(path: str) -> None:
 def tsv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]:
     """Yields (`path:number`, fields) for every row of a TSV.
 
-    A quote is a character, unless the file has a sign of quotes as in CSV, which writers of CSV make with
-    tabs too: a row whose fields are all in quotes; a field in quotes with doubled quotes inside; or a row
-    with too few columns that ends in a quote that is not closed, or follows such a row. Such a file is read
-    as `csv_records` does.
+    A quote is a character, unless the file has a sign of quotes as in CSV: a row whose fields are all in
+    quotes; a field in quotes with doubled quotes inside; or a row with too few columns that ends in a quote
+    that is not closed, or follows such a row. Such a file is read as `csv_records` does.
     """
     _check_exists(path)
     if _has_csv_quotes(path):
@@ -195,7 +194,6 @@ def csv_records(path: str, bad_rows: BadRows, delimiter: str = ",") -> Iterator[
     """Yields (`path:number`, fields) for every record of a CSV file, with the number of its first line.
 
     Double quotes enclose a field with a delimiter, a quote or a line end. Blank lines are ignored.
-    pandas does not report the line of each record.
 
     Raises:
       FileNotFoundError: no file.
