@@ -71,12 +71,8 @@ class Calibration(abc.ABC):
     @staticmethod
     def from_json(content: dict[str, Any]) -> "Calibration":
         """Returns the calibration that `to_json` described."""
-        parameters = {name: _from_list(value) for name, value in content.items() if name != "method"}
-        return _METHODS[content["method"]](**parameters)
-
-
-def _from_list(value: Any) -> Any:
-    return tuple(map(_from_list, value)) if isinstance(value, list | tuple) else value
+        fields = {name: tuple(v) if isinstance(v, list) else v for name, v in content.items()}
+        return _METHODS[fields.pop("method")](**fields)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,17 +180,14 @@ def uncalibrated(method: str) -> Calibration:
 def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> Calibration:
     r"""Fits a calibration to finite scores `[N, n]`.
 
-    Class ids, int `[N]`, have temperature scaling, by the negative log-likelihood over $\log T$. Of scores
-    that rank all examples right, `T` would be 0. So `T` is at least the temperature at which the mean
-    probability outside the highest score is `1 / (N + 2)`, the error rate by Laplace's rule of succession
-    after `N` examples without an error. If each example has equal scores, which say nothing about `T`, it is
-    1.
+    Class ids, int `[N]`, have temperature scaling, by the negative log-likelihood over $\log T$. `T` is at
+    least the temperature at which the mean probability outside the highest score is `1 / (N + 2)`, the error
+    rate by Laplace's rule of succession, and 1 if each example has equal scores.
 
-    A `scipy.sparse.csr_array` `[N, n]`, positive above 0, has Platt scaling. Its targets, `(P + 1) / (P + 2)`
-    for `P` positive examples and `1 / (M + 2)` for `M` negative ones, have a finite maximum of the likelihood
-    for separable scores. Up to `MAX_PER_CLASS` classes, each class with `LEAST_PER_CLASS` examples of either
-    kind has a separate fit. All others share the fit of all pairs of example and class. If all classes share
-    it, its slope is at least 0: it keeps the order of the scores.
+    A `scipy.sparse.csr_array` `[N, n]`, positive above 0, has Platt scaling: to `(P + 1) / (P + 2)` for `P`
+    positive examples, and to `1 / (M + 2)` for `M` negative ones. Up to `MAX_PER_CLASS` classes, each
+    class with `LEAST_PER_CLASS` examples of either kind has a separate fit. All others share the fit of all
+    pairs of example and class. If all classes share it, its slope is at least 0.
     """
     if len(scores) > (most := max(1, MAX_FITTED // scores.shape[1])):
         chosen = np.sort(np.random.default_rng(0).choice(len(scores), most, replace=False))
@@ -205,10 +198,11 @@ def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> 
     ranked = np.full(positive.shape, True) if where is None else where
     curves = [_fit_platt(np.asarray(scores[ranked], np.float64), positive[ranked])]
     if scores.shape[1] <= MAX_PER_CLASS:
-        curves = [
-            _fit_class(scores[:, j][ranked[:, j]], positive[:, j][ranked[:, j]], curves[0])
-            for j in range(scores.shape[1])
-        ]
+        curves *= scores.shape[1]
+        for j, rows in enumerate(ranked.T):
+            of_class = positive[rows, j]
+            if min(np.count_nonzero(of_class), np.count_nonzero(~of_class)) >= LEAST_PER_CLASS:
+                curves[j] = _fit_platt(np.asarray(scores[rows, j], np.float64), of_class)
     elif curves[0][0] < 0.0:
         curves = [_fit_platt(np.zeros(np.count_nonzero(ranked)), positive[ranked])]
     slopes, intercepts = zip(*curves, strict=True)
@@ -259,13 +253,6 @@ def _root(
     if at_low * at_high < 0.0:
         return float(scipy.optimize.brentq(function, low, high, xtol=1e-12, rtol=1e-14))
     return if_positive if at_low + at_high > 0.0 else if_negative
-
-
-def _fit_class(scores: np.ndarray, positive: np.ndarray, pooled: tuple[float, float]) -> tuple[float, float]:
-    """Returns the fit of a class, or the pooled one if the class has too few examples of either kind."""
-    if min(np.count_nonzero(positive), np.count_nonzero(~positive)) < LEAST_PER_CLASS:
-        return pooled
-    return _fit_platt(np.asarray(scores, np.float64), positive)
 
 
 def _fit_platt(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:

@@ -83,8 +83,7 @@ def one_line(summary: Mapping[str, Any]) -> str:
 class Evaluator:
     """A model and metrics of its scores, compiled into one function.
 
-    Excluded classes rank behind all others. The metric then equals that of the list without them, if that
-    list has more than K classes.
+    Excluded classes rank behind all others.
 
     Args:
       scorer: function of features and `training` to `task.ModelOutputs`.

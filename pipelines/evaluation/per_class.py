@@ -44,11 +44,13 @@ def per_class(
     # If one of an example's classes shares the highest score, no single class is confused with it.
     confused = ~right & ~shares_top_score & (top != NO_CLASS)
     examples = np.bincount(classes, minlength=n)
-    columns = {"class": list(map(files.printable, class_names)), "examples": examples}
+    columns: dict[str, Any] = {"class": list(map(files.printable, class_names)), "examples": examples}
     for metric, values in zip(result.names, result.values.T, strict=True):
-        percent = losses.get_metric(metric).percent
         mean = _divide(np.bincount(classes, values[rows], minlength=n), examples)
-        columns |= _with_interval(metric, mean, examples) if percent else _without_interval(metric, mean)
+        if losses.get_metric(metric).percent:
+            columns |= _with_interval(metric, mean, examples)
+        else:
+            columns |= {metric: mean, f"{metric} low": np.nan, f"{metric} high": np.nan}
     predicted = np.bincount(top[top != NO_CLASS], minlength=n)
     columns["predicted"] = predicted
     precision = _divide(np.bincount(top[right], minlength=n), predicted)
@@ -99,10 +101,6 @@ def _with_interval(name: str, fraction: np.ndarray, counts: np.ndarray) -> dict[
     low, high = 100.0 * wilson(fraction, counts).T
     heading = f"{name} (%)"
     return {heading: 100.0 * fraction, f"{name} low": low, f"{name} high": high}
-
-
-def _without_interval(name: str, mean: np.ndarray) -> dict[str, Any]:
-    return {name: mean, f"{name} low": np.nan, f"{name} high": np.nan}
 
 
 def _divide(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:

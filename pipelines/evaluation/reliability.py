@@ -55,9 +55,8 @@ class Reliability:
 
         "ece" is the expected calibration error $\sum_b (n_b / n) |right_b - confidence_b|$, "nll" the mean.
 
-        The 95% intervals are from a bootstrap of the examples. Noise raises the "ece" of a resample as it
-        raises that of the sample. So its interval is the basic one, which reflects the quantiles at the
-        estimate, and includes it.
+        The 95% intervals are from a bootstrap of the examples. Noise raises the "ece" of a resample, so its
+        interval is the basic one, which reflects the quantiles at the estimate.
         """
         columns = np.column_stack([self.gaps, self.nlls, self.predictions, np.ones(len(self.nlls))])
         sums = np.vstack([columns.sum(axis=0), statistics.resampled_sums(columns)])
@@ -111,27 +110,18 @@ def measure(
     parts = []
     for first in range(0, len(scores), rows):
         block = slice(first, first + rows)
-        parts.append(
-            _measure_block(
-                calibration,
-                np.asarray(scores[block], np.float64),
-                labels[block] if isinstance(labels, np.ndarray) else labels[block].toarray() > 0,
-                None if where is None else where[block],
-            )
-        )
-    gaps, nlls, predictions = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("gaps", "nlls", "predictions")
-    )
-    counts, confidences = (
-        np.sum([getattr(part, name) for part in parts], axis=0) for name in ("counts", "confidences")
-    )
-    return Reliability(gaps, nlls, predictions, counts, confidences)
+        of_block = labels[block] if isinstance(labels, np.ndarray) else labels[block].toarray() > 0
+        ranked = None if where is None else where[block]
+        parts.append(_measure_block(calibration, np.asarray(scores[block], np.float64), of_block, ranked))
+    gaps, nlls, predictions, counts, confidences = zip(*parts, strict=True)
+    by_example = map(np.concatenate, (gaps, nlls, predictions))
+    return Reliability(*by_example, np.sum(counts, axis=0), np.sum(confidences, axis=0))
 
 
 def _measure_block(
     calibration: Calibration, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None
-) -> Reliability:
-    """Returns `measure` of a block; the labels are class ids or bool `[N, n]`."""
+) -> tuple[np.ndarray, ...]:
+    """Returns the fields of `measure` for a block; the labels are class ids or bool `[N, n]`."""
     probabilities = calibration.probabilities(scores, where)
     rows: np.ndarray
     if labels.ndim == 1:
@@ -146,10 +136,7 @@ def _measure_block(
         right = labels[rows, columns]
     bins = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
     gaps = np.bincount(rows * BINS + bins, right - confidence, len(scores) * BINS)
-    return Reliability(
-        gaps=gaps.reshape(-1, BINS),
-        nlls=calibration.negative_log_likelihood(scores, labels, where),
-        predictions=np.bincount(rows, minlength=len(scores)),
-        counts=np.bincount(bins, minlength=BINS),
-        confidences=np.bincount(bins, confidence, BINS),
-    )
+    nlls = calibration.negative_log_likelihood(scores, labels, where)
+    predictions = np.bincount(rows, minlength=len(scores))
+    counts, confidences = np.bincount(bins, minlength=BINS), np.bincount(bins, confidence, BINS)
+    return gaps.reshape(-1, BINS), nlls, predictions, counts, confidences

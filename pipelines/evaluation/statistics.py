@@ -21,8 +21,7 @@ _BLOCK = 1 << 22  # numbers in memory at a time
 def wilson(means: np.ndarray, counts: np.ndarray, quantile: float = _Z) -> np.ndarray:
     """Returns Wilson's interval for means of values in [0, 1], float64 `[..., 2]`; NaN for NaN.
 
-    For values other than 0 and 1, which SciPy's `binomtest` refuses, it is conservative. Half its width is
-    `quantile` standard errors.
+    For values other than 0 and 1, which SciPy's `binomtest` refuses, it is conservative.
 
     Reference: Wilson (1927), "Probable inference, the law of succession, and statistical inference", eq. 5.
     """

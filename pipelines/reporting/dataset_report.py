@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import data
+from rank4class.data.readers.rows import listed
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import baselines, evaluator
@@ -24,7 +25,6 @@ SHOWN_PAIRS = 3  # duplicates, unreadable images and skipped rows in the termina
 SHOWN_CLASSES = 10  # classes with examples
 SHOWN_IMAGES = 4  # of a class
 SHOWN_TEXTS = 2  # of a class
-SHOWN_NAMES = 20  # of missing classes
 TEXT_WIDTH = 90  # characters of an example
 PARAGRAPH_WIDTH = 100  # characters of a line in the terminal
 
@@ -106,13 +106,10 @@ class Report:
         for section in self.sections:
             blocks.append(f"{section.title}\n{'=' * len(section.title)}")
             blocks += [textwrap.fill(paragraph, PARAGRAPH_WIDTH) for paragraph in section.paragraphs]
-            if section.table:
-                blocks.append(tables.text_table(section.table, tables.figure_alignment(section.table)))
-            if section.lines:
-                lines = [f"  {files.printable(line)}" for line in section.lines[: section.shown_lines]]
-                if hidden := len(section.lines) - len(lines):
-                    lines.append(f"  ... and {hidden:,} more, see data.md")
-                blocks.append("\n".join(lines))
+            lines = list(section.lines[: section.shown_lines])
+            if hidden := len(section.lines) - len(lines):
+                lines.append(f"... and {hidden:,} more, see data.md")
+            blocks += _table_and_lines(section.table, lines, tables.text_table, "  ")
         return "\n\n".join(blocks)
 
     def write(self, folder: str | os.PathLike) -> str:
@@ -120,10 +117,7 @@ class Report:
         blocks = [f"# {self.experiment.data.name}"]
         for section in self.sections:
             blocks += [f"## {section.title}", *section.paragraphs]
-            if section.table:
-                blocks.append(tables.markdown_table(section.table, tables.figure_alignment(section.table)))
-            if section.lines:
-                blocks.append("\n".join(f"    {files.printable(line)}" for line in section.lines))
+            blocks += _table_and_lines(section.table, section.lines, tables.markdown_table, " " * 4)
             for name, plot in section.plots.items():
                 plot(os.path.join(folder, name))
                 blocks.append(f"![{section.title}]({name})")
@@ -183,9 +177,7 @@ class Report:
         paragraphs += [sentence, *self._baselines()]
         for name in splits:
             if missing := [names[i] for i in np.flatnonzero(self.counts[name] == 0)]:
-                more = f" and {len(missing) - SHOWN_NAMES:,} more" if len(missing) > SHOWN_NAMES else ""
-                first = ", ".join(missing[:SHOWN_NAMES])
-                paragraphs.append(f"No {name} example of {len(missing):,} classes: {first}{more}.")
+                paragraphs.append(f"No {name} example of {len(missing):,} classes: {listed(missing)}.")
         sizes = []
         if len(names) > SHOWN_LINES:
             paragraphs.append(
@@ -364,7 +356,7 @@ class Report:
             for name, index in ((split, i), (other, j))
         ]
         line, texts = " = ".join(examples), self.splits[split].features.get("text")
-        return line if texts is None else f"{line}: {_one_line(texts[i], TEXT_WIDTH // 2)}"
+        return line if texts is None else f"{line}: {tables.shortened(texts[i], TEXT_WIDTH // 2)}"
 
     def _classes_of(self, split, i):
         ids = split.label_matrix[[i]].indices if split.multi_label else [split.labels[i]]
@@ -376,12 +368,18 @@ class Report:
             lines.append(f"{self._class_names[c]}:")
             for i in _examples_of(train, c, SHOWN_TEXTS):
                 texts = [train.features[name][i] for name in _text_names(train)]
-                lines.append("  " + " | ".join(map(_one_line, texts)))
+                lines.append("  " + " | ".join(tables.shortened(text, TEXT_WIDTH) for text in texts))
         return Section("Examples", ["Training examples of the most frequent classes."], lines=lines)
 
     def _frequent_classes(self):
         """Returns the ids of the most frequent classes that have training examples."""
         return [c for c in self._order[:SHOWN_CLASSES] if self.counts["train"][c]]
+
+
+def _table_and_lines(table, lines, format_table, indent):
+    """Returns the blocks of a table and of lines, if there are any."""
+    blocks = [format_table(table, tables.figure_alignment(table))] if table else []
+    return blocks + (["\n".join(indent + files.printable(line) for line in lines)] if lines else [])
 
 
 def _text_names(split):
@@ -416,8 +414,3 @@ def _spread(values):
 def _per_split(splits: Mapping[str, Any], figure: Callable[[Any], str] = str) -> str:
     """Returns a figure of each split as an enumeration, such as "3 train, 1 test"."""
     return ", ".join(f"{figure(split)} {name}" for name, split in splits.items())
-
-
-def _one_line(words, width=TEXT_WIDTH):
-    line = " ".join(words.split())
-    return line if len(line) <= width else line[: width - 1] + "…"

@@ -19,6 +19,7 @@ from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 
 from rank4class.pipelines.evaluation.reliability import BINS, Calibrated
+from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.reporting.style import GRAY, NOT_FINITE, RIGHT, WRONG, finish
 from rank4class.pipelines.storage import files
 
@@ -44,7 +45,7 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Seq
     labels, predicted, n = np.asarray(labels), np.asarray(predicted), len(class_names)
     draws_all = n <= MAX_DRAWN
     shown = np.arange(n) if draws_all else most_confused(labels, predicted, n, MAX_DRAWN)
-    rows = [_shorten(class_names[i]) for i in shown.tolist()]
+    rows = [tables.shortened(class_names[i], NAME_WIDTH) for i in shown.tolist()]
     columns = rows if draws_all else [*rows, "any other"]
     counts = confusion_counts(labels, predicted, shown)[:, : len(columns)]
     fractions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -280,8 +281,3 @@ def pixels(figure: Figure) -> np.ndarray:
 def _card() -> tuple[Figure, Axes]:
     figure = Figure(figsize=CARD, dpi=DPI, layout="constrained")
     return figure, figure.subplots()
-
-
-def _shorten(name: str) -> str:
-    line = " ".join(name.split())
-    return line if len(line) <= NAME_WIDTH else line[: NAME_WIDTH - 1] + "…"

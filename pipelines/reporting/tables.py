@@ -54,6 +54,16 @@ def _tabulate(rows, align, **options):
     return tabulate(rows, colalign=align, disable_numparse=True, preserve_whitespace=True, **options)
 
 
+def shortened(text: str, width: int) -> str:
+    """Returns a text in one line of at most `width` characters.
+
+    >>> shortened("a long  text", 8)
+    'a long …'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
 def figure_alignment(rows: Sequence[Sequence[str]]) -> list[str]:
     """Returns "right" for each column of figures, except the first column, which holds names."""
     _, *others = zip(*rows[1:], strict=True)
