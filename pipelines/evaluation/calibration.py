@@ -71,8 +71,9 @@ class Calibration(abc.ABC):
     @staticmethod
     def from_json(content: dict[str, Any]) -> "Calibration":
         """Returns the calibration that `to_json` described."""
-        fields = {name: tuple(v) if isinstance(v, list) else v for name, v in content.items()}
-        return _METHODS[fields.pop("method")](**fields)
+        parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in content.items()}
+        del parameters["method"]
+        return _METHODS[content["method"]](**parameters)
 
 
 @dataclasses.dataclass(frozen=True)

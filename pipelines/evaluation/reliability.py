@@ -114,8 +114,8 @@ def measure(
         ranked = None if where is None else where[block]
         parts.append(_measure_block(calibration, np.asarray(scores[block], np.float64), of_block, ranked))
     gaps, nlls, predictions, counts, confidences = zip(*parts, strict=True)
-    by_example = map(np.concatenate, (gaps, nlls, predictions))
-    return Reliability(*by_example, np.sum(counts, axis=0), np.sum(confidences, axis=0))
+    gaps, nlls, predictions = (np.concatenate(each) for each in (gaps, nlls, predictions))
+    return Reliability(gaps, nlls, predictions, np.sum(counts, axis=0), np.sum(confidences, axis=0))
 
 
 def _measure_block(
