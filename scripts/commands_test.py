@@ -281,20 +281,13 @@ ERRORS = {
     "demo --seeds=0": "--seeds=0: not a positive integer. Write",
     "train_sorter --move=0 --workdir=new": "move=0: sorter 'equivariant' needs a positive one",
     "train_sorter --sizes=five --workdir=new": "sizes='five': not an integer. Write an integer.",
-    "train_sorter --clip_norm=x --workdir=new": "--clip_norm='x': not a number. Write a number.",
     "compare": "--scores",
     "compare --scores=RUN/test/predictions.npz": "Repeat --scores for each run.",
     "compare --scores=RUN/test/predictions.npz --scores=no.npz": "no.npz: no such file",
     "predict --workdir=RUN": "--input: missing. Set --input=VALUE; --help shows all flags.",
-    "predict --workdir=RUN --input=images.npy --output=p.pdf": (
-        "output=p.pdf: unknown format. Choose a file that ends"
-    ),
-    "predict --workdir=RUN --input=images.npy --top_k=11": "top_k=11: not an integer in 1..10. Choose one.",
     "predict --workdir=RUN --input=images.npy --exclude_known": (
         "exclude_known=True: the inputs are no users of the"
     ),
-    "predict --workdir=RUN --input=no.npy": "no.npy: no such file or folder.",
-    "predict --workdir=. --input=images.npy": "not the folder of a run, as it has no config.json",
     "export --workdir=RUN --output=file": "output=file: exists already. Choose another",
     "export --workdir=RUN --output=file/1": "file/1",
     "export --workdir=RUN --output=new --format=huggingface": (

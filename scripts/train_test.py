@@ -5,7 +5,6 @@ import fcntl
 import json
 import operator
 import os
-import random
 import resource
 import signal
 import socket
@@ -203,26 +202,6 @@ def test_a_full_disk_does_not_change_results(train, tmp_path, assert_same_run):
     assert train(tmp_path / "run", *flags)[0] == 0
     assert train(tmp_path / "undisturbed", *flags)[0] == 0
     assert_same_run(tmp_path / "undisturbed", tmp_path / "run")
-
-
-@pytest.mark.nightly
-def test_kills_at_random_times_do_not_change_results(start, tmp_path, assert_same_run):
-    flags = ("--config.epochs=3", "--config.evaluations_per_epoch=8")  # 26 saves
-    assert ended(start(tmp_path / "undisturbed", *flags))[0] == 0
-    folder = tmp_path / "run"
-    rng = random.Random(0)
-    saves = 0
-    for _ in range(2):
-        process = start(folder, *flags)
-        saves += rng.randint(1, 6)
-        wait_for((folder / "metrics.jsonl").exists, process)
-        wait_for(lambda least=saves: len(history(folder)) >= least, process)
-        time.sleep(rng.uniform(0.0, 0.05))
-        process.kill()
-        assert ended(process)[0] == -signal.SIGKILL
-    assert ended(start(folder, *flags))[0] == 0
-    assert len((folder / "sessions.jsonl").read_text().splitlines()) == 3
-    assert_same_run(tmp_path / "undisturbed", folder)
 
 
 def test_epochs_on_the_command_line_replace_the_steps_of_a_config(command, tmp_path):

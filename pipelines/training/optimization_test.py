@@ -165,14 +165,6 @@ def test_moving_averages_by_hand(name):
     assert weight.numpy().item() == latest != pytest.approx(average, rel=1e-3)
 
 
-def test_averaged_without_moving_averages_changes_nothing():
-    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
-    model.build([None, 1])
-    before = model.get_weights()
-    with optimization.averaged(model, optimization.build_optimizer(config.Optimizer(), 0.1)):
-        np.testing.assert_array_equal(model.get_weights()[0], before[0])
-
-
 def test_half_precision_scales_the_loss():
     optimizer = optimization.build_optimizer(config.Optimizer(), 0.1, "mixed_float16")
     assert float(optimizer.get_scaled_loss(tf.constant(1.0))) == 2.0**15

@@ -94,16 +94,6 @@ def test_files_of_a_run(finished_once):
     assert len(lines) == 4
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("per_epoch", "evaluated"), [(2.0, [2, 4, 6, 8, 9]), (0.5, [6, 9]), (0.1, [9])])
-def test_evaluations_of_several_epochs(per_epoch, evaluated):
-    experiment = config.override(
-        digits_mlp.get_config(), {"epochs": 3.0, "batch_size": 10, "evaluations_per_epoch": per_epoch}
-    )
-    schedule = rank_training.build_schedule(experiment, train_examples=30)
-    assert [step for step in range(10) if schedule.evaluates_after(step)] == evaluated
-
-
 def test_no_step_is_added_by_rounding():
     changes = {"epochs": 50.0, "batch_size": 10, "evaluations_per_epoch": 0.1}
     schedule = rank_training.build_schedule(config.override(config.Experiment(), changes), train_examples=11)
@@ -214,17 +204,6 @@ def test_the_projector_has_errors_and_examples_of_the_classes(finished):
 
 
 @pytest.mark.nightly
-def test_pictures_are_left_out(tmp_path, finished_once, assert_same_run):
-    rank_training.train(small(), str(tmp_path), progress=False)
-    (events,) = tmp_path.glob("events*")
-    records = tf.compat.v1.train.summary_iterator(str(events))
-    tags = {value.tag for record in records for value in record.summary.value}
-    assert "test/ndcg@5" in tags
-    assert "test/confusion_matrix" not in tags
-    assert_same_run(finished_once[0], str(tmp_path))
-
-
-@pytest.mark.nightly
 def test_runs_depend_on_the_seed(tmp_path, finished_once, assert_same_run):
     paths = [str(tmp_path / name) for name in "ab"]
     np.random.default_rng(0)
@@ -239,14 +218,6 @@ def test_finished_runs_are_not_repeated(finished, monkeypatch):
     monkeypatch.setattr(rank_training.loading, "load", lambda *_: pytest.fail("loaded again"))
     first = json.loads((finished / "results.json").read_text())
     assert rank_training.train(small(), str(finished), progress=False) == first
-
-
-def test_invalid_experiments_write_no_files(tmp_path):
-    path = str(tmp_path / "run")
-    missing = {"data.name": "goemotions", "data.path": str(tmp_path / "nowhere"), "encoder.hidden": (4,)}
-    with pytest.raises(FileNotFoundError, match="no such file"):
-        rank_training.train(small(**missing), path)
-    assert not os.path.exists(path)
 
 
 @pytest.mark.parametrize("k", [10, 11])

@@ -266,28 +266,6 @@ def cut(folder, pattern):
 
 
 @pytest.mark.nightly
-def test_damaged_checkpoints_are_refused_before_training(tmp_path, undisturbed):
-    experiment = small(epochs=4.0)
-    for which, message in (
-        (
-            "best",
-            r"best/step-\d+: the checkpoint is damaged \(.*\)\. It holds the best model so far\. Restore",
-        ),
-        (
-            "last",
-            "last: none of the checkpoints can be used, and none is overwritten. Restore",
-        ),  # none is overwritten
-    ):
-        path = killed(undisturbed, experiment, "after", 51, tmp_path / which)
-        cut(tmp_path / which / "checkpoints" / which, "*.data*")
-        with pytest.raises(ValueError, match=message):
-            rank_training.train(experiment, path, progress=False)
-        assert len(RunDirectory(path).sessions()) == 1
-        with pytest.raises(ValueError, match=f"{which}: none of the checkpoints can be used"):
-            rank_training.restore(path, which)
-
-
-@pytest.mark.nightly
 def test_finished_runs_with_a_damaged_best_model(tmp_path, undisturbed):
     folder = tmp_path / "run"
     shutil.copytree(undisturbed(small()), folder)

@@ -60,20 +60,6 @@ def text_of(value):
     return tf.make_ndarray(value.tensor).item().decode()
 
 
-def test_hyperparameters_are_the_fields_that_are_set():
-    result = tensorboard.hyperparameters(EXPERIMENT)
-    assert result["loss.name"] == "approx_ndcg"
-    assert result["optimizer.learning_rate"] == 1e-3
-    assert result["data.cache"] is True
-    assert result["encoder.hidden"] == "64, 32"
-    assert result["metrics"] == "top1_error, top5_error, ndcg@5"
-    assert not {"data.path", "steps"} & set(result)  # they are None
-    assert {type(value) for value in result.values()} == {bool, int, float, str}
-    assert "seed" not in result
-    for name in result:
-        config.check_field(EXPERIMENT, name)
-
-
 def test_summaries_of_a_run(tmp_path):
     command = ["python", "-m", "rank4class.scripts.train", "--config.data.path=a file's `name`"]
     session = {"command": command, "git": None, "packages": {"numpy": "1.26.4", "scipy": "1.11.0"}}

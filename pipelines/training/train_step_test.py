@@ -307,10 +307,3 @@ def test_options_without_batch_norm_over_replicas(name, value, plain):
     message = f"{name}={value}: not supported with batch norm over 2 replicas. Set {name} to {plain}"
     with pytest.raises(ValueError, match=message):
         build(experiment, MIRRORED, loaded)
-
-
-@pytest.mark.nightly
-def test_stopping():
-    _, _, take = build(small())
-    assert not take(1).stopping
-    assert take(2, stopping=True).stopping
