@@ -101,9 +101,12 @@ class Registry:
         if name not in self._entries and name in self._sources:
             return self._sources[name][1]
         entry = self[name]
-        if inspect.isclass(entry):
-            return _options(getattr(entry, "function", None) or entry.__init__)
-        return _options(entry)
+        function = getattr(entry, "function", None) or entry.__init__ if inspect.isclass(entry) else entry
+        return {
+            parameter.name: Option(_type(_annotation(parameter)), parameter.default)
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.name != "self" and not parameter.kind.description.startswith("variadic")
+        }
 
     def module_of_user(self, name: str) -> str | None:
         """Returns the module or file of a user's entry; None for an entry of this package."""
@@ -143,7 +146,7 @@ class Registry:
                     if text == self._decorator and not path.name.endswith("_test.py"):
                         function = _function(node, definitions)
                         name = ast.literal_eval(argument[:-1]) if argument else function.name
-                        sources[name] = module, _options(_with_signature(function)) if function else {}
+                        sources[name] = module, _options(function)
         return sources
 
 
@@ -228,19 +231,19 @@ def _function(node: Any, definitions: dict[str, Any]) -> Any:
     return _function(definitions.get(ast.unparse(node.bases[0])), definitions)
 
 
-def _with_signature(definition: ast.FunctionDef) -> Callable:
-    """Returns an empty function with the arguments of a definition."""
-    scope: dict[str, Any] = {}
-    exec(f"from __future__ import annotations\ndef function({ast.unparse(definition.args)}): ...", scope)
-    return scope["function"]
-
-
-def _options(function: Callable) -> dict[str, Option]:
-    """Returns the options that a function's signature states."""
+def _options(function: ast.FunctionDef | None) -> dict[str, Option]:
+    if function is None:
+        return {}
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    required = len(positional) - len(arguments.defaults)
+    defaults = [*[None] * required, *arguments.defaults, *arguments.kw_defaults]
     return {
-        parameter.name: Option(_type(_annotation(parameter)), parameter.default)
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.name != "self" and not parameter.kind.description.startswith("variadic")
+        argument.arg: Option(
+            _type(argument.annotation), REQUIRED if default is None else ast.literal_eval(default)
+        )
+        for argument, default in zip([*positional, *arguments.kwonlyargs], defaults, strict=True)
+        if argument.arg != "self"
     }
 
 
