@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import shutil
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import letor_linear
 from rank4class.pipelines.evaluation import baselines, evaluator
 from rank4class.pipelines.reporting import dataset_report
-from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import checks, loading
 from rank4class.pipelines.training import optimization, rank_training, trainable_rank_model
 
@@ -159,21 +157,6 @@ def test_train_and_restore(queries, tmp_path, changes):
     experiment = experiment_on(queries, **changes)
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
     assert_restored(experiment, str(tmp_path / "run"), results)
-
-
-@pytest.mark.nightly
-def test_an_interrupted_run_resumes_to_the_same_weights(trained, tmp_path, names_of_a_new_process):
-    experiment, full, _ = trained
-    part = shutil.copytree(full, tmp_path / "part")
-    for name in ("results.json", "metrics.jsonl"):
-        (part / name).unlink()
-    for file in (part / "checkpoints" / "last").glob("step-36*"):  # interrupted before the last step
-        file.unlink()
-    rank_training.train(experiment, str(part), progress=False)
-    full, part = RunDirectory(str(full)), RunDirectory(str(part))
-    assert part.sessions()[-1]["from_step"] == 35
-    assert part.history() == full.history()
-    assert part.results() == full.results()
 
 
 @pytest.mark.parametrize(

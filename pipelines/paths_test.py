@@ -123,17 +123,6 @@ def test_sweep(tmp_path):
 
 
 @pytest.mark.nightly
-def test_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert, monkeypatch):
-    monkeypatch.setenv("RANK4CLASS_CACHE", "off")
-    experiment = config.Experiment(
-        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, multi_label=True),
-        encoder=config.Encoder(name="bert", path=tiny_bert, frozen=True),
-    )
-    assert "embedding" in rank_training.load_data(experiment, tmp_path / "cache").splits["train"].features
-    assert len(list((tmp_path / "cache").glob("features-*"))) == 1
-
-
-@pytest.mark.nightly
 def test_sorter_training(tmp_path, monkeypatch):
     monkeypatch.setattr(sorter_training, "EPOCH", 100)
     monkeypatch.setattr(sorter_training.score_vectors, "HELD_OUT", {"validation": 5, "test": 5})

@@ -169,12 +169,10 @@ class RankErrors:
 
     def summarize(self) -> dict[str, Any]:
         """Returns name -> mean, and "intervals", their 95% intervals over the vectors."""
-        means = self.means()
-        deviations = {name: float(errors.std()) for name, errors in self.per_vector.items()}
-        margins = {
-            name: 1.96 * deviations[name] / math.sqrt(len(errors)) for name, errors in self.per_vector.items()
-        }
-        intervals = {name: [max(0.0, means[name] - m), means[name] + m] for name, m in margins.items()}
+        means, intervals = self.means(), {}
+        for name, errors in self.per_vector.items():
+            margin = 1.96 * float(errors.std()) / math.sqrt(len(errors))
+            intervals[name] = [max(0.0, means[name] - margin), means[name] + margin]
         return {**means, "intervals": intervals}
 
 

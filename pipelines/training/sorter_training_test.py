@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import signal
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from rank4class.pipelines import config
 from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import sorter_config, sorter_training
-from rank4class.pipelines.training.preemption import Interrupted
 from rank4class.pipelines.training.sorter_config import SorterExperiment
 from rank4class.pipelines.training.train_state import TrainState
 
@@ -73,27 +71,10 @@ def test_defaults_of_the_command_are_valid(sorter):
 
 
 @pytest.mark.nightly
-def test_interrupted_runs_resume_to_the_same_bits(undisturbed, tmp_path, monkeypatch, assert_same_run):
-    experiment, path, _ = undisturbed
-    save = TrainState.save
-
-    def save_and_stop(state):
-        save(state)
-        if state.progress.step == 6:
-            signal.raise_signal(signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainState, "save", save_and_stop)
-        with pytest.raises(Interrupted):
-            sorter_training.train(experiment, str(tmp_path / "killed"), progress=False)
-    sorter_training.train(experiment, str(tmp_path / "killed"), progress=False)
-    assert_same_run(path, tmp_path / "killed")
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     "experiment",
     [
+        small(),
         small(sorter="lstm", move=0.0, sizes=(4,)),
         small(sorter="cnn", sizes=(4, 6)),
         small(

@@ -2,10 +2,10 @@
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Iterator
 
-import numpy as np
 import tensorflow as tf
 
 from rank4class.pipelines.evaluation import evaluator
@@ -57,32 +57,24 @@ class TrainProgress(tf.train.experimental.PythonState):
     def add_evaluation(self, learning_rate: float, metrics: dict[str, float]) -> None:
         """Adds an evaluation at the current step to the history."""
         steps = self.step - max(0, self.evaluated)
-        loss = self.loss_sum / steps if steps else np.nan
+        loss = self.loss_sum / steps if steps else math.nan
         self.history.append({"step": self.step, "loss": loss, "learning_rate": learning_rate, **metrics})
         self.loss_sum = 0.0
 
-    def best_index(self, monitor: str | None, until: int | None = None) -> int | None:
-        """Returns the index of the best evaluation until a step, None if no value is a number."""
+    def best_step(self, monitor: str | None, until: float = math.inf) -> int | None:
+        """Returns the step of the best evaluation until a step; None if no value is a number."""
         if monitor is None:
             return None
-        best = None
-        for i, line in enumerate(self.history):
-            if until is not None and line["step"] > until:
-                break
-            value = np.nan if best is None else self.history[best][monitor]
-            if evaluator.better(monitor, line[monitor], value):
-                best = i
-        return best
-
-    def best_step(self, monitor: str | None, until: int | None = None) -> int | None:
-        """Returns the step of the best evaluation; see `best_index`."""
-        best = self.best_index(monitor, until)
-        return None if best is None else self.history[best]["step"]
+        step, best = None, math.nan
+        for line in self.history:
+            if line["step"] <= until and evaluator.better(monitor, line[monitor], best):
+                step, best = line["step"], line[monitor]
+        return step
 
     def gave_up(self, monitor: str | None, patience: int) -> bool:
         """Whether the last `patience` evaluations were no better than before; 0 never gives up."""
-        best = self.best_index(monitor)
-        since = len(self.history) - (0 if best is None else best + 1)
+        best = self.best_step(monitor)
+        since = sum(best is None or line["step"] > best for line in self.history)
         return 0 < patience <= since
 
 

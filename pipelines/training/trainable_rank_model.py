@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -173,14 +173,7 @@ class TrainableRankModel:
         return {"top1_error of test (%)": percent, "training examples": self._data.training_counts("test")}
 
 
-class ModelSource(Protocol):
-    """A `task.TaskData`, for a new model, or a `description.Description`, for a trained one."""
-
-    def build_model(self, experiment: config.Experiment) -> tf.keras.Model:
-        """Returns a new model with its variables."""
-
-    def num_scored(self, split: str) -> int:
-        """Returns the number of classes that the model scores for a split."""
+ModelSource: TypeAlias = TaskData | description.Description  # of a new model, or of a trained one
 
 
 def build_model(
