@@ -96,17 +96,6 @@ def test_invalid_rows(tiny_goemotions, row, message):
     assert 39 < len(dataset.splits["train"]) < 42
 
 
-def test_byte_order_marks_and_windows_line_endings(tiny_goemotions):
-    expected = data.get("goemotions", path=str(tiny_goemotions))
-    for name in ("emotions.txt", "train.tsv"):
-        path = tiny_goemotions / name
-        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
-    dataset = data.get("goemotions", path=str(tiny_goemotions))
-    assert dataset.class_names == expected.class_names
-    texts = [d.splits["train"].features["text"].tolist() for d in (dataset, expected)]
-    assert texts[0] == texts[1]
-
-
 def test_missing_and_empty_files(tiny_goemotions):
     (tiny_goemotions / "dev.tsv").write_text("")
     with pytest.raises(ValueError, match=r"dev\.tsv: the file is empty"):
@@ -157,16 +146,6 @@ def test_goemotions_from_tfds(published):
         ["anger", "joy"],
         ["anger"],
     ]
-
-
-def test_unwritable_tfds_dir(tmp_path):
-    (tmp_path / "prepared").write_text("a file")
-    message = (
-        rf"^data\.tfds_dir={tmp_path}/prepared: GoEmotions cannot be downloaded to and prepared in "
-        rf"{tmp_path}/prepared/goemotions/.* \(.*Not a directory.*\)\. Set data\.path to a folder"
-    )
-    with pytest.raises(OSError, match=message):
-        data.get("goemotions", tfds_dir=str(tmp_path / "prepared"))
 
 
 @pytest.mark.nightly

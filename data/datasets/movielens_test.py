@@ -227,14 +227,6 @@ def test_titles_with_a_wrong_number_of_columns(tmp_path, row, columns):
     assert data.get("movielens", path=str(tmp_path), on_invalid_row="skip").class_names[2] == "movie 5"
 
 
-def test_title_that_is_not_utf8(tmp_path):
-    write(tmp_path, "ratings.csv")
-    with (tmp_path / "movies.csv").open("ab") as file:
-        file.write(b"5,Am\xe9lie,Comedy\n")
-    with pytest.raises(ValueError, match=r"movies\.csv:7: the row is not UTF-8\. Save"):
-        data.get("movielens", path=str(tmp_path))
-
-
 @pytest.mark.parametrize("layout", ["u.data", "ratings.dat"])
 def test_title_encodings(tmp_path, layout):
     file = write(tmp_path, layout).parent / {"u.data": "u.item", "ratings.dat": "movies.dat"}[layout]

@@ -93,13 +93,6 @@ def test_one_example_has_no_interval():
     assert compared.conclusion() == "may be chance"
 
 
-def test_bootstrap_in_parts_equals_bootstrap_at_once(monkeypatch):
-    first, second = runs(better=0.1)
-    at_once = comparison.compare("ndcg@5", first, second)
-    monkeypatch.setattr(statistics, "_BLOCK", 7 * 300)
-    assert comparison.compare("ndcg@5", first, second) == at_once
-
-
 def differing(metric, more, less, size=360):
     """Compares two runs: only the first errs on `more` examples, only the second on `less` others."""
     first, second = np.zeros(size), np.zeros(size)
