@@ -41,10 +41,10 @@ def training_batches(
       batch_size: `B`, of all workers together.
       seed: int.
       start_step: the first batch's step, from 0.
-      preprocess: optional function of a batch's features and its examples' seeds, in the graph. The
-        seeds, int64 `[B, 2]`, are a function of `seed` and of the example's position in the training.
-      class_weights: `[n]`, the weights of the classes. An example has the mean weight of its classes,
-        whatever their gains, or 1 without a class. None gives all the weight 1.
+      preprocess: function of a batch's features and its examples' seeds, in the graph, or None. The seeds,
+        int64 `[B, 2]`, are a function of `seed` and of the example's position in the training.
+      class_weights: `[n]`. An example has the mean weight of its classes, whatever their gains, or 1 without
+        a class. None gives all the weight 1.
       context: the input context of a worker, which gets only the batches of its replicas.
 
     Returns:
@@ -180,11 +180,7 @@ def naming_errors(
 ) -> Iterator[Any]:
     """Yields the batches of a split; raises ValueError, with the name of the example, if one cannot be read.
 
-    Args:
-      batches: the batches.
-      split: the examples.
-      indices_of: function from the number of a batch, from 0, to the indices of its examples.
-      preprocess: the preprocessing of the batches, as a function of features.
+    `indices_of` returns the indices of the examples of a batch, by its number from 0.
     """
     iterator = iter(batches)
     for number in itertools.count():
@@ -201,11 +197,7 @@ def naming_errors(
 
 
 def read_each(split: Split, preprocess: Preprocess) -> Iterator[tuple[Features | None, str | None]]:
-    """Reads the examples one by one, in order, and continues after those that cannot be read.
-
-    Yields:
-      The preprocessed features of an example, a batch of one, and None; or None and the error message.
-    """
+    """Yields the preprocessed features of each example, a batch of one, and None; or None and an error."""
     unsorted = dataclasses.replace(split, lengths=None)
     ones = iter(evaluation_batches(unsorted, batch_size=1, preprocess=preprocess))
     for i in range(len(split)):

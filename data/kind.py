@@ -58,12 +58,9 @@ class Kind:
         return [hashlib.blake2b(content, digest_size=16).digest() for content in contents]
 
     def preprocess(self, features: Arrays, image_size: int, tokenizer: Callable) -> Callable | None:
-        """Returns the function from a batch's features to an encoder's, or None.
+        """Returns the function from a batch's features to an encoder's, or None, for the features of a split.
 
-        Args:
-          features: of a split.
-          image_size: height and width of decoded images.
-          tokenizer: returns the tokenizer of the text encoder.
+        `tokenizer` returns the tokenizer of the text encoder.
         """
         del features, image_size, tokenizer
         return None
@@ -136,10 +133,8 @@ class Kind:
     def features_of(self, value: Any, specs: Specs, ids: Mapping[str, int], where: str) -> dict[str, Any]:
         """Returns the raw features of one input; raises ValueError if the model takes other inputs.
 
-        Args:
-          value: an array; a text, or a pair of texts; the path of an image; or the name of an id.
-          specs, ids: see `read`.
-          where: name of the input in messages.
+        It is an array, a text, a pair of texts, the path of an image, or the name of an id; `where` is its
+        name in messages.
         """
         del ids
         [(name, spec)] = specs.items()

@@ -13,8 +13,8 @@ from rank4class.data.registry import DATASETS
 def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
     """CIFAR-10, photographs of 32 x 32 pixels in ten classes.
 
-    A fixed, stratified tenth of the training images is held out for validation: 45,000 images train and
-    5,000 select the checkpoint. Rank4Class trains on all 50,000, without validation.
+    A fixed, stratified tenth of the training images is held out for validation. Rank4Class trains on all
+    50,000.
 
     Args:
       path: folder of the published binary files, or the folder with `cifar-10-batches-bin/`:

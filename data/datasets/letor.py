@@ -118,8 +118,15 @@ def read_queries(path: str) -> Queries:
             )
     else:
         starts = np.flatnonzero(np.diff(ids, prepend=ids[0] - 1))
-        _check_consecutive(path, ids[starts], starts, lines)
         bounds, names = np.append(starts, len(ids)), ids[starts]
+        first_lines: dict[int, int] = {}
+        for query, start in zip(names.tolist(), starts, strict=True):
+            first = first_lines.setdefault(query, lines[start])
+            if first != lines[start]:
+                raise ValueError(
+                    f"{path}:{lines[start]}: query {query} starts at line {first}, with other queries in "
+                    "between. Put the rows of a query together."
+                )
     file = os.path.basename(path)
     origins = [
         f"{file} query {name} (line {lines[start]})" for name, start in zip(names, bounds[:-1], strict=True)
@@ -208,18 +215,6 @@ def _read_sizes(path):
     return sizes
 
 
-def _check_consecutive(path, ids, starts, lines):
-    """Raises ValueError for a query whose rows are not consecutive."""
-    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[inverse] != np.arange(len(ids)))
-    if len(again):
-        i = again[0]
-        raise ValueError(
-            f"{path}:{lines[starts[i]]}: query {ids[i]} starts at line {lines[starts[first[inverse[i]]]]}, "
-            "with other queries in between. Put the rows of a query together."
-        )
-
-
 def _hold_out(train, fraction, seed):
     """Returns training and validation queries, drawn from the training queries."""
     count = round(fraction * len(train))
@@ -234,17 +229,16 @@ def _hold_out(train, fraction, seed):
 
 def _padded_size(queries):
     """Returns the length of the longest list and the number of features."""
-    longest = [np.diff(each.bounds).max() for each in queries]
-    length, width = max(longest), max(each.values.shape[1] for each in queries)
-    total = sum(len(each.origins) for each in queries)
-    size = 4 * total * int(length) * width
+    length = int(max(np.diff(each.bounds).max() for each in queries))
+    width, total = max(each.values.shape[1] for each in queries), sum(len(each.origins) for each in queries)
+    size = 4 * total * length * width
     if size > MAX_BYTES:
         raise ValueError(
             f"data.path: {total:,} queries of up to {length:,} documents with {width:,} features take "
             f"{size / 1e9:.1f} GB, more than {MAX_BYTES / 1e9:.0f} GB. Shorten the longest lists, or give "
             "fewer queries."
         )
-    return int(length), width
+    return length, width
 
 
 def _pad(queries, length, width):

@@ -124,9 +124,6 @@ def _split(articles):
     for news_id, article in articles.items():
         percent = int(hashlib.sha256(news_id.encode()).hexdigest()[:8], 16) % 100
         splits["train" if percent < 60 else "validation" if percent < 80 else "test"].append(article)
-    for name, examples in splits.items():
-        if not examples:
-            raise ValueError(f"data.path: the {name} split has no example. Give more articles.")
     return splits
 
 

@@ -103,17 +103,12 @@ class Rescale:
 
 
 def affine_flip(features: Features, seeds: tf.Tensor) -> Features:
-    """Rotates, shifts and flips images at random, as in the training of VGG16 for CIFAR-10.
+    """Rotates, shifts and flips `image` float `[B, height, width, channels]` by seeds int64 `[B, 2]`.
 
     Angles are up to 15 degrees, shifts up to a tenth of height and width, and flips have probability 1/2.
     Pixels outside the image take the values of its border.
 
-    Args:
-      features: `image` float `[B, height, width, channels]`, which is replaced.
-      seeds: int64 `[B, 2]`.
-
-    References:
-      github.com/geifmany/cifar-vgg, cited in Rank4Class, appendix B.2.
+    Reference: github.com/geifmany/cifar-vgg, cited in Rank4Class, appendix B.2.
     """
     image = features["image"]
     draws = tf.map_fn(

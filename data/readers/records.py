@@ -26,14 +26,9 @@ def index(
 ) -> dict[str, np.ndarray]:
     """Returns an index of TFRecord files, which one pass over the files builds and stores.
 
-    Args:
-      paths: the files, local or in object storage.
-      fields: name -> feature of each `tf.train.Example` to read into the index.
-      folder: where the index is stored, if it can be written.
-
-    Returns:
-      A dict of arrays `[N]`: `shard` (index of the file in `paths`), `number` (of the record in its
-      file, from 1), `offset` (first byte of the record) and the fields by name.
+    Its arrays `[N]` are `shard` (index of the file in `paths`), `number` (of the record in its file, from 1),
+    `offset` (first byte of the record) and the fields of each `tf.train.Example` by name. It is stored in the
+    folder, if that can be written.
     """
     with multiprocessing.pool.ThreadPool(THREADS) as pool:
         states = pool.map(_state, paths)

@@ -16,9 +16,7 @@ EXPECTED = ", ".join(f"{name} ({', '.join(others)})" if others else name for nam
 def find(folder: str, names: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Returns split -> path of the splits in a folder; raises ValueError if one is there twice.
 
-    Args:
-      folder: its path.
-      names: (name of the split, name in the folder) of the candidates.
+    The names are (name of the split, name in the folder) of the candidates.
     """
     paths, candidates = {}, list(names)
     for split, synonyms in NAMES.items():
@@ -52,13 +50,8 @@ def complete(
 ) -> dict[str, Split]:
     """Returns splits without copies of examples of earlier ones, and draws missing ones from training.
 
-    All copies of an example are in the split of the first, which is drawn as in `draw`.
-
-    Args:
-      splits: with origins, "train" first.
-      fractions: of the splits to draw, if they are missing.
-      seed: of the draws.
-      bad_rows: the policy for copies in another split.
+    All copies of an example are in the split of the first, which is drawn as in `draw`. The splits have
+    origins, and "train" is the first.
 
     Raises:
       ValueError: a copy in another split; see `draw`; or all examples of a class are copies of others that

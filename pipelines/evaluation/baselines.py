@@ -81,17 +81,14 @@ def evaluate(
     examples = loading.subsample(loaded.splits[split], MAX_EXAMPLES, seed=0)
     loaded = dataclasses.replace(loaded, splits={**loaded.splits, split: examples})
     names = rank_metrics(metrics, loaded.num_scored(split))
+    models = {"class name": _nearest_name(loaded), "training example": _nearest_example(loaded)}
     summaries = {}
-    for title, model in (
-        ("nearest class name", _nearest_name(loaded)),
-        ("nearest training example", _nearest_example(loaded)),
-    ):
-        measure = evaluator.Evaluator(
-            loaded.scorer(model, split), names, max_relevant=loaded.max_relevant(split)
-        )
+    for title, model in models.items():
+        scorer = loaded.scorer(model, split)
+        measure = evaluator.Evaluator(scorer, names, max_relevant=loaded.max_relevant(split))
         result = measure(loaded.read(split, batch_size))
         assert result is not None  # nothing stops it
-        summaries[title] = result.summarize()
+        summaries[f"nearest {title}"] = result.summarize()
     return summaries
 
 

@@ -177,7 +177,7 @@ class Evaluator:
         """Evaluates every example once; returns None if `stopping`, called before each batch, returns True.
 
         Args:
-          batches: `(features, labels, indices)` of the strategy, from `data.evaluation_batches`.
+          batches: of the strategy, from `data.evaluation_batches`.
           keep_scores: whether the result holds the scores; or the increasing indices of the examples whose
             scores it holds.
           best: number of best classes of each example in the result.

@@ -69,8 +69,7 @@ def write(
     class_names: Sequence[str],
 ) -> None:
     """Writes an evaluation to an existing folder; the summary is the content of `evaluation.json`."""
-    arrays = {
-        **_labels_to_arrays(split),
+    arrays: dict[str, np.ndarray | None] = {
         "class_names": np.array(class_names, str),
         "origins": np.array([split.origin(i) for i in range(len(split))], str),
         "metrics": np.array(result.names, str),
@@ -80,6 +79,11 @@ def write(
         "best_scores": result.best_scores,
         "log_counts": result.log_counts,
     }
+    if isinstance(split.labels, np.ndarray):
+        arrays["labels"] = split.labels
+    else:
+        matrix = (split.labels.data, split.labels.indices, split.labels.indptr)
+        arrays |= zip(_SPARSE_LABELS, matrix, strict=True)
     present = {name: array for name, array in arrays.items() if array is not None}
     files.remove([os.path.join(folder, "evaluation.json")])  # it marks a complete evaluation
     files.write_npz(os.path.join(folder, "predictions.npz"), present)
@@ -90,22 +94,6 @@ def write(
     )
     files.write(os.path.join(folder, "classes.tsv"), tsv)
     files.write(os.path.join(folder, "evaluation.json"), files.to_json(summary, indent=2) + "\n")
-
-
-def _labels_to_arrays(split: data.Split) -> dict[str, np.ndarray]:
-    """Returns the arrays of `predictions.npz` that hold the labels, name -> array."""
-    if isinstance(split.labels, np.ndarray):
-        return {"labels": split.labels}
-    labels = split.label_matrix
-    return dict(zip(_SPARSE_LABELS, (labels.data, labels.indices, labels.indptr), strict=True))
-
-
-def _labels_from_arrays(npz: np.lib.npyio.NpzFile, num_classes: int) -> np.ndarray | scipy.sparse.csr_array:
-    """Returns the labels that `_labels_to_arrays` wrote; raises KeyError if there are none."""
-    if "labels" in npz.files:
-        return npz["labels"]
-    values, indices, indptr = (npz[name] for name in _SPARSE_LABELS)
-    return scipy.sparse.csr_array((values, indices, indptr), shape=(len(indptr) - 1, num_classes))
 
 
 def read(path: str | os.PathLike, *, with_scores: bool = False) -> Predictions:
@@ -121,7 +109,12 @@ def read(path: str | os.PathLike, *, with_scores: bool = False) -> Predictions:
         with files.errors_of(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as npz:
             files.check_stored(npz)
             arrays = {name: npz[name] for name in ("class_names", "origins", "metrics", "values")}
-            arrays["labels"] = _labels_from_arrays(npz, len(arrays["class_names"]))
+            if "labels" in npz.files:
+                arrays["labels"] = npz["labels"]
+            else:
+                matrix = tuple(npz[name] for name in _SPARSE_LABELS)
+                shape = len(arrays["origins"]), len(arrays["class_names"])
+                arrays["labels"] = scipy.sparse.csr_array(matrix, shape=shape)
             if with_scores and "scores" in npz.files:
                 arrays["scores"] = npz["scores"]
             return Predictions(**arrays)

@@ -37,16 +37,12 @@ def read_images(name: str, split: data.Split) -> Images:
             assert features is not None
             readable.append(i)
             sizes.append(features["size"][0].numpy())
-            digests.append(_digest(features["content"][0].numpy()))
+            digests.append(hashlib.blake2b(features["content"][0].numpy(), digest_size=16).digest())
         else:
             unreadable.append(message)
     if not readable:
         raise ValueError(f"{name}: no image of this split can be read. The first: {unreadable[0]}")
     return Images(split.select(readable), np.array(sizes), digests, unreadable)
-
-
-def _digest(content):
-    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def comparable_labels(split: data.Split) -> list[Any]:
@@ -87,8 +83,8 @@ def token_counts(tokenizer: data.WordPiece, split: data.Split) -> np.ndarray:
     lengths = []
     progress = Progress("counting tokens", "text", len(split))
     for start in progress.over(range(0, len(split), BATCH), BATCH):
-        texts = {name: values[start : start + BATCH] for name, values in split.features.items()}
-        lengths.append(tokenizer.lengths({name: tf.constant(values) for name, values in texts.items()}))
+        texts = {name: tf.constant(v[start : start + BATCH]) for name, v in split.features.items()}
+        lengths.append(tokenizer.lengths(texts))
     return np.concatenate(lengths)
 
 

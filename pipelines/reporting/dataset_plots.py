@@ -54,10 +54,8 @@ def plot_cumulative(
 ) -> None:
     """Plots the fraction of the examples up to each length or size.
 
-    Args:
-      panels: quantity -> split -> values of its examples, `[N]`.
-      limits: quantity -> name and value of the config field that limits it.
-      path: of the picture.
+    The panels are quantity -> split -> values of its examples, `[N]`; the limits are quantity -> name and
+    value of the config field that limits it.
     """
     figure = Figure(figsize=(4.2 * len(panels), 3.4))
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]

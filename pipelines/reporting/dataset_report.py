@@ -48,20 +48,14 @@ class Section:
 class Report:
     """The report of a dataset. All image files are read.
 
-    Args:
-      experiment: a checked experiment; without `encoder.path` no tokens are counted.
-      dataset: its dataset.
-      cache_dir: see `loading.load`; None leaves out the baselines by the encoder, which read its weights.
+    Without `encoder.path` no tokens are counted, and without a `cache_dir` (see `loading.load`) there are no
+    baselines by the encoder.
 
     Attributes:
       splits: name -> the described examples: at most `data.max_examples`, and of image files the readable.
         Equal splits, such as ImageNet's validation and test, have one name.
       counts: split -> number of examples of each class, int64 `[n]`.
       sections: of the report.
-
-    Raises:
-      FileNotFoundError, ValueError: the tokenizer or the class weights cannot be loaded; a split has no
-        readable image; `data.held_out` or `data.augmentation` does not fit the dataset.
     """
 
     def __init__(self, experiment: config.Experiment, dataset: data.Dataset, cache_dir: str | None = None):

@@ -21,12 +21,8 @@ def model_card(
 ) -> str:
     """Returns a model card in Markdown, with fields for its owner to fill in.
 
-    Args:
-      experiment, sessions: of the run; no sessions before the first checkpoint.
-      class_names: by id; of the positions in the longest list for encoder "items".
-      results: content of `results.json`; None before the run is finished.
-      hashes: of the classes and of the examples of each split.
-      usage: a program that loads the model.
+    The results are the content of `results.json`, None before the run is finished; the hashes are those of
+    the classes and splits, and `usage` is a program that loads the model.
     """
     parts = {name: getattr(experiment, name).name for name in ("encoder", "interaction", "loss")}
     blocks = [

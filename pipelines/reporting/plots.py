@@ -168,9 +168,8 @@ def count_distributions(
     outline is the true number; in the mean, the fraction of each true number. Numbers more than a third above
     the largest known one share the last bar.
 
-    Args:
-      probabilities: of `0..m` classes, float `[N, m + 1]`; NaN if an example's scores are not finite.
-      counts, training_counts: true numbers of classes, int, of these and of the training examples.
+    The probabilities are of `0..m` classes, float `[N, m + 1]`, NaN if scores are not finite; the counts are
+    the true numbers of classes, int, of these and of the training examples.
     """
     probabilities, counts = np.asarray(probabilities, np.float64), np.asarray(counts)
     last = max(*counts, *training_counts)

@@ -56,10 +56,7 @@ class CountPrior:
     ) -> tf.Tensor | None:
         """Returns the log-probabilities that an example has `0..m` of the ranked classes, or None.
 
-        Args:
-          scores, where: `[B, n]`; where has the classes that are ranked, None for all.
-          log_counts: output of the layer, `[B, m + 1]`, or None.
-          training: whether the loss alone needs them.
+        `log_counts` is the output of the layer, `[B, m + 1]`, or None; in training the loss alone needs them.
         """
         del scores, training
         return log_counts if log_counts is None or where is None else set_sizes.conditioned(log_counts, where)

@@ -30,8 +30,7 @@ def load(
     computed once and kept in a file; see `storage.cache`.
 
     Args:
-      data_config, encoder, class_encoder: parts of a checked experiment.
-      evaluation_batch_size: of the outputs of a frozen encoder.
+      data_config, encoder, class_encoder, evaluation_batch_size: of a checked experiment.
       cache_dir: folder of the run, for the outputs of a frozen encoder if runs share no cache.
       trained: the inputs of a trained model, for which the data are loaded; None for a new model.
 
@@ -65,11 +64,7 @@ def load_labeled(
 ) -> TaskData:
     """Loads a labeled file or folder for the evaluation of a trained model.
 
-    Args:
-      data_config: of the training; the file or folder has its layout.
-      trained: the inputs of the model.
-      class_names: names of the model's classes, by id.
-      path: of the file or folder, whose examples are all three splits.
+    It has the layout of the data of the training, and its examples are all three splits.
 
     Raises:
       FileNotFoundError, ValueError: the data cannot be loaded, or have other classes.
@@ -150,10 +145,10 @@ def limit_examples(data_config: config.Data, splits: Mapping[str, data.Split]) -
         return limited
     trained = limited["train"].features["id"]
     limited = {name: split.select(np.isin(split.features["id"], trained)) for name, split in splits.items()}
+    field = "max_examples" if train_limit is None else "max_train_examples"
     for name, split in limited.items():
         if not len(split):
-            field = "max_examples" if train_limit is None else "max_train_examples"
-            value = limit if train_limit is None else train_limit
+            value = getattr(data_config, field)
             raise ValueError(f"data.{field}={value}: the {name} split has no example left. Raise it.")
     return limited
 

@@ -20,9 +20,7 @@ NAMES = (*FORMULAS, *sorters.SORTERS)
 def get(name: str, n: int, trained: str | None = None) -> Callable[..., Any]:
     """Returns the rank function of one of `NAMES` for lists of length `n`.
 
-    Args:
-      name, n: see above.
-      trained: file of a sorter's weights; None is those that are shipped.
+    `trained` is a file of a sorter's weights; None is those that are shipped.
 
     Raises:
       ValueError: an unknown name, or there are no weights for such lists.
