@@ -27,16 +27,11 @@ PROPOSALS = 100  # of a trial, at most, until one is new
 
 @dataclasses.dataclass
 class Trial:
-    """A choice that is trained with each tuning seed.
-
-    Attributes:
-      values: the best validation value of each seed; None until its run has ended, NaN if it diverged.
-      started: number of runs that have started.
-    """
+    """A choice that is trained with each tuning seed."""
 
     choice: space.Choice
-    values: list[float | None]
-    started: int = 0
+    values: list[float | None]  # the best of each seed; None until its run has ended, NaN if it diverged
+    started: int = 0  # number of runs
 
     @property
     def known(self) -> list[Any]:

@@ -26,13 +26,10 @@ class Interruption:
     """Context manager that records the first signal; a second one ends the process.
 
     A process of `multiprocessing` ignores a second signal: the process that started it ends it, if need be.
-
-    Attributes:
-      signal: number of the signal, 0 before it comes.
     """
 
     def __init__(self):
-        self.signal = 0
+        self.signal = 0  # number of the signal that has come
         self._handlers = {}
 
     @property

@@ -54,9 +54,8 @@ class Session:
 class TrainingTime:
     """The seconds that a run has spent in training steps, in all starts of the command: `times.jsonl`.
 
-    Waiting for batches and compiling are included; evaluations, checkpoints and summaries are not. The file
-    is separate, since all other files of a run are functions of its experiment. Steps that are repeated after
-    the start at `step` count once.
+    Waiting for batches and compiling are included; evaluations, checkpoints and summaries are not. Steps that
+    are repeated after the start at `step` count once.
     """
 
     def __init__(self, run_dir: RunDirectory, step: int):

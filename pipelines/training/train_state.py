@@ -29,18 +29,12 @@ class Owner(tf.train.experimental.PythonState):
 
 
 class TrainProgress(tf.train.experimental.PythonState):
-    """Progress of a run; the order of the data and dropout are functions of its step.
-
-    Attributes:
-      step: number of steps so far.
-      loss_sum: sum of the losses since the last evaluation.
-      history: a dict for each evaluation: step, training loss, learning rate, validation metrics.
-    """
+    """Progress of a run; the order of the data and dropout are functions of its step."""
 
     def __init__(self):
         self.step = 0
-        self.loss_sum = 0.0
-        self.history = []
+        self.loss_sum = 0.0  # of the steps since the last evaluation
+        self.history = []  # of evaluations: step, training loss, learning rate, validation metrics
 
     def serialize(self) -> str:
         # JSON in Python restores floats exactly.

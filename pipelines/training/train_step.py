@@ -16,23 +16,14 @@ Loss = Callable[[tf.Tensor, Any, Any, tf.Tensor], tf.Tensor]  # step, labels, ou
 
 @dataclasses.dataclass(frozen=True)
 class StepOptions:
-    """Options of a training step.
+    """Options of a training step."""
 
-    Attributes:
-      batch_size: number of examples of all replicas.
-      seed: of dropout, at least 0.
-      accumulation_steps: number of parts that a replica's batch is computed in.
-      clip_norm: upper limit of the gradients' global norm, or None.
-      jit_compile: whether XLA compiles the step.
-      lazy: whether gradients of embeddings stay sparse, for an optimizer that updates only their rows.
-    """
-
-    batch_size: int
-    seed: int
-    accumulation_steps: int = 1
-    clip_norm: float | None = None
-    jit_compile: bool = False
-    lazy: bool = False
+    batch_size: int  # of all replicas
+    seed: int  # of dropout
+    accumulation_steps: int = 1  # parts that a replica's batch is computed in
+    clip_norm: float | None = None  # upper limit of the gradients' global norm
+    jit_compile: bool = False  # whether XLA compiles the step
+    lazy: bool = False  # whether gradients of embeddings stay sparse, for an optimizer of their rows
 
     @classmethod
     def of(cls, experiment: Any) -> "StepOptions":

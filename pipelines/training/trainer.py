@@ -43,23 +43,14 @@ class Evaluation(Protocol):
 
 
 class Trainable(Protocol):
-    """A model and all that its training and evaluation are made of.
+    """A model with its data, loss and evaluation."""
 
-    Attributes:
-      model: with its variables created under the strategy.
-      loss_name: name of the loss in error messages and TensorBoard.
-      metrics: names of the evaluation's metrics.
-      train_examples: number of training examples.
-      hashes: name -> hash of the data, by which a run directory recognizes them.
-      class_texts: descriptions of the classes, or None.
-    """
-
-    model: tf.keras.Model
-    loss_name: str
-    metrics: tuple[str, ...]
-    train_examples: int
-    hashes: dict[str, str]
-    class_texts: tuple[str, ...] | None
+    model: tf.keras.Model  # with its variables created under the strategy
+    loss_name: str  # in error messages and TensorBoard
+    metrics: tuple[str, ...]  # names
+    train_examples: int  # number of them
+    hashes: dict[str, str]  # of the data, by which a run directory recognizes them
+    class_texts: tuple[str, ...] | None  # descriptions of the classes
 
     def forward(self, features: Any, training: bool) -> Any:
         """Returns the model's outputs for the loss."""
@@ -94,29 +85,17 @@ class Trainable(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The steps of a training, and its values that change with the step.
-
-    Attributes:
-      total_steps: number of training steps.
-      epochs: number of passes over the training examples, not necessarily an integer.
-      evaluation_steps: number of steps between two evaluations.
-      learning_rate: function of a step.
-      temperature: function of a step to the loss's temperature; None if it is constant.
-      checkpoint_steps: number of steps between checkpoints, besides one after each evaluation; or None.
-      steps_per_execution: number of steps between two looks at signals.
-      monitor: metric that selects the best model; None selects the last.
-      patience: number of evaluations without a better one after which training stops; 0 never stops early.
-    """
+    """The steps of a training, and its values that change with the step."""
 
     total_steps: int
-    epochs: float
-    evaluation_steps: int
-    learning_rate: Callable[[int], Any]
-    temperature: Callable[[int], Any] | None = None
-    checkpoint_steps: int | None = None
-    steps_per_execution: int = 1
-    monitor: str | None = None
-    patience: int = 0
+    epochs: float  # passes over the training examples
+    evaluation_steps: int  # between two evaluations
+    learning_rate: Callable[[int], Any]  # function of a step
+    temperature: Callable[[int], Any] | None = None  # of the loss, by step; None if it is constant
+    checkpoint_steps: int | None = None  # between checkpoints, besides one after each evaluation
+    steps_per_execution: int = 1  # between two looks at signals
+    monitor: str | None = None  # metric that selects the best model; None selects the last
+    patience: int = 0  # evaluations without a better one after which training stops; 0 never stops early
 
     def evaluates_after(self, step: int) -> bool:
         """Whether an evaluation follows a number of steps."""
