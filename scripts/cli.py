@@ -64,6 +64,13 @@ def define_config(required: bool = True) -> flags.FlagHolder:
     return holder
 
 
+def define_run() -> tuple[flags.FlagHolder, flags.FlagHolder]:
+    """Defines `--workdir` and `--checkpoint` of a finished run."""
+    workdir = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+    meaning = "Checkpoint with the best monitored metric, or the last one."
+    return workdir, flags.DEFINE_enum("checkpoint", "best", config.CHECKPOINTS, meaning)
+
+
 def define_strategy(one_machine: bool = False) -> Callable[[], tf.distribute.Strategy]:
     """Defines `--strategy` and, unless the command runs on `one_machine`, `--tpu`.
 

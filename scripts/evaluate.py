@@ -12,7 +12,6 @@ from typing import Any
 
 from absl import flags
 
-from rank4class.pipelines import config
 from rank4class.scripts import cli
 
 MAX_CLASSES = 40  # for a table of all classes
@@ -20,11 +19,8 @@ WORST_CLASSES = 20  # shown if there are more
 
 _STRATEGY = cli.define_strategy()
 cli.define_cache()
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+_WORKDIR, _CHECKPOINT = cli.define_run()
 _SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "Split to evaluate on.")
-_CHECKPOINT = flags.DEFINE_enum(
-    "checkpoint", "best", config.CHECKPOINTS, "Checkpoint with the best monitored metric, or the last one."
-)
 _CLASSES = flags.DEFINE_bool("classes", False, "Print the metrics of each class, or of the worst ones.")
 _WORST = flags.DEFINE_integer(
     "worst",

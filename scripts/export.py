@@ -15,13 +15,10 @@ from absl import flags
 from rank4class.pipelines import config
 from rank4class.scripts import cli
 
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+_WORKDIR, _CHECKPOINT = cli.define_run()
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the export, which must not exist.", required=True)
 _TOP_K = flags.DEFINE_integer(
     "top_k", None, "Number of classes per input, the best first; None: 5, or all if there are fewer."
-)
-_CHECKPOINT = flags.DEFINE_enum(
-    "checkpoint", "best", config.CHECKPOINTS, "Checkpoint with the best monitored metric, or the last one."
 )
 _INDEX = flags.DEFINE_enum(
     "index",

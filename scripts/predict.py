@@ -13,13 +13,12 @@ import time
 
 from absl import flags
 
-from rank4class.pipelines import config
 from rank4class.scripts import cli
 
 SHOWN_SKIPPED = 20
 
 _STRATEGY = cli.define_strategy(one_machine=True)
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+_WORKDIR, _CHECKPOINT = cli.define_run()
 _INPUT = flags.DEFINE_string(
     "input",
     None,
@@ -32,9 +31,6 @@ _TOP_K = flags.DEFINE_integer(
     None,
     "Number of classes per input, the best first; None: 5, or all if there are fewer. Of lists of items, "
     "a TSV or CSV has this number, and the other formats have all.",
-)
-_CHECKPOINT = flags.DEFINE_enum(
-    "checkpoint", "best", config.CHECKPOINTS, "Checkpoint with the best monitored metric, or the last one."
 )
 _TEXT_COLUMN = flags.DEFINE_string(
     "text_column", None, "Column of the text or user in a file with columns; None: that of the training."
