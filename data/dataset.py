@@ -25,9 +25,9 @@ class Split:
         `[N, n]`, sorted and without zeros, with 1, or the gain, of each class of an example.
       origins: object `[N]`, where each example was read (`train.tsv:17`), or None.
       excluded: a `scipy.sparse.csr_array`, bool `[N, n]`, of the classes that are not ranked for an example,
-        such as those that it is known to have; or None.
-      lengths: int `[N]`, the sequence length that each example is padded to; batches group examples of equal
-        lengths. None if all have the same.
+        or None.
+      lengths: int `[N]`, the sequence lengths that examples are padded to, by which batches group them; or
+        None.
 
     Raises:
       ValueError: labels of another type, gains that are not positive and finite, or arrays of other sizes.
@@ -270,8 +270,7 @@ def draw_pairs(
 
     Returns:
       name -> `Split` of the instances that have a pair in it, "train" first, with the feature `id` int32, the
-      instance's row in `relevant`. Each split but "train" excludes the classes of its instances' pairs in
-      earlier splits.
+      row in `relevant`. A split excludes the classes of its instances' pairs in earlier ones.
 
     Raises:
       ValueError: fractions that leave no training pairs, or too few pairs for a fraction.

@@ -89,9 +89,8 @@ class Kind:
 
         Args:
           path: texts or ids as `.txt` (one per line), `.tsv`, `.csv` or `.jsonl`, or "-" for one per line of
-            standard input; an image, or a folder of images and of other such folders, except hidden ones;
-            vectors or arrays of images as `.npy` or `.npz` `[N, ...]`, in the range of the training data; or
-            queries as SVMlight rows. Endings are in any case, links are followed.
+            standard input; an image, or a folder of images and folders; arrays as `.npy` or `.npz`
+            `[N, ...]`, in the range of the training data; or queries as SVMlight rows.
           specs: from `raw_specs`.
           bad_rows: the policy for invalid rows.
           columns: of texts or ids.

@@ -18,9 +18,8 @@ def draw(count: int, n: int, seed: tf.types.experimental.TensorLike) -> tf.Tenso
     numbers between two random ones in -1..1, "shuffled" the same in a random order. "mixed" draws each number
     from "uniform", "normal" or "shuffled", with random probabilities.
 
-    References:
-      Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss
-      surrogates", section 3.1.2; it does not define the mixtures.
+    Reference: Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss
+    surrogates", section 3.1.2; it does not define the mixtures.
 
     >>> draw(4, 3, [0, 1]).shape
     TensorShape([4, 3])
@@ -85,8 +84,7 @@ def training_batches(
       move: `most` of `moves`; the ranks are those of the moved scores.
 
     Returns:
-      A `tf.data.Dataset` of features (`scores` and `moves`, float32 `[B, n]`), the ranks float32 `[B, n]` and
-      weights float32 `[B]`, all 1. `n` is static if all sizes are equal.
+      A `tf.data.Dataset` of features (`scores`, `moves`) and ranks, float32 `[B, n]`, and weights of 1.
     """
     replicas = 1 if context is None else context.num_replicas_in_sync
     count = 1 if context is None else replicas // context.num_input_pipelines

@@ -36,9 +36,9 @@ def embedded_digits(
 ) -> Dataset:
     """Images of one to four handwritten digits of different classes, for predicting these classes.
 
-    The number of digits (1 to 4), their classes, the digits of a class and their cells on a 4 x 4 grid are
-    uniform. A digit has 20 x 20 pixels, an MNIST image without its border, and is shifted by up to a pixel
-    along each axis, within the canvas of 60 x 60. Where digits overlap, the maximum counts.
+    The number of digits (1 to 4), their classes and their cells on a 4 x 4 grid are uniform. A digit has
+    20 x 20 pixels, an MNIST image without its border, and is shifted by up to a pixel along each axis, within
+    the canvas of 60 x 60. Where digits overlap, the maximum counts.
 
     No digit is in two splits. The digits of `train-*` are split 80/20 into training and validation, those
     of `t10k-*` are the test split's. Without `train-*`, and without a path, all digits are split 60/20/20,
@@ -51,16 +51,15 @@ def embedded_digits(
       path: folder of MNIST's published files, see `mnist.read_part`; those of `t10k` suffice. None takes
         scikit-learn's 1,797 digits of 8 x 8 pixels, enlarged.
       num_examples: images of each split, at least 1.
-      multi_label: whether an image is labeled with all its digits, or with a random one of them.
+      multi_label: whether the labels are all digits of an image, or a random one of them.
       features: "image"; "pixels", the same as vectors; or "rbm", the probabilities of the hidden units of a
         restricted Boltzmann machine fitted to the training images.
       width: hidden units of the "rbm", at least 1; None takes the paper's 1000.
       split_seed: seed of all draws, at least 0.
 
     Returns:
-      A `Dataset` with the feature `image` uint8 `[N, 60, 60, 1]`; or `embedding` float32, in `[0, 1]`,
-      `[N, 3600]` of the pixels, `[N, width]` of the hidden units. Labels are sparse float32 `[N, 10]`, 1
-      for each digit of an image, or int32 `[N]`.
+      A `Dataset` with the feature `image` uint8 `[N, 60, 60, 1]`, or `embedding` float32 in `[0, 1]`,
+      `[N, 3600]` or `[N, width]`.
 
     Raises:
       FileNotFoundError: a file is missing.

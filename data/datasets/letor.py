@@ -68,7 +68,10 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
     splits = {name: _pad(each, length, width) for name, each in queries.items()}
     if "validation" not in splits:
         splits |= _hold_out(splits["train"], validation_fraction, split_seed)
-    splits["train"], skipped = _without_irrelevant(splits["train"])
+    relevant = splits["train"].num_relevant() > 0
+    skipped = tuple(f"{origin}: no relevant document." for origin in splits["train"].origins[~relevant])
+    if skipped:
+        splits["train"] = splits["train"].select(relevant)
     sources = [file for path in paths.values() for file in (path, _sizes_path(path)) if file]
     hashes = {file: files.sha256(file) for file in sources}
     if len({hashes[file] for file in paths.values()}) < len(paths):
@@ -252,10 +255,3 @@ def _pad(queries, length, width):
     labels.eliminate_zeros()
     excluded = scipy.sparse.csr_array(np.arange(length) >= sizes[:, None])
     return Split({"items": items}, labels, queries.origins, excluded)
-
-
-def _without_irrelevant(split):
-    """Returns the examples with a relevant document, and a message for each of the others."""
-    relevant = split.num_relevant() > 0
-    skipped = tuple(f"{origin}: no relevant document." for origin in split.origins[~relevant])
-    return (split.select(relevant) if skipped else split), skipped

@@ -19,8 +19,7 @@ def mnist(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
     A fixed, stratified tenth of the training images is held out for validation.
 
     Args:
-      path: folder of the published files, see `read_part`, for "train" and "t10k". None takes the dataset
-        from TensorFlow Datasets, which downloads it once.
+      path: folder of the published files, see `read_part`. None downloads them with TensorFlow Datasets.
       tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
 
     Returns:
@@ -65,9 +64,8 @@ def _read(plain, axes):
         raise files.damaged(path, f"truncated, or not gzip: {error}") from error
     magic, start = bytes([0, 0, 8, axes]), 4 + 4 * axes
     if content[:4] != magic:
-        raise files.damaged(
-            path, f"magic number 0x{content[:4].hex()}, but 0x{magic.hex()} marks {axes} axes of bytes"
-        )
+        problem = f"magic number 0x{content[:4].hex()}, but 0x{magic.hex()} marks {axes} axes of bytes"
+        raise files.damaged(path, problem)
     shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4").tolist()
     if len(content) != start + math.prod(shape):
         raise files.damaged(path, f"{len(content)} bytes, but {start + math.prod(shape)} by its header")

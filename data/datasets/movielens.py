@@ -99,19 +99,14 @@ def movielens(
         hashes = {}
     user_ids, users = np.unique(users, return_inverse=True)
     movie_ids, movies = np.unique(movies, return_inverse=True)
-    relevant = _relevant(users, movies, (len(user_ids), len(movie_ids)))
+    pairs = (np.ones(len(users), np.float32), (users, movies))
+    relevant = scipy.sparse.coo_array(pairs, (len(user_ids), len(movie_ids))).tocsr()
+    relevant.data[:] = 1.0  # repeated pairs were summed
     origins = np.array([f"user {i}" for i in user_ids], object)
     splits = draw_pairs(relevant, fractions, seed=split_seed, origins=origins)
     if not exclude_known:
         splits = {name: dataclasses.replace(split, excluded=None) for name, split in splits.items()}
     return Dataset(_class_names(movie_ids, titles), splits, tuple(bad_rows.messages), hashes)
-
-
-def _relevant(users, movies, shape):
-    """Returns a CSR array, float32, of 1 for each movie that a user has rated."""
-    relevant = scipy.sparse.coo_array((np.ones(len(users), np.float32), (users, movies)), shape).tocsr()
-    relevant.data[:] = 1.0  # repeated pairs were summed
-    return relevant
 
 
 def _class_names(ids, titles):

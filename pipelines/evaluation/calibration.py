@@ -1,8 +1,7 @@
 """Calibration: probabilities from the scores of ranking losses, fitted on the validation split.
 
-Examples with one class have temperature scaling; those with several classes Platt scaling, for each class or
-for all pairs together. Models with a count prior need none: `losses.ops.set_sizes.marginals` are
-probabilities.
+Examples with one class have temperature scaling, those with several classes Platt scaling. Models with a
+count prior need none: `losses.ops.set_sizes.marginals` are probabilities.
 
 References:
   Guo, Pleiss, Sun, Weinberger (2017), "On calibration of modern neural networks".
@@ -171,11 +170,6 @@ class Platt(Calibration):
 
 
 _METHODS: dict[str, Callable[..., Calibration]] = {cls.method: cls for cls in (Temperature, Platt)}
-
-
-def uncalibrated(method: str) -> Calibration:
-    """Returns the map of raw scores with which a method is compared: the softmax, or the sigmoid."""
-    return Temperature(1.0) if method == "temperature" else Platt((1.0,), (0.0,))
 
 
 def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> Calibration:

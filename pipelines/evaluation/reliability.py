@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rank4class.pipelines.evaluation import statistics
-from rank4class.pipelines.evaluation.calibration import Calibration, Labels, uncalibrated
+from rank4class.pipelines.evaluation.calibration import Calibration, Labels, Platt, Temperature
 
 BINS = 15  # of equal width in confidence
 _BLOCK = 1 << 21  # scores in memory at a time in float64
@@ -97,7 +97,7 @@ def evaluate(
     calibration: Calibration, scores: np.ndarray, labels: Labels, where: np.ndarray | None = None
 ) -> Calibrated:
     """Returns the reliability of scores before and after a calibration; see `measure`."""
-    raw = uncalibrated(calibration.method)
+    raw = Temperature(1.0) if calibration.method == "temperature" else Platt((1.0,), (0.0,))
     before, after = (measure(probabilities, scores, labels, where) for probabilities in (raw, calibration))
     return Calibrated(calibration, before, after)
 

@@ -1,6 +1,5 @@
 """The contents of a dataset's examples: duplicates, readable images, and numbers of tokens."""
 
-import collections
 import dataclasses
 import hashlib
 import itertools
@@ -61,20 +60,16 @@ def find_duplicates(
 
     Within a split only earlier examples are copies.
     """
-    first_index: dict[Any, int] = {}
-    content_labels = collections.defaultdict(set)
+    seen: dict[Any, tuple[int, set]] = {}  # content -> index of its first example, labels of all
     pairs, relabeled = [], 0
-    if split != other:
-        for i, (content, label) in enumerate(zip(contents[other], labels[other], strict=True)):
-            first_index.setdefault(content, i)
-            content_labels[content].add(label)
-    for i, (content, label) in enumerate(zip(contents[split], labels[split], strict=True)):
-        if content in first_index:
-            pairs.append((i, first_index[content]))
-            relabeled += content_labels[content] != {label}
-        if split == other:
-            first_index.setdefault(content, i)
-            content_labels[content].add(label)
+    for name in dict.fromkeys((other, split)):
+        for i, (content, label) in enumerate(zip(contents[name], labels[name], strict=True)):
+            if name == split and content in seen:
+                first, known_labels = seen[content]
+                pairs.append((i, first))
+                relabeled += known_labels != {label}
+            if name == other:
+                seen.setdefault(content, (i, set()))[1].add(label)
     return pairs, relabeled
 
 

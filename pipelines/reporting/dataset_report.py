@@ -240,15 +240,11 @@ class Report:
 
     def _texts(self):
         max_length, path = self.experiment.data.max_length, self.experiment.encoder.path
-        truncation = (
-            "No tokens are counted: encoder.path is not set. Set it to see which texts data.max_length cuts."
-        )
-        lengths = {
-            f"characters of {name}": {
-                split: np.array(list(map(len, each.features[name]))) for split, each in self.splits.items()
-            }
-            for name in _text_names(self.splits["train"])
-        }
+        truncation = "No tokens are counted. Set encoder.path to see which texts data.max_length cuts."
+        lengths: dict[str, dict[str, np.ndarray]] = {}
+        for name in _text_names(self.splits["train"]):
+            characters = {split: [*map(len, each.features[name])] for split, each in self.splits.items()}
+            lengths[f"characters of {name}"] = {split: np.array(each) for split, each in characters.items()}
         if path is not None:
             lengths["tokens"] = {
                 name: dataset_contents.token_counts(self._preprocess, each)
@@ -306,14 +302,14 @@ class Report:
 
     def _plot_examples(self, path):
         """Shows training images of the most frequent classes as evaluated and as trained on."""
-        train, section, classes = self.splits["train"], self.experiment.data, self._frequent_classes()
+        train, classes = self.splits["train"], self._frequent_classes()
         by_class = [_examples_of(train, c, SHOWN_IMAGES) for c in classes]
         indices, ends = np.concatenate(by_class), np.cumsum(list(map(len, by_class)))[:-1]
         features = {name: tf.constant(values[indices]) for name, values in train.features.items()}
         batches = {"as evaluated": self._preprocess(features) if self._preprocess else features}
         if self._augment:
             seeds = np.stack([np.full(len(indices), self.experiment.seed, np.int64), indices], axis=1)
-            title = f"as trained on, {section.augmentation}"
+            title = f"as trained on, {self.experiment.data.augmentation}"
             batches[title] = self._augment(features, tf.constant(seeds))
         images = {
             title: np.split(np.clip(batch["image"], 0.0, 1.0), ends) for title, batch in batches.items()

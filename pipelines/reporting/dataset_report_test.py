@@ -60,7 +60,7 @@ def test_the_report_by_hand(comments, tmp_path):
         "the classes ranked by their training examples, joy first: validation top1_error 100.00%",
         "No train example of 1 classes: rest.",
         "No validation example of 2 classes: joy, rest.",
-        "No tokens are counted: encoder.path is not set.",
+        "No tokens are counted. Set encoder.path to see",
         "3 examples of the other splits are also in train",
         "test test.tsv:3 (a|b) = train example 3 (joy): here",
         "  a|b:\n    great Day\n    is",
