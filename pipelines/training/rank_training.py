@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from rank4class import arguments, data
+from rank4class import data
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.evaluation.calibration import Calibration
@@ -245,7 +245,6 @@ def restore(
 
     It raises FileNotFoundError if there is no such checkpoint, and ValueError if it is damaged.
     """
-    arguments.check_choice(config.CHECKPOINTS, which=which)
     strategy = strategy or tf.distribute.get_strategy()
     run_dir = RunDirectory(path)
     experiment = run_dir.experiment(unused=("data", "optimizer") if which == "best" else ("data",))
