@@ -207,16 +207,13 @@ def test_invalid_folders(root):
         return str(caught.value).replace(str(root), "FOLDER")
 
     (root / "test" / "bee").mkdir()
-    assert (
-        message() == "FOLDER/test/bee: no image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Add one."
-    )
+    endings = ".jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp"
+    assert message() == f"FOLDER/test/bee: no image ({endings}). Add one."
     (root / "test" / "bee" / "image.jpg").write_bytes(b"")
     assert message() == "FOLDER/test/bee: the class is not in FOLDER/train. Add it."
     (root / "classes").write_text("ant\ncat\nant\n")
-    assert (
-        message(classes=str(root / "classes"))
-        == "FOLDER/classes:3: class name 'ant' is repeated. Remove the line."
-    )
+    expected = "FOLDER/classes:3: class name 'ant' is repeated. Remove the line."
+    assert message(classes=str(root / "classes")) == expected
     (root / "classes").write_text("ant\n\ncat\n")
     assert message(classes=str(root / "classes")) == "FOLDER/classes:2: no class name. Remove the line."
     (root / "classes").write_text("ant\ncat\n")
@@ -227,10 +224,7 @@ def test_invalid_folders(root):
     assert message(classes=str(root / "classes")) == expected
     (root / "classes").unlink()
     (root / "train" / "bee").mkdir()
-    assert (
-        message()
-        == "FOLDER/train/bee: no image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Add one."
-    )
+    assert message() == f"FOLDER/train/bee: no image ({endings}). Add one."
     (root / "train").rename(root / "else")
     assert message() == ("FOLDER/val: a split, but there is no split 'train'. Rename it if it is a class.")
     (root / "train").mkdir()

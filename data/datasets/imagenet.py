@@ -36,8 +36,8 @@ def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_ro
       on_invalid_row: "fail" or "skip" for images that cannot be read, when they are read.
 
     Returns:
-      A `Dataset` with the feature `file`, strings `[N]`: the paths of the images, or of the TFRecord files
-      with `offset` int64 `[N]`, the first byte of a record.
+      A `Dataset` with the feature `file`, strings `[N]`, the paths of the images; or of TFRecord files with
+      `offset` int64 `[N]`, the first byte of a record.
 
     Raises:
       FileNotFoundError: a file or folder is missing.

@@ -60,16 +60,12 @@ def test_invalid_folders(tiny_imagenet):
 
     (tiny_imagenet / "val" / "n03").mkdir()
     (tiny_imagenet / "val" / "n03" / "image.jpeg.part").write_bytes(b"")
-    assert (
-        message() == "FOLDER/val/n03: no image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Add one."
-    )
+    endings = ".jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp"
+    assert message() == f"FOLDER/val/n03: no image ({endings}). Add one."
     (tiny_imagenet / "val" / "n03" / "image.JPEG").write_bytes(b"")
     assert message() == "FOLDER/val/n03: the class is not in FOLDER/train. Add it."
     (tiny_imagenet / "train" / "n03").mkdir()
-    assert (
-        message()
-        == "FOLDER/train/n03: no image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Add one."
-    )
+    assert message() == f"FOLDER/train/n03: no image ({endings}). Add one."
     (tiny_imagenet / "val").rename(tiny_imagenet / "elsewhere")
     assert message() == "FOLDER/val: no such folder, nor FOLDER/validation. Add one."
     (tiny_imagenet / "val").mkdir()

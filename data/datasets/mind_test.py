@@ -196,9 +196,3 @@ def test_invalid_zip_files(tmp_path):
         archive.writestr("behaviors.tsv", "")
     with pytest.raises(ValueError, match=r"MINDsmall_train\.zip: no news\.tsv, expected one news\.tsv"):
         load(tmp_path)
-
-
-def test_empty_split(tmp_path):
-    (tmp_path / "news.tsv").write_text(article("N1"))
-    with pytest.raises(ValueError, match="the validation split has no example"):
-        load(tmp_path)
