@@ -84,7 +84,8 @@ def test_likelihoods_by_hand():
     scores = np.array([[np.log(3.0), 0.0, 5.0]])
     where = np.array([[True, True, False]])
     labels = np.array([[True, False, False]])
-    assert Temperature(1.0).negative_log_likelihood(scores, np.array([1]), where) == pytest.approx(np.log(4))
+    tempered = Temperature(0.5).negative_log_likelihood(scores, np.array([1]), where)  # odds of 3^2
+    assert tempered == pytest.approx(np.log(10))
     # -log(3/4) - log(1/2)
     platt = Platt((1.0,), (0.0,)).negative_log_likelihood(scores, labels, where)
     assert platt == pytest.approx(np.log(4 / 3) + np.log(2))
