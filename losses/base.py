@@ -16,8 +16,8 @@ Common arguments:
   labels: integers `[...]` in `0..n-1`, or numbers `[..., n]`, finite and at least 0.
   where: optional bool, broadcastable to `[..., n]`: the classes that take part. A masked list has the loss of
     the shorter list. Without a relevant class a ranking loss is 0. (`mse`, `rescaled_mse`, `pairwise_mse`,
-    `sigmoid_cross_entropy`, `ordinal` and `click_em` keep the cost of the irrelevant classes, and
-    `calibrated_softmax` that of its virtual class.)
+    `sigmoid_cross_entropy`, `asl`, `zlpr`, `ordinal` and `click_em` keep the cost of the irrelevant classes,
+    and `calibrated_softmax` that of its virtual class.)
   weights: optional, broadcastable to `[...]`; multiplies the loss of each instance. A weight of 0 does not
     make an invalid label valid.
   temperature: `tau > 0`; divides the scores.

@@ -17,10 +17,10 @@ from rank4class.losses.ops import gumbel, lambda_weights, ranks
 tfr = compat.import_tensorflow_ranking()
 
 SHIFT_DEPENDENT = {"mse", "rescaled_mse", "sigmoid_cross_entropy", "calibrated_softmax"}
-SHIFT_DEPENDENT |= {"ordinal", "mixture_em", "click_em"}
+SHIFT_DEPENDENT |= {"ordinal", "mixture_em", "click_em", "asl", "zlpr"}
 # Their loss can be positive without a relevant class.
 COST_WITHOUT_RELEVANT = {"mse", "rescaled_mse", "pairwise_mse", "sigmoid_cross_entropy"}
-COST_WITHOUT_RELEVANT |= {"ordinal", "click_em"}
+COST_WITHOUT_RELEVANT |= {"ordinal", "click_em", "asl", "zlpr"}
 SMOOTHED = [name for name in losses.names() if "label_smoothing" in losses.option_names(name)]
 
 
@@ -115,6 +115,19 @@ def pure(name):
             (1 / 2 - 1 / 3) * log1p(exp(-1)) + (1 - 1 / 2) * log1p(exp(2)),
         ),
         ("pairwise_hinge", {"lambda_weight": "ndcg_loss2"}, (1 - 1 / log2(3)) * 3),
+        # The probabilities of the irrelevant classes are 1/2 and 1 / (1 + e^-3) = .9526, less the margin.
+        (
+            "asl",
+            {"gamma_positive": 1.0, "gamma_negative": 2.0, "margin": 0.2},
+            (
+                log1p(exp(-1)) / (1 + exp(1))
+                - 0.3**2 * log(0.7)
+                - (q := 1 / (1 + exp(-3)) - 0.2) ** 2 * log(1 - q)
+            )
+            / 3,
+        ),
+        ("zlpr", {}, log(1 + exp(0) + exp(3)) + log1p(exp(-1))),
+        ("decoupled_softmax", {"temperature": 2.0}, log(1 + exp(-0.5) + exp(1))),
         ("mse", {}, ((1 - 1) ** 2 + 0**2 + 3**2) / 3),
         ("rescaled_mse", {"kappa": 4.0, "target": 3.0}, (4 * (1 - 3) ** 2 + 0**2 + 3**2) / 3),
     ],
@@ -125,6 +138,7 @@ def test_value_by_hand(name, options, expected):
 
 
 OURS = {"rescaled_mse", "rankmax", "sparsemax", "warp", "n_choose_k", "top_k_gain"}
+OURS |= {"asl", "zlpr", "decoupled_softmax"}
 TF_RANKING = sorted(set(losses.names()) - OURS)
 
 
@@ -244,6 +258,26 @@ def test_lambda_weights_of_ties_masks_and_xla(weight):
     np.testing.assert_allclose(loss(scores, labels, where=where), subset, rtol=1e-6)
     equals = gradient[0, [0, 3]]
     np.testing.assert_allclose(equals[0], equals[1])  # classes of equal score have equal weights
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+def test_asl_equals_keras_focal_cross_entropy(gamma):
+    scores, _ = random_problem(6, 9)
+    labels = tf.cast(np.random.default_rng(1).integers(2, size=[6, 9]), tf.float32)
+    reference = tf.keras.losses.BinaryFocalCrossentropy(gamma=gamma, from_logits=True)
+    asl = losses.ASL(gamma_positive=gamma, gamma_negative=gamma, margin=0.0)
+    expected = value_and_gradient(lambda s, y: reference(y, s), scores, labels)
+    actual = value_and_gradient(lambda s, y: asl(y, s), scores, labels)
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(actual[1], expected[1], rtol=1e-4, atol=1e-6)
+
+
+def test_losses_of_several_labels_by_hand():
+    scores, labels = tf.constant([[1.0, 0.0, 3.0]]), tf.constant([[1.0, 1.0, 0.0]])
+    zlpr = losses.zlpr(scores, labels)
+    np.testing.assert_allclose(zlpr, [log1p(exp(3)) + log(1 + exp(-1) + exp(0))], rtol=1e-6)
+    decoupled = losses.decoupled_softmax(scores, labels)
+    np.testing.assert_allclose(decoupled, [(log1p(exp(2)) + log1p(exp(3))) / 2], rtol=1e-6)
 
 
 KERAS_SMOOTHED = {
