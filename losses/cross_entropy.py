@@ -1,4 +1,4 @@
-"""Cross entropies of the softmax: of the true class, with a calibrating class, and over unique ratings."""
+"""Cross entropies of the softmax, and losses of log-sum-exps for several relevant classes."""
 
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
@@ -7,7 +7,18 @@ from rank4class import arguments
 from rank4class.losses import base
 from rank4class.losses.ops import log_space, pairs, ranks
 
-__all__ = ["CalibratedSoftmax", "Softmax", "UniqueSoftmax", "calibrated_softmax", "softmax", "unique_softmax"]
+__all__ = [
+    "ZLPR",
+    "CalibratedSoftmax",
+    "DecoupledSoftmax",
+    "Softmax",
+    "UniqueSoftmax",
+    "calibrated_softmax",
+    "decoupled_softmax",
+    "softmax",
+    "unique_softmax",
+    "zlpr",
+]
 
 
 def softmax(
@@ -188,3 +199,82 @@ class UniqueSoftmax(base.RankingLoss):
     """`unique_softmax` as a Keras loss."""
 
     function = staticmethod(unique_softmax)
+
+
+def decoupled_softmax(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    temperature: float = 1.0,
+) -> tf.Tensor:
+    r"""Softmax cross entropy of each relevant class against the irrelevant classes alone.
+
+    $$\ell = \frac{1}{|P|} \sum_{i \in P} \log\Big(1 + \sum_{j \notin P} e^{(s_j - s_i) / \tau}\Big)$$
+
+    Relevant classes don't compete with each other, as they do in `softmax`. With one it equals `softmax`. The
+    mean is weighted by the labels.
+
+    >>> decoupled_softmax([[0., 0., 0.]], [[1., 1., 0.]]).numpy().round(4)  # log 2
+    array([0.6931], dtype=float32)
+
+    References:
+      Gupta, Khatri, Rawat, Bhojanapalli, Jain, Dhillon (2024), "Dual-encoders for extreme multi-label
+      classification".
+    """
+    forms = (softmax_of_ids, _decoupled_softmax_of_dense)
+    return base.evaluate(*forms, scores, labels, where, weights, temperature=temperature)
+
+
+def _decoupled_softmax_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float
+) -> tf.Tensor:
+    scores /= temperature
+    others = tf.reduce_logsumexp(tf.where(where & (labels <= 0.0), scores, ranks.MASKED), axis=-1)
+    losses = log_space.softplus(others[..., None] - scores)
+    return tf.math.divide_no_nan(tf.reduce_sum(labels * losses, axis=-1), tf.reduce_sum(labels, axis=-1))
+
+
+@base.register
+class DecoupledSoftmax(base.RankingLoss):
+    """`decoupled_softmax` as a Keras loss."""
+
+    function = staticmethod(decoupled_softmax)
+
+
+def zlpr(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+) -> tf.Tensor:
+    r"""Zero-bounded log-sum-exp and pairwise rank loss: relevant classes above 0, the others below.
+
+    $$\ell = \log\Big(1 + \sum_{j \notin P} e^{s_j}\Big) + \log\Big(1 + \sum_{j \in P} e^{-s_j}\Big)$$
+
+    Each label above 0 is relevant. A class is predicted to be relevant if its score is above 0.
+
+    >>> zlpr([[0., 0., 0.]], [[1., 0., 0.]]).numpy().round(4)  # log 3 + log 2
+    array([1.7918], dtype=float32)
+
+    References:
+      Su, Zhu, Murtadha, Pan, Wen, Liu (2022), "ZLPR: a novel loss for multi-label classification".
+    """
+    return base.evaluate(None, _zlpr_of_dense, scores, labels, where, weights)
+
+
+def _zlpr_of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+    relevant = labels > 0.0
+    above = tf.where(where & ~relevant, scores, ranks.MASKED)
+    below = tf.where(where & relevant, -scores, ranks.MASKED)
+    sums = [log_space.softplus(tf.reduce_logsumexp(terms, axis=-1)) for terms in (above, below)]
+    return sums[0] + sums[1]
+
+
+@base.register
+class ZLPR(base.RankingLoss):
+    """`zlpr` as a Keras loss."""
+
+    function = staticmethod(zlpr)

@@ -1,4 +1,4 @@
-"""Losses of each class by itself: squared errors, sigmoid cross entropy, and mixtures of several scores."""
+"""Losses of each class by itself: squared errors, sigmoid cross entropies, and mixtures of several scores."""
 
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
@@ -8,12 +8,14 @@ from rank4class.losses import base
 from rank4class.losses.ops import log_space, ranks, sums, tensors
 
 __all__ = [
+    "ASL",
     "MSE",
     "ClickEM",
     "MixtureEM",
     "Ordinal",
     "RescaledMSE",
     "SigmoidCrossEntropy",
+    "asl",
     "click_em",
     "mixture_em",
     "mse",
@@ -174,6 +176,73 @@ class SigmoidCrossEntropy(base.RankingLoss):
     """`sigmoid_cross_entropy` as a Keras loss."""
 
     function = staticmethod(sigmoid_cross_entropy)
+
+
+def asl(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    gamma_positive: float = 0.0,
+    gamma_negative: float = 4.0,
+    margin: float = 0.05,
+) -> tf.Tensor:
+    r"""Asymmetric loss: sigmoid cross entropy in which easy irrelevant classes count less.
+
+    $$\ell = -\frac{1}{n} \Big(\sum_{j \in P} (1 - q_j)^{\gamma_+} \log q_j
+    + \sum_{j \notin P} p_j^{\gamma_-} \log(1 - p_j)\Big),
+    \quad q_j = \sigma(s_j), \quad p_j = \max(q_j - m, 0)$$
+
+    With `gamma_positive=0, gamma_negative=0, margin=0` it equals `sigmoid_cross_entropy`, and with equal
+    gammas and no margin the focal loss. Dense labels are probabilities, in `[0, 1]`.
+
+    Args:
+      gamma_positive, gamma_negative: exponents of relevant and irrelevant classes, at least 0.
+      margin: `m`, in [0, 1): irrelevant classes of a probability up to `m` cost nothing. Without a gradient
+        the probability of a class that is wrongly labeled irrelevant may stay there.
+
+    >>> asl([[0., 0.]], [[1., 0.]], gamma_negative=1.0, margin=0.0).numpy().round(4)  # 3/4 log 2
+    array([0.5199], dtype=float32)
+
+    References:
+      Ridnik, Ben-Baruch, Zamir, Noy, Friedman, Protter, Zelnik-Manor (2021), "Asymmetric loss for multi-label
+      classification". They sum over the classes.
+    """
+    arguments.check_at_least(0, gamma_positive=gamma_positive, gamma_negative=gamma_negative)
+    arguments.check_fraction(margin=margin)
+    options = {"gamma_positive": gamma_positive, "gamma_negative": gamma_negative, "margin": margin}
+    return base.evaluate(None, _asl_of_dense, scores, labels, where, weights, **options)
+
+
+def _asl_of_dense(
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor,
+    gamma_positive: float,
+    gamma_negative: float,
+    margin: float,
+) -> tf.Tensor:
+    log_q, log_not_q = -log_space.softplus(-scores), -log_space.softplus(scores)
+    if margin:
+        q = tf.sigmoid(scores)
+        above = q > margin
+        shifted = tf.where(above, q - margin, 0.5)  # 0.5 keeps the gradient of classes below finite
+        log_p = tf.where(above, tf.math.log(shifted), -float("inf"))
+        log_not_p = tf.where(above, tf.math.log1p(-shifted), 0.0)
+    else:
+        log_p, log_not_p = log_q, log_not_q
+    positive = tf.exp(gamma_positive * log_not_q) * log_q
+    negative = tf.exp(gamma_negative * log_p) * log_not_p if gamma_negative else log_not_p
+    losses = -(labels * positive + (1.0 - labels) * negative)
+    return _mean(losses, where)
+
+
+@base.register
+class ASL(base.RankingLoss):
+    """`asl` as a Keras loss."""
+
+    function = staticmethod(asl)
 
 
 def ordinal(
