@@ -32,7 +32,7 @@ class Part(tf.keras.layers.Layer):
 
     SAVED: tuple[str, ...] = ()
 
-    def __init__(self, **kwargs: Any):
+    def __init__(self, **kwargs: Any):  # the arguments of Keras's constructor are no options of a part
         super().__init__(**kwargs)
 
     def get_config(self) -> dict[str, Any]:

@@ -112,9 +112,8 @@ class Run:
 
         Args:
           inputs: texts, or pairs of texts; paths of images; names of ids; or an array of vectors or images
-            `[N, ...]`, or of the items of each list, with numbers in the range of the training data. No text
-              is
-            empty or white space; the second of a pair may be.
+            `[N, ...]`, or of the items of each list, with numbers in the range of the training data. Texts
+            are not empty or white space, except the second of a pair.
           k: number of classes per input; None is 5, or all if there are fewer, and all items of a list.
 
         Returns:
@@ -170,9 +169,8 @@ class Run:
           The number of predictions, and a message for each skipped input.
 
         Raises:
-          FileNotFoundError, ValueError: no input can be used, an argument does not fit them, or the output is
-            the
-            input, or in its folder.
+          FileNotFoundError, ValueError: no input can be used, an argument does not fit the inputs, or the
+            output is the input or in its folder.
           OSError: the output cannot be written.
         """
         arguments.check_positive(batch_size=batch_size)

@@ -212,10 +212,6 @@ def _of_block(layer: tf.keras.layers.Layer) -> dict[str, tf.Variable]:
     """Returns the variables of a block of convolutions with the names of its layers, or those of a layer."""
     names = ("shortcut", "norm0", "conv1", "norm1", "conv2", "norm2", "conv3", "norm3")
     parts = {name: getattr(layer, f"_{name}") for name in names if hasattr(layer, f"_{name}")}
-    return (
-        _of_layer(layer)
-        if not parts
-        else {
-            f"{part}/{name}": variable for part in parts for name, variable in _of_layer(parts[part]).items()
-        }
-    )
+    if not parts:
+        return _of_layer(layer)
+    return {f"{part}/{name}": variable for part in parts for name, variable in _of_layer(parts[part]).items()}

@@ -25,9 +25,8 @@ class ApproximateAnswers(Answers):
     classes may be missing. There are no probabilities, as these need the scores of all classes.
 
     Raises:
-      ValueError: an interaction other than "dot", a calibration that changes the order of the classes, a
-        model
-        with too few classes, or `k` is out of range.
+      ValueError: an interaction other than "dot", a calibration that changes the order of the classes, too
+        few classes, or `k` is out of range.
       ImportError: the package `scann` is missing, or was built for another TensorFlow.
 
     References:
