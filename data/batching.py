@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
 
 from rank4class import compat
 from rank4class.data.dataset import Split
+from rank4class.data.lazy_arrays import StoredRows
 
 Features = dict[str, tf.Tensor]
 
@@ -248,16 +250,13 @@ def _of_worker(batches, batch_size, context):
 
 def _gather(index_batches, split, prepare):
     """Returns batches of examples from batches of their indices, positions, and a third that stays."""
-    arrays = {name: tf.convert_to_tensor(array) for name, array in split.features.items()}
-    if split.multi_label:
-        labels_of = _rows(split.labels)
-    else:
-        labels_of = functools.partial(tf.gather, tf.convert_to_tensor(split.labels))
+    features_of = {name: _rows(array) for name, array in split.features.items()}
+    labels_of = _rows(split.labels)
     excluded_of = None if split.excluded is None else _rows(split.excluded)
 
     @_plain
     def batch(indices, positions, third):
-        features = {name: tf.gather(array, indices) for name, array in arrays.items()}
+        features = {name: rows_of(indices) for name, rows_of in features_of.items()}
         labels = labels_of(indices)
         features = prepare(features, positions)
         if excluded_of is not None:
@@ -279,8 +278,22 @@ def _example_weights(split, class_weights):
     return np.where(counts, sums / np.maximum(counts, 1), 1.0).astype(np.float32)
 
 
-def _rows(matrix):
-    """Returns a function from indices `[B]` to these rows of a CSR array, dense `[B, n]`."""
+def _rows(array):
+    """Returns a function from indices `[B]` to these rows of an array, dense `[B, ...]`."""
+    if isinstance(array, scipy.sparse.csr_array):
+        return _sparse_rows(array)
+    if isinstance(array, StoredRows):
+        return functools.partial(_stored_rows, array)
+    return functools.partial(tf.gather, tf.convert_to_tensor(array))
+
+
+def _stored_rows(array, indices):
+    rows = tf.numpy_function(lambda i: np.asarray(array[i]), [indices], array.dtype, stateful=False)
+    rows.set_shape([*indices.shape, *array.shape[1:]])
+    return rows
+
+
+def _sparse_rows(matrix):
     ends, columns = tf.constant(matrix.indptr, tf.int64), tf.constant(matrix.indices)
     values = tf.constant(matrix.data)
 

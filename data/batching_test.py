@@ -297,3 +297,37 @@ def test_unreadable_example_is_named(origins):
     batches = data.evaluation_batches(numbered_split(6), batch_size=4)
     assert_equal_batches(data.naming_errors(batches, numbered_split(6), None, None), batches)
     assert list(data.unreadable(numbered_split(6), raise_on_seven)) == []
+
+
+def test_vectors_on_disk_and_sparse_vectors_are_those_in_memory(tmp_path):
+    vectors = np.round(np.random.default_rng(0).normal(size=[23, 4])).astype(np.float32)  # with zeros
+    np.save(tmp_path / "x.npy", vectors)
+    stored = data.StoredRows(tmp_path / "x.npy")
+    assert (stored.shape, stored.dtype, np.asarray(stored[5:9][[2, 0]]).tolist()) == (
+        (23, 4), np.float32, vectors[[7, 5]].tolist()
+    )  # fmt: skip
+    selected = np.arange(23) % 3 > 0
+    splits = [
+        data.Split({"embedding": array}, np.arange(23, dtype=np.int32)).select(selected)
+        for array in (vectors, stored, csr_array(vectors))
+    ]
+    batches = [[*data.training_batches(split, batch_size=4, seed=2).take(9)] for split in splits]
+    ordered = [[*data.evaluation_batches(split, batch_size=4)] for split in splits]
+    for rows in (*zip(*batches, strict=True), *zip(*ordered, strict=True)):
+        expected, *others = (np.c_[features["embedding"], labels, third] for features, labels, third in rows)
+        for other in others:
+            np.testing.assert_array_equal(other, expected)
+    assert [features["embedding"].shape for features, _, _ in ordered[1]] == [(4, 4)] * 4
+    dense, on_disk, _ = (split.kind.contents(split.features) for split in splits)
+    np.testing.assert_array_equal(dense, on_disk)
+    (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-4])
+    with pytest.raises(ValueError, match="mmap length is greater|truncated"):
+        np.asarray(splits[1].features["embedding"])
+
+
+def test_duplicates_of_sparse_vectors():
+    vectors = csr_array(np.array([[0, 1, 2], [1, 2, 0], [0, 1, 2], [0, 0, 0]], np.float32))
+    split = data.Split({"embedding": vectors}, np.zeros(4, np.int32))
+    _, inverse = np.unique(split.kind.contents(split.features), return_inverse=True)
+    assert inverse[0] == inverse[2]
+    assert len(set(inverse)) == 3

@@ -3,7 +3,8 @@
 import collections
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -12,6 +13,7 @@ from absl import logging
 
 from rank4class import arguments
 from rank4class.data.kind import Kind, kind_of
+from rank4class.data.lazy_arrays import Origins
 from rank4class.data.readers import rows
 
 
@@ -20,10 +22,11 @@ class Split:
     """Examples of one split.
 
     Attributes:
-      features: name -> array with the `N` examples on its first axis.
+      features: name -> array with the `N` examples on its first axis; also a `scipy.sparse.csr_array` of
+        vectors, or `StoredRows` on disk, of which batches read their rows.
       labels: int32 `[N]`, class ids; or for several classes per example a `scipy.sparse.csr_array`, float32
         `[N, n]`, sorted and without zeros, with 1, or the gain, of each class of an example.
-      origins: object `[N]`, where each example was read (`train.tsv:17`), or None.
+      origins: object `[N]` or `Origins`, where each example was read (`train.tsv:17`), or None.
       excluded: a `scipy.sparse.csr_array`, bool `[N, n]`, of the classes that are not ranked for an example,
         or None.
       lengths: int `[N]`, the sequence lengths that examples are padded to, by which batches group them; or
@@ -33,9 +36,9 @@ class Split:
       ValueError: labels of another type, gains that are not positive and finite, or arrays of other sizes.
     """
 
-    features: dict[str, np.ndarray]
+    features: Mapping[str, Any]
     labels: np.ndarray | scipy.sparse.csr_array
-    origins: np.ndarray | None = None
+    origins: np.ndarray | Origins | None = None
     excluded: scipy.sparse.csr_array | None = None
     lengths: np.ndarray | None = None
 
@@ -207,9 +210,10 @@ MIN_TO_SPLIT = 3  # examples of a class, one for each split
 
 
 def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, Split]:
-    """Draws disjoint splits from a single-label one, the same fraction of each class.
+    """Draws disjoint splits, of single-label examples the same fraction of each class.
 
-    Classes of fewer than three examples stay in training.
+    Classes of fewer than three examples stay in training. Examples of several classes are drawn at random,
+    except a random one of each class, which stays in training.
 
     Args:
       split: the examples; those that are not drawn are "train".
@@ -217,12 +221,14 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
       seed: int.
 
     Raises:
-      ValueError: a fraction leaves a class without an example in training or in a split.
+      ValueError: a fraction leaves a class without an example in training, or a single-label one in a split.
 
     >>> split = Split({}, np.repeat([0, 1], 50))
     >>> {name: int(part.labels.sum()) for name, part in draw(split, {"test": 0.2}, seed=0).items()}
     {'test': 10, 'train': 40}
     """
+    if split.multi_label:
+        return _draw_at_random(split, fractions, seed)
     rest, training, indices = np.arange(len(split)), [], {}
     min_count = MIN_TO_SPLIT
     for name, fraction in fractions.items():
@@ -248,6 +254,26 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
             )
         min_count = 2  # one for the next split, one for training
     indices["train"] = np.concatenate([rest, *training])
+    return {name: split.select(np.sort(part)) for name, part in indices.items()}
+
+
+def _draw_at_random(split, fractions, seed):
+    """Returns the splits of `draw` for examples of several classes."""
+    order = np.random.default_rng(seed).permutation(len(split))
+    # The first example of each class in this order stays in training.
+    _, first = np.unique(split.label_matrix[order].indices, return_index=True)
+    rows = np.repeat(order, split.num_relevant()[order])
+    rest, indices = order[~np.isin(order, rows[first])], {}
+    for name, fraction in fractions.items():
+        count = round(fraction * len(split))
+        if not 0 < count <= len(rest):
+            raise ValueError(
+                f"data.{name}_fraction={fraction}: {count} of {len(split)} examples, but {len(rest)} can be "
+                "drawn and leave an example of each class in training. Change it, or give the split."
+            )
+        indices[name], rest = rest[:count], rest[count:]
+    drawn = np.concatenate([*indices.values()]) if indices else order[:0]
+    indices["train"] = np.setdiff1d(order, drawn)
     return {name: split.select(np.sort(part)) for name, part in indices.items()}
 
 

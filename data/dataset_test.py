@@ -253,3 +253,36 @@ def test_last_example_of_a_class_remains_in_training():
     for seed in range(9):
         parts = data.draw(examples([0] * 3 + [1] * 9), fractions, seed=seed)
         assert parts["train"].class_counts(2).all()
+
+
+def test_drawing_of_several_classes_leaves_each_class_in_training():
+    rng = np.random.default_rng(0)
+    dense = (rng.random([400, 30]) < np.linspace(0.003, 0.2, 30)).astype(np.float32)
+    split = data.Split({"id": np.arange(400)}, csr_array(dense))
+    parts = data.draw(split, {"validation": 0.3, "test": 0.2}, seed=1)
+    assert {name: len(part) for name, part in parts.items()} == {"validation": 120, "test": 80, "train": 200}
+    ids = np.concatenate([part.features["id"] for part in parts.values()])
+    np.testing.assert_array_equal(np.sort(ids), np.arange(400))
+    assert (parts["train"].class_counts(30) >= (split.class_counts(30) > 0)).all()
+    for part in parts.values():
+        np.testing.assert_array_equal(part.labels.toarray(), dense[part.features["id"]])
+    again = data.draw(split, {"validation": 0.3, "test": 0.2}, seed=2)
+    assert again["test"].features["id"].tolist() != parts["test"].features["id"].tolist()
+    one_each = data.Split({"id": np.arange(30)}, csr_array(np.eye(30, dtype=np.float32)))
+    with pytest.raises(ValueError, match=r"test_fraction=0.1: 3 of 30 examples, but 0 can be drawn"):
+        data.draw(one_each, {"test": 0.1}, seed=0)
+
+
+def test_labels_by_name():
+    names = data.distinct_names(["10", "9", "-1", "9"])
+    assert (names, data.distinct_names([["b"], (), {"a", "b"}])) == (["-1", "9", "10"], ["a", "b"])
+    assert data.encode_labels(["10", "9", "-1", "9"], names).tolist() == [2, 1, 0, 1]
+    matrix = data.encode_labels([("c", "a"), set(), ["b"]], ["a", "b", "c"])
+    assert (matrix.dtype, matrix.has_canonical_format) == (np.float32, True)
+    np.testing.assert_array_equal(matrix.toarray(), [[1, 0, 1], [0, 0, 0], [0, 1, 0]])
+    for labels, message in (
+        (["a", "d"], r"labels\[1\]='d': not one of the classes"),
+        ([["a", "a"]], r"labels\[0\]=\['a', 'a'\]: a label is repeated"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            data.encode_labels(labels, ["a", "b"])

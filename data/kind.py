@@ -1,20 +1,23 @@
 """Kinds of examples: one class for each has all that depends on it. The base class is that of arrays."""
 
 import hashlib
+import itertools
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
 
+from rank4class.data import lazy_arrays
 from rank4class.data.readers import rows, text_rows
 from rank4class.registry import Registry
 
 RawInput = tuple[str, dict[str, Any]]
-Arrays = Mapping[str, np.ndarray]
+Arrays = Mapping[str, Any]  # see `Split.features`
 Specs = Mapping[str, tf.TensorSpec]
 # By the feature that an example of the kind has.
 KINDS = Registry("kind of example", "KINDS.register", "data/kinds/*.py")
@@ -51,11 +54,10 @@ class Kind:
         dtypes = {name: tf.string if v.dtype == object else v.dtype for name, v in features.items()}
         return {name: tf.TensorSpec([None, *features[name].shape[1:]], dtypes[name]) for name in features}
 
-    def contents(self, features: Arrays) -> list[Any]:
-        """Returns a value for each example that equals those of its duplicates."""
-        examples = zip(*features.values(), strict=True)
-        contents = (b"".join(value.tobytes() for value in example) for example in examples)
-        return [hashlib.blake2b(content, digest_size=16).digest() for content in contents]
+    def contents(self, *splits: Arrays) -> np.ndarray:
+        """Returns a digest `[N]` for each example of the features of splits, equal to those of duplicates."""
+        examples = (zip(*map(_rows_as_bytes, features.values()), strict=True) for features in splits)
+        return digests(map(b"".join, itertools.chain(*examples)))
 
     def preprocess(self, features: Arrays, image_size: int, tokenizer: Callable) -> Callable | None:
         """Returns the function from a batch's features to an encoder's, or None, for the features of a split.
@@ -181,6 +183,20 @@ def kind_of(features: Collection[str]) -> Kind:
     (True, False)
     """
     return next((KINDS[name]() for name in KINDS if name in features), Kind())
+
+
+def digests(contents: Iterable[bytes]) -> np.ndarray:
+    """Returns a digest of each content, bytes `[N]`."""
+    return np.fromiter((hashlib.blake2b(each, digest_size=16).digest() for each in contents), "S16")
+
+
+def _rows_as_bytes(array: Any) -> Iterator[bytes]:
+    if not isinstance(array, scipy.sparse.csr_array):
+        for block in lazy_arrays.blocks(array):
+            yield from (row.tobytes() for row in block)
+        return
+    for start, end in itertools.pairwise(array.indptr):
+        yield array.indices[start:end].tobytes() + array.data[start:end].tobytes()
 
 
 def _load(path: str, name: str) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class.data.datasets import image_folder
-from rank4class.data.kind import KINDS, Arrays, Specs
+from rank4class.data.kind import KINDS, Arrays, Specs, digests
 from rank4class.data.kinds.images import Images
 from rank4class.data.preprocessing import images
 from rank4class.data.readers import files, rows
@@ -24,12 +24,15 @@ class ImageFiles(Images):
     usage: Mapping[str, str] = {"image_bytes": '[open("image.jpg", "rb").read()]'}
     duplicates = "Images whose files have the same bytes are duplicates."
 
-    def contents(self, features: Arrays) -> list[Any]:
-        paths = features["file"]  # reads the files of equal sizes alone
+    def contents(self, *splits: Arrays) -> np.ndarray:
+        paths = np.concatenate([features["file"] for features in splits])
         sizes = [os.path.getsize(path) for path in paths]
         _, of_size, counts = np.unique(sizes, return_inverse=True, return_counts=True)
-        is_shared = counts[of_size] > 1
-        return [files.sha256(path) if shared else path for path, shared in zip(paths, is_shared, strict=True)]
+        is_shared = counts[of_size] > 1  # other files are not read
+        return digests(
+            (files.sha256(path) if shared else path).encode()
+            for path, shared in zip(paths, is_shared, strict=True)
+        )
 
     def preprocess(self, features: Arrays, image_size: int, tokenizer: Callable) -> Callable:
         return images.DecodeAndCrop(image_size)

@@ -1,9 +1,12 @@
 """Texts, and pairs of texts."""
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rank4class.data.kind import KINDS, Arrays, Kind, Specs
+import numpy as np
+
+from rank4class.data.kind import KINDS, Arrays, Kind, Specs, digests
 from rank4class.data.preprocessing.text import WordPiece
 from rank4class.data.readers import text_rows
 
@@ -17,8 +20,9 @@ class Texts(Kind):
     usage: Mapping[str, str] = {"text": '["a text"]', "text_pair": '["its second text"]'}
     duplicates = "Texts that differ only in case and white space are duplicates."
 
-    def contents(self, features: Arrays) -> list[Any]:
-        return ["\n".join(map(text_rows.normalize_text, row)) for row in zip(*features.values(), strict=True)]
+    def contents(self, *splits: Arrays) -> np.ndarray:
+        texts = itertools.chain(*(zip(*features.values(), strict=True) for features in splits))
+        return digests("\n".join(map(text_rows.normalize_text, row)).encode() for row in texts)
 
     def preprocess(self, features: Arrays, image_size: int, tokenizer: Callable) -> Callable:
         return tokenizer()

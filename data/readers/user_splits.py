@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from rank4class.data.dataset import Split, draw
+from rank4class.data.labels import sort_names
 from rank4class.data.readers import class_tables
 from rank4class.data.readers.rows import BadRows
 
@@ -31,12 +32,12 @@ def find(folder: str, names: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def class_names(classes: str | None, present: Collection[str], train_path: str) -> tuple[str, ...]:
-    """Returns the names in the file `classes`, or those that are present in training, sorted.
+    """Returns the names in the file `classes`, or those that are present in training, by `sort_names`.
 
     Raises:
       ValueError: a class has no training example, or it is the only one.
     """
-    lines = class_tables.class_names(classes) if classes else dict.fromkeys(sorted(present))
+    lines = class_tables.class_names(classes) if classes else dict.fromkeys(sort_names(present))
     for name, where in lines.items():
         if name not in present:
             raise ValueError(f"{where}: class {name!r} has no example in {train_path}. Remove the line.")
@@ -58,18 +59,24 @@ def complete(
         are not in training.
     """
     parts = list(splits.values())
-    features = {name: np.concatenate([part.features[name] for part in parts]) for name in parts[0].features}
-    indices: dict[object, int] = {}
-    contents = parts[0].kind.contents(features)
-    first = np.array([indices.setdefault(content, i) for i, content in enumerate(contents)])
-    names = np.repeat(list(splits), [len(part) for part in parts])
-    origins = np.concatenate([part.origins for part in parts])
-    is_repeated = names != names[first]
+    contents = parts[0].kind.contents(*(part.features for part in parts))
+    _, first, of_example = np.unique(contents, return_index=True, return_inverse=True)
+    first = first[of_example]
+    ends = np.cumsum([len(part) for part in parts])
+    part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    is_repeated = part_of != part_of[first]
+
+    def origin(i: int | np.integer) -> str:
+        part = part_of[i]
+        return parts[part].origin(int(i - ends[part] + len(parts[part])))
+
     with bad_rows.whole_file():
         for i in np.flatnonzero(is_repeated):
             with bad_rows.row():
-                raise ValueError(f"{origins[i]}: a copy of {origins[first[i]]} in another split. Remove one.")
-    splits = {name: split.select(~is_repeated[names == name]) for name, split in splits.items()}
+                raise ValueError(f"{origin(i)}: a copy of {origin(first[i])} in another split. Remove one.")
+    if is_repeated.any():
+        is_new = np.split(~is_repeated, ends[:-1])
+        splits = {name: each.select(new) for (name, each), new in zip(splits.items(), is_new, strict=True)}
     fractions = {name: fraction for name, fraction in fractions.items() if name not in splits}
     return splits | _draw(splits["train"], first[: len(splits["train"])], fractions, seed)
 
@@ -78,9 +85,11 @@ def _draw(train: Split, first: np.ndarray, fractions: dict[str, float], seed: in
     originals = np.unique(first)
     parts = draw(Split({"index": originals}, train.labels[originals]), fractions, seed=seed)
     drawn = {name: np.flatnonzero(np.isin(first, part.features["index"])) for name, part in parts.items()}
-    untrained = np.flatnonzero(~np.isin(train.labels, train.labels[drawn["train"]]))
-    if len(untrained):
-        i = untrained[0]
+    num_classes = train.labels.shape[1] if train.multi_label else int(train.labels.max()) + 1
+    untrained = train.select(drawn["train"]).class_counts(num_classes) == 0
+    lost = np.flatnonzero(train.class_matrix(num_classes) @ untrained)
+    if len(lost):
+        i = lost[0]
         raise ValueError(
             f"{train.origin(i)}: a copy of {train.origin(first[i])}, which is not in training, and no other "
             "example of its class is. Remove one of the two."

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ def comparable_labels(split: data.Split) -> list[Any]:
 
 
 def find_duplicates(
-    split: str, other: str, contents: Mapping[str, Sequence[Any]], labels: Mapping[str, Sequence[Any]]
+    split: str, other: str, contents: Mapping[str, Iterable[Any]], labels: Mapping[str, Sequence[Any]]
 ) -> tuple[list[tuple[int, int]], int]:
     """Returns pairs of an example and its first copy in another split, and how many have other labels.
 

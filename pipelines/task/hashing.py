@@ -1,5 +1,7 @@
 """Hashes of a dataset, by which a run recognizes its data."""
 
+import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -43,23 +45,29 @@ def encoder_hash(settings: Mapping[str, Any], encoder: tf.keras.layers.Layer | N
 
 
 def _hash(split: data.Split) -> str:
-    labels = (*_label_bytes(split.labels), *_label_bytes(split.excluded))
-    sizes = (str(tf.io.gfile.stat(path).length) for path in image_files(split))
-    return files.sha256(*labels, *feature_bytes(split), *sizes)
-
-
-def _label_bytes(labels: np.ndarray | scipy.sparse.csr_array | None) -> Iterator[bytes]:
-    if isinstance(labels, np.ndarray):
-        yield labels.tobytes()
-    elif labels is not None:
-        yield from (repr(labels.shape).encode(), labels.data.tobytes())
-        yield from (ids.astype(np.int64).tobytes() for ids in (labels.indices, labels.indptr))
+    labels = [array for array in (split.labels, split.excluded) if array is not None]
+    sizes = (str(tf.io.gfile.stat(path).length).encode() for path in image_files(split))
+    digest = hashlib.sha256()
+    for part in itertools.chain(*map(_array_bytes, labels), feature_bytes(split), sizes):
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def feature_bytes(split: data.Split) -> Iterator[bytes]:
     """Yields the content of each feature; image files are features by their paths."""
     for array in split.features.values():
-        yield repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+        yield from _array_bytes(array)
+
+
+def _array_bytes(array: Any) -> Iterator[bytes]:
+    """Yields the content of an array, part by part."""
+    if isinstance(array, scipy.sparse.csr_array):
+        yield from (repr(array.shape).encode(), array.data.tobytes())
+        yield from (ids.astype(np.int64).tobytes() for ids in (array.indices, array.indptr))
+    elif array.dtype == object:
+        yield repr(array.tolist()).encode()
+    else:
+        yield from (block.tobytes() for block in data.blocks(array))
 
 
 def image_files(split: data.Split) -> np.ndarray:

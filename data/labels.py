@@ -1,0 +1,113 @@
+"""Labels by name, of one or several classes per example."""
+
+import array
+import itertools
+import re
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+import scipy.sparse
+
+
+class Labels:
+    """The labels of examples, one example after another.
+
+    Attributes:
+      codes: name -> code, of the distinct labels.
+      several: whether an example may have several labels.
+    """
+
+    def __init__(self, several: bool = False):
+        self.codes: dict[str, int] = {}
+        self.several = several
+        self._entries, self._ends = array.array("i"), array.array("q", [0])
+
+    def append(self, names: Iterable[str]) -> None:
+        """Adds an example with these labels."""
+        codes = self.codes
+        self._entries.extend([codes.setdefault(name, len(codes)) for name in names])
+        self._ends.append(len(self._entries))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def encode(self, class_names: Sequence[str]) -> tuple[np.ndarray | scipy.sparse.csr_array, np.ndarray]:
+        """Returns the labels as those of a `Split`, and a mask of the examples with a label of no class.
+
+        >>> labels = Labels()
+        >>> for name in ("ham", "eggs", "spam"):
+        ...     labels.append([name])
+        >>> labels.encode(["spam", "ham"])
+        (array([ 1, -1,  0], dtype=int32), array([False,  True, False]))
+        """
+        ids = {name: i for i, name in enumerate(class_names)}
+        of_codes = np.array([ids.get(name, -1) for name in self.codes], np.int32)
+        entries = of_codes[np.frombuffer(self._entries, np.int32)] if self._entries else of_codes[:0]
+        rows = np.repeat(np.arange(len(self)), np.diff(self._ends))
+        is_known = entries >= 0
+        is_unknown_row = np.zeros(len(self), bool)
+        is_unknown_row[rows[~is_known]] = True
+        if not self.several:
+            return entries, is_unknown_row
+        ones = np.ones(np.count_nonzero(is_known), np.float32)
+        shape = len(self), len(class_names)
+        return scipy.sparse.csr_array((ones, (rows[is_known], entries[is_known])), shape), is_unknown_row
+
+    def names_of(self, i: int) -> list[str]:
+        """Returns the labels of an example."""
+        names = list(self.codes)
+        return [names[code] for code in self._entries[self._ends[i] : self._ends[i + 1]]]
+
+
+def encode_labels(
+    labels: Sequence[str] | Sequence[Collection[str]], class_names: Sequence[str]
+) -> np.ndarray | scipy.sparse.csr_array:
+    """Returns labels by name as those of a `Split`.
+
+    Args:
+      labels: one name per example, or a list (tuple, set) of names per example, which may be empty.
+      class_names: the names of all classes, by id.
+
+    Returns:
+      The class ids, int32 `[N]`; or for lists a `scipy.sparse.csr_array`, float32 `[N, n]`, of ones.
+
+    Raises:
+      ValueError: a label that is no class, or is repeated in an example.
+
+    >>> encode_labels(["b", "a"], ["a", "b"])
+    array([1, 0], dtype=int32)
+    >>> encode_labels([["b", "a"], [], ["b"]], ["a", "b"]).toarray().tolist()
+    [[1.0, 1.0], [0.0, 0.0], [0.0, 1.0]]
+    """
+    encoded = Labels(several=not all(isinstance(label, str) for label in labels))
+    for i, label in enumerate(labels):
+        names = [label] if isinstance(label, str) else list(label)
+        if len(set(names)) < len(names):
+            raise ValueError(f"labels[{i}]={label!r}: a label is repeated. Remove one.")
+        encoded.append(names)
+    matrix, is_unknown = encoded.encode(class_names)
+    if is_unknown.any():
+        i = int(np.argmax(is_unknown))
+        raise ValueError(f"labels[{i}]={labels[i]!r}: not one of the classes. Add it to them, or correct it.")
+    return matrix
+
+
+def sort_names(names: Collection[str]) -> list[str]:
+    """Returns names of classes in their order: by value if all are integers, otherwise as strings.
+
+    >>> sort_names(["10", "9"]), sort_names(["10", "9", "a"])
+    (['9', '10'], ['10', '9', 'a'])
+    """
+    if all(re.fullmatch("-?[0-9]+", name) for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names)
+
+
+def distinct_names(labels: Sequence[str] | Sequence[Collection[str]]) -> list[str]:
+    """Returns the sorted names of the classes in labels as those of `encode_labels`.
+
+    >>> distinct_names([["b", "a"], ["b"]])
+    ['a', 'b']
+    """
+    lists = ([label] if isinstance(label, str) else label for label in labels)
+    return sort_names(set(itertools.chain.from_iterable(lists)))
