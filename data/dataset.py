@@ -147,7 +147,7 @@ class Dataset:
 
     Attributes:
       class_names: the names of the classes, by id.
-      splits: "train", "validation" and "test".
+      splits: "train", "validation" and "test"; a dataset in memory may lack "test".
       skipped: one message per skipped row or example.
       files: path -> SHA-256 of the files that were read, if they are few.
 

@@ -352,6 +352,7 @@ def train(
     experiment: config.Experiment,
     workdir: str | os.PathLike,
     *,
+    dataset: data.Dataset | None = None,
     strategy: tf.distribute.Strategy | None = None,
     progress: bool = True,
 ) -> Run:
@@ -375,7 +376,7 @@ def train(
     >>> run = rank4class.train(other, "runs/digits_ndcg", progress=False)
     """
     draw = evaluation_pictures.draw
-    rank_training.train(experiment, workdir, strategy=strategy, progress=progress, draw=draw)
+    rank_training.train(experiment, workdir, dataset=dataset, strategy=strategy, progress=progress, draw=draw)
     return Run(workdir)
 
 

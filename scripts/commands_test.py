@@ -297,7 +297,7 @@ ERRORS = {
         "format='huggingface': exports no classes. Leave out top_k and index."
     ),
     "evaluate --workdir=. --output=new": "not the folder of a run, as it has no config.json",
-    "evaluate --workdir=RUN --data.path=other.tsv": "data.path=other.tsv: dataset 'digits' is evaluated on",
+    "evaluate --workdir=RUN --data.path=other.tsv": "data.path=other.tsv: dataset 'digits' reads no other",
     "evaluate --workdir=RUN --data.text_column=x": "--data.text_column: has no effect without --data.path.",
     "evaluate --workdir=RUN --output=file": "file",
     "evaluate --workdir=RUN --nokeep_scores": "--keep_scores: has no effect without --output. Set both.",

@@ -154,6 +154,8 @@ final_temperature.
 class Data(Part):
     """The dataset, and how its examples are prepared.
 
+    The dataset "memory" is a `data.Dataset` that the program passes to `rank4class.train`.
+
     Attributes:
       max_length: number of tokens of a text.
       image_size: height and width of images that are read from files.
@@ -175,6 +177,7 @@ class Data(Part):
     kind = "data"
     entries = registry.DATASETS
     default = "digits"
+    others = ("memory",)
     derived: ClassVar = {"path": ("path",), "on_invalid_row": ("on_invalid_row",)}
 
     path: str | None = None

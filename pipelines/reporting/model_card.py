@@ -7,6 +7,7 @@ from typing import Any
 from rank4class.pipelines import config
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage.run_directory import evaluations
 
 _SHOWN_CLASSES = 50
 
@@ -82,7 +83,7 @@ def _splits(results: Mapping[str, Any] | None, hashes: Mapping[str, str]) -> lis
     sizes = {}
     if results is not None:
         sizes = {"train": f"{results['train_examples']:,}"}
-        sizes |= {split: f"{results[split]['examples']:,}" for split in ("validation", "test")}
+        sizes |= {split: f"{each['examples']:,}" for split, each in evaluations(results).items()}
     rows = [[name, sizes.get(name, "-"), f"`{value}`"] for name, value in hashes.items()]
     return [["split", "examples", "hash"], *rows]
 
@@ -90,7 +91,7 @@ def _splits(results: Mapping[str, Any] | None, hashes: Mapping[str, str]) -> lis
 def _metrics(results: Mapping[str, Any] | None) -> str:
     if results is None:
         return "The training is not finished."
-    summaries = {split: results[split] for split in ("validation", "test")}
+    summaries = evaluations(results)
     texts = [tables.results_table(summaries), tables.calibration_table(summaries)]
     return "\n".join(
         ["With 95% intervals over the examples:", "", "```", "\n\n".join(filter(None, texts)), "```"]

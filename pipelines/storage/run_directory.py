@@ -27,7 +27,7 @@ import os
 import platform
 import re
 import zipfile
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TextIO
 
 import numpy as np
@@ -165,9 +165,10 @@ class RunDirectory:
         if not files.exists(self._results):
             return None
         results = read_json(self._results)
-        if not all(isinstance(results.get(split), dict) for split in ("validation", "test")):
+        summaries = evaluations({"validation": None, **results})
+        if not all(isinstance(summary, dict) for summary in summaries.values()):
             raise ValueError(f"{self._results}: no results of a finished run. Restore it, or remove it.")
-        return results | {split: _null_to_inf(results[split]) for split in ("validation", "test")}
+        return results | {split: _null_to_inf(summary) for split, summary in summaries.items()}
 
     def write_results(self, results: dict[str, Any]) -> None:
         write_json(self._results, results)
@@ -283,6 +284,11 @@ def run_hash(experiment: Any, hashes: dict[str, str]) -> str:
 
     fields = {name: plain(value) for name, value in config.changed_fields(experiment).items()}
     return files.sha256(json.dumps([fields, hashes], sort_keys=True))
+
+
+def evaluations(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns split -> its summary in results; those of data in memory have no test split."""
+    return {split: results[split] for split in ("validation", "test") if split in results}
 
 
 TUNING = "tuning"  # folder of the runs that select a grid's hyperparameters

@@ -11,7 +11,10 @@ from rank4class.pipelines.task import checks
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data.name": "digit"}, r"data='digit': unknown\. Did you mean 'digits'\? There are: cifar10,"),
+        (
+            {"data.name": "digit"},
+            r"data='digit': unknown\. Did you mean 'digits'\? There are: memory, cifar10,",
+        ),
         ({"data.path": "x"}, "path: dataset 'digits' has no such option"),
         ({"data.max_examples": 0}, r"data\.max_examples=0: not positive\. Choose a positive number\."),
         ({"data.augmentation": "flip"}, r"data\.augmentation='flip': unknown\. There are: none,"),

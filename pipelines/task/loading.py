@@ -23,6 +23,7 @@ def load(
     evaluation_batch_size: int,
     cache_dir: str | os.PathLike,
     trained: Inputs | None = None,
+    dataset: data.Dataset | None = None,
 ) -> TaskData:
     """Loads a dataset for an encoder of instances and one of classes.
 
@@ -33,11 +34,14 @@ def load(
       data_config, encoder, class_encoder, evaluation_batch_size: of a checked experiment.
       cache_dir: folder of the run, for the outputs of a frozen encoder if runs share no cache.
       trained: the inputs of a trained model, for which the data are loaded; None for a new model.
+      dataset: the dataset in memory; None reads that of the experiment.
 
     Raises:
       FileNotFoundError, ValueError: the dataset or the encoder cannot be loaded, or they do not fit together.
     """
-    dataset, cache = read_dataset(data_config), Cache(cache_dir)
+    dataset, cache = dataset or read_dataset(data_config), Cache(cache_dir)
+    if missing := {"train", "validation"} - set(dataset.splits):
+        raise ValueError(f"dataset.splits: no {missing.pop()!r}. Add it; data.dataset.draw draws splits.")
     check_class_weights(data_config, dataset.splits["train"])
     splits = limit_examples(data_config, dataset.splits)
     inputs = trained or build_inputs(data_config, encoder, splits["train"])
@@ -78,7 +82,12 @@ def load_labeled(
 
 
 def read_dataset(data_config: config.Data) -> data.Dataset:
-    """Returns the whole dataset of a configuration."""
+    """Returns the whole dataset of a configuration; raises ValueError if a program passed it in memory."""
+    if data_config.name == "memory":
+        raise ValueError(
+            "data='memory': the data were in memory, and are not stored with the run. Pass them: "
+            "rank4class.train(..., dataset=DATASET) trains on them, RankClassifier.score(X, y) evaluates."
+        )
     return data.get(data_config.name, **data_config.options())
 
 

@@ -40,6 +40,11 @@ class TaskData:
     hashes: dict[str, str] = dataclasses.field(default_factory=dict)  # see `hashing`
     seen: np.ndarray | None = None  # ids of the classes of training and validation, by label; None for all
 
+    @property
+    def evaluated(self) -> tuple[str, ...]:
+        """The splits of the final evaluation."""
+        return tuple(name for name in ("validation", "test") if name in self.splits)
+
     def training_batches(
         self,
         batch_size: int,

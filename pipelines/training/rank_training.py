@@ -43,6 +43,7 @@ def train(
     experiment: config.Experiment,
     path: str | os.PathLike,
     *,
+    dataset: data.Dataset | None = None,
     strategy: tf.distribute.Strategy | None = None,
     loaded: TaskData | None = None,
     progress: bool = True,
@@ -50,8 +51,9 @@ def train(
 ) -> dict[str, Any]:
     """Trains an experiment, or resumes an interrupted run of it; returns the results, as in `results.json`.
 
-    All workers see the same folder. Those of a finished run are returned without loading its data. `draw`,
-    such as `evaluation_pictures.draw`, draws an evaluation for TensorBoard.
+    All workers see the same folder. Those of a finished run are returned without loading its data. A
+    `dataset` in memory, which may lack a test split, replaces that of the experiment, whose `data` is then
+    "memory". `draw`, such as `evaluation_pictures.draw`, draws an evaluation for TensorBoard.
 
     Raises:
       ValueError, FileNotFoundError: the experiment cannot run; the message says why.
@@ -59,9 +61,13 @@ def train(
       FloatingPointError: the loss or its gradient was not finite. The checkpoints are those from before.
       Interrupted: after SIGTERM or Ctrl-C. The run has saved, and the same call resumes it.
     """
+    if dataset is not None:
+        experiment = config.override(experiment, {"data.name": "memory"})
     checks.check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
     run_dir, results = open_folder(experiment, path, strategy)
+    if dataset is not None:
+        loaded = load_data(experiment, run_dir.path, dataset=dataset)
     if results:
         if loaded is not None:
             run_dir.check_data(loaded.hashes, loaded.class_texts)
@@ -87,7 +93,10 @@ def train(
 
 
 def load_data(
-    experiment: config.Experiment, cache_dir: str | os.PathLike, trained: Inputs | None = None
+    experiment: config.Experiment,
+    cache_dir: str | os.PathLike,
+    trained: Inputs | None = None,
+    dataset: data.Dataset | None = None,
 ) -> TaskData:
     """Loads the data of an experiment; see `loading.load`."""
     return loading.load(
@@ -97,6 +106,7 @@ def load_data(
         experiment.evaluation_batch_size,
         cache_dir,
         trained,
+        dataset,
     )
 
 
@@ -106,7 +116,7 @@ def _check_evaluated_images(loaded: TaskData, batch_size: int) -> None:
     It reads them once, as an evaluation does; otherwise training would stop there, maybe hours later.
     """
     if loaded.splits["train"].kind.reads_files:
-        by_identity = {id(loaded.splits[name]): name for name in ("validation", "test")}
+        by_identity = {id(loaded.splits[name]): name for name in loaded.evaluated}
         for name in by_identity.values():
             progress = Progress(f"reading {name}", "image", len(loaded.splits[name]))
             for _ in progress.over(loaded.read(name, batch_size), batch_size):
@@ -201,8 +211,8 @@ class TrainedModel:
         name = experiment.data.name
         if name not in data.LABELED:
             raise ValueError(
-                f"data.path={path}: dataset {name!r} is evaluated on its own splits. Other files can be read "
-                f"for {', '.join(data.LABELED)}."
+                f"data.path={path}: dataset {name!r} reads no other labeled files. They can be read for "
+                f"{', '.join(data.LABELED)}."
             )
         changes = {"on_invalid_row": on_invalid_row, **columns}
         changes = {f"data.{field}": value for field, value in changes.items() if value is not None}

@@ -1,6 +1,7 @@
 """Runs on small datasets: their files, repeated runs, early stopping, errors, replicas."""
 
 import contextlib
+import dataclasses
 import glob
 import io
 import json
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import rank4class
 from rank4class import data, progress
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
@@ -454,6 +456,31 @@ def test_runs_of_other_examples_are_refused(finished, digits):
     (finished / "results.json").unlink()
     with pytest.raises(ValueError, match=message):
         rank_training.train(small(), str(finished), progress=False)
+
+
+@pytest.mark.nightly
+def test_a_dataset_in_memory_without_a_test_split(finished, tmp_path):
+    """It trains the same weights; the run has no figure of a test, and does not hold its data."""
+    digits, path = data.get("digits"), tmp_path / "memory"
+    train, validation = digits.splits["train"], digits.splits["validation"]
+    in_memory = data.Dataset(digits.class_names, {"train": train, "validation": validation})
+    run = rank4class.train(small(), path, dataset=in_memory, progress=False)
+    assert run.experiment.data == config.Data("memory")
+    weights = rank_training.restore(finished).model.get_weights()
+    assert all(map(np.array_equal, run.model.get_weights(), weights))
+    expected = {name: value for name, value in RunDirectory(finished).results().items() if name != "test"}
+    assert run.results == rank_training.train(small(), path, dataset=in_memory) == expected
+    assert "test_values.npz" not in os.listdir(path)
+    with pytest.raises(ValueError, match=r"data='memory': the data were in memory, and are not stored with"):
+        run.evaluate()
+    other = dataclasses.replace(in_memory, splits={"train": validation, "validation": validation})
+    with pytest.raises(ValueError, match="made with other examples of the train split"):
+        rank_training.train(small(), path, dataset=other)
+    with pytest.raises(ValueError, match=r"dataset\.splits: no 'validation'\. Add it"):
+        rank_training.train(
+            small(), tmp_path / "x", dataset=dataclasses.replace(other, splits={"train": train})
+        )
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.nightly

@@ -72,6 +72,7 @@ class TrainableSorter:
 
     loss_name = "l1"
     class_texts: tuple[str, ...] | None = None
+    evaluated: tuple[str, ...] = ("validation", "test")
 
     def __init__(self, experiment: SorterExperiment, draw: Draw | None = None):
         self._experiment, self._draw = experiment, draw

@@ -88,12 +88,13 @@ class Summaries:
     def write_end(self, results: dict[str, Any], metrics: Iterable[str], step: int) -> None:
         """Writes the metrics `validation_best/<metric>` and `test/<metric>`, and marks the run as finished.
 
-        Metrics that a split does not have are left out there. The step is that of the evaluated model.
+        Metrics that a split does not have, and a missing test split, are left out. The step is that of the
+        evaluated model.
         """
         with self._writing():
             for split, prefix in (("validation", "validation_best"), ("test", "test")):
                 for name in metrics:
-                    if name in results[split]:
+                    if name in results.get(split, ()):
                         tf.summary.scalar(f"{prefix}/{name}", results[split][name], step=step)
             end = summary.session_end_pb(api_pb2.STATUS_SUCCESS)
             tf.summary.experimental.write_raw_pb(end.SerializeToString(), step=step)

@@ -21,7 +21,6 @@ from rank4class.pipelines.training import optimization, run_calibration, tensorb
 from rank4class.pipelines.training.trainer import Schedule
 from rank4class.progress import Progress
 
-SPLITS = ("train", "validation", "test")
 Draw = Callable[..., dict[str, np.ndarray]]  # data, split, evaluation and counts to name -> pixels
 
 
@@ -48,7 +47,7 @@ class TrainableRankModel:
         self._calibration: Calibration | None = None
         self._is_final = False
         self.loss_name, self.train_examples = part.name, len(splits["train"])
-        self.hashes, self.class_texts = loaded.hashes, loaded.class_texts
+        self.hashes, self.class_texts, self.evaluated = loaded.hashes, loaded.class_texts, loaded.evaluated
         self.metrics = _applicable_metrics(experiment, loaded.num_scored("validation"))
         _check_k(part, loaded.num_scored("train"))
         self._count_prior = count_priors.get(experiment.count_prior)
@@ -81,7 +80,7 @@ class TrainableRankModel:
         def validation_loss(labels: Any, outputs: ModelOutputs) -> tf.Tensor:
             return of_all(last_step, labels, outputs, tf.ones(tf.shape(outputs.scores)[:1]))
 
-        of_all, last_step = loss_of(*SPLITS), tf.constant(max(0, schedule.total_steps - 1), tf.int64)
+        of_all, last_step = loss_of(*splits), tf.constant(max(0, schedule.total_steps - 1), tf.int64)
         l1_steps = None
         if part.l1_epochs is not None:
             l1_steps = math.ceil(part.l1_epochs * len(splits["train"]) / experiment.batch_size)
@@ -149,11 +148,12 @@ class TrainableRankModel:
         self._is_final = True
 
     def write_artifacts(
-        self, run_dir: RunDirectory, results: dict[str, Any], test: evaluator.EvaluationResult
+        self, run_dir: RunDirectory, results: dict[str, Any], test: evaluator.EvaluationResult | None
     ) -> None:
         """Writes the test values, the calibration, and for TensorBoard's projector the vectors of classes."""
         del results
-        run_dir.write_test_values(test.names, test.values)
+        if test is not None:
+            run_dir.write_test_values(test.names, test.values)
         if self._calibration is not None:
             run_dir.write_calibration(self._calibration.to_json())
         if isinstance(self.model, models.RankModel):
@@ -163,14 +163,17 @@ class TrainableRankModel:
                     run_dir.path, self._data.class_names, vectors, self._class_columns(test)
                 )
 
-    def _class_columns(self, test: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
+    def _class_columns(self, test: evaluator.EvaluationResult | None) -> dict[str, np.ndarray]:
         """Returns the test error, NaN without test examples, and the number of training examples, `[n]`."""
+        training = {"training examples": self._data.training_counts("test")}
+        if test is None:
+            return training
         n, labels = len(self._data.class_names), self._data.splits["test"].labels
         rows, classes = (np.arange(len(labels)), labels) if labels.ndim == 1 else labels.nonzero()
         examples = np.bincount(classes, minlength=n)
         errors = np.bincount(classes, test.right[rows] == 0, minlength=n)
         percent = np.divide(100.0 * errors, examples, out=np.full(n, np.nan), where=examples > 0)
-        return {"top1_error of test (%)": percent, "training examples": self._data.training_counts("test")}
+        return {"top1_error of test (%)": percent, **training}
 
 
 ModelSource: TypeAlias = TaskData | description.Description  # of a new model, or of a trained one
@@ -231,8 +234,9 @@ def build_evaluators(
         )
 
     if loaded.seen is None:
-        return dict.fromkeys(SPLITS, build(*SPLITS))
-    return {**dict.fromkeys(("train", "validation"), build("train", "validation")), "test": build("test")}
+        return dict.fromkeys(loaded.splits, build(*loaded.splits))
+    evaluators = dict.fromkeys(("train", "validation"), build("train", "validation"))
+    return evaluators | ({"test": build("test")} if "test" in loaded.splits else {})
 
 
 def _applicable_metrics(experiment: config.Experiment, num_classes: int) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ class Trainable(Protocol):
     loss_name: str  # in error messages and TensorBoard
     metrics: tuple[str, ...]  # names
     train_examples: int  # number of them
+    evaluated: tuple[str, ...]  # splits of the final evaluation
     hashes: dict[str, str]  # of the data, by which a run directory recognizes them
     class_texts: tuple[str, ...] | None  # descriptions of the classes
 
@@ -80,7 +81,7 @@ class Trainable(Protocol):
         """Prepares the selected weights for the final evaluation."""
 
     def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any], test: Any) -> None:
-        """Writes the files of a finished run besides its results; `test` is the evaluation of that split."""
+        """Writes the files of a finished run besides its results; `test` is its evaluation or None."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,7 +332,7 @@ class Trainer:
         return Interrupted(saved, self._interruption.signal or signal.SIGTERM)
 
     def _finish(self) -> dict[str, Any]:
-        """Evaluates the selected model on validation and test, and writes the results."""
+        """Evaluates the selected model, and writes the results."""
         distribution.check_agreement(self._strategy, self._progress.step, self._run_dir.path)
         if self._schedule.monitor is None:
             optimization.assign_averages(self._task.model, self._optimizer)
@@ -339,7 +340,7 @@ class Trainer:
             self._state.restore_best()
         self._task.finalize_weights()
         evaluations = {}
-        for split in ("validation", "test"):
+        for split in self._task.evaluated:
             evaluation = self._task.evaluate(split, self._should_stop)
             if evaluation is None:
                 raise self._interrupted()
@@ -353,10 +354,10 @@ class Trainer:
         }
         if self._is_chief:
             best_step = self._state.best_step or self._progress.step
-            pictures = self._task.pictures("test", evaluations["test"])
-            self._summaries.write_pictures("test", pictures, best_step)
+            if test := evaluations.get("test"):
+                self._summaries.write_pictures("test", self._task.pictures("test", test), best_step)
             self._summaries.write_end(results, self._task.metrics, best_step)
-            self._task.write_artifacts(self._run_dir, results, evaluations["test"])
+            self._task.write_artifacts(self._run_dir, results, test)
             self._session.write(self._progress.step)
             self._run_dir.write_results(results)
         return results
