@@ -96,6 +96,7 @@ class RankingLoss(tf.keras.losses.Loss):
     function: Any = None  # the pure function, which a subclass sets
     heads = False  # whether the scores have one more axis, `[B, n, H]`
     of_classes = True  # whether the scores are of classes, `[B, n]`
+    threshold: float | None = None  # above it a class is more likely than not; None: no such score
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -278,3 +278,4 @@ class ZLPR(base.RankingLoss):
     """`zlpr` as a Keras loss."""
 
     function = staticmethod(zlpr)
+    threshold = 0.0

@@ -176,6 +176,7 @@ class SigmoidCrossEntropy(base.RankingLoss):
     """`sigmoid_cross_entropy` as a Keras loss."""
 
     function = staticmethod(sigmoid_cross_entropy)
+    threshold = 0.0
 
 
 def asl(
@@ -243,6 +244,7 @@ class ASL(base.RankingLoss):
     """`asl` as a Keras loss."""
 
     function = staticmethod(asl)
+    threshold = 0.0
 
 
 def ordinal(

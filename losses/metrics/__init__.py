@@ -1,5 +1,6 @@
-"""Ranking metrics: pure functions, streaming Keras metrics, and metrics of sets."""
+"""Ranking metrics: pure functions, streaming Keras metrics, and metrics of sets and of decided classes."""
 
+from rank4class.losses.metrics.decisions import *
 from rank4class.losses.metrics.functional import *
 from rank4class.losses.metrics.keras import *
 from rank4class.losses.metrics.registry import METRICS, get_metric

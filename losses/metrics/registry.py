@@ -2,16 +2,19 @@
 
 import re
 
+from rank4class.losses.metrics.decisions import DECISION_METRICS, DecisionMetric
 from rank4class.losses.metrics.keras import METRICS, RankingMetric
 from rank4class.losses.metrics.sets import SET_METRICS, SetMetric
 
 
-def get_metric(name: str, ties: str = "worst", max_relevant: int | None = None) -> RankingMetric | SetMetric:
-    """Returns the Keras metric of a name such as `top1_error`, `ndcg@5` or `map`, or a `SetMetric`.
+def get_metric(
+    name: str, ties: str = "worst", max_relevant: int | None = None
+) -> RankingMetric | SetMetric | DecisionMetric:
+    """Returns the Keras metric of a name such as `top1_error`, `ndcg@5` or `map`, or a metric of sets.
 
     Args:
-      name: one of `METRICS`, with a number for K, or of `SET_METRICS`, to which the other arguments do not
-        apply.
+      name: one of `METRICS`, with a number for K; or of `SET_METRICS` or `DECISION_METRICS`, to which the
+        other arguments do not apply.
       ties, max_relevant: see `losses.metrics.functional`.
 
     Raises:
@@ -26,5 +29,8 @@ def get_metric(name: str, ties: str = "worst", max_relevant: int | None = None) 
             return metric(*map(int, match.groups()), ties=ties, max_relevant=max_relevant)
     if name in SET_METRICS:
         return SET_METRICS[name]
-    known = ", ".join(pattern.replace(r"(\d+)", "K") for pattern in (*METRICS, *SET_METRICS))
+    if name in DECISION_METRICS:
+        return DECISION_METRICS[name]
+    patterns = (*METRICS, *SET_METRICS, *DECISION_METRICS)
+    known = ", ".join(pattern.replace(r"(\d+)", "K") for pattern in patterns)
     raise ValueError(f"metric={name!r}: unknown. There are: {known}.")

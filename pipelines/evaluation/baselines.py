@@ -23,7 +23,8 @@ _BLOCK = 16_384  # training examples that a batch is compared with at a time
 
 def rank_metrics(names: Sequence[str], num_classes: int) -> tuple[str, ...]:
     """Returns the metrics of a ranking of `num_classes`; metrics of sets need a model."""
-    plain = [name for name in names if name not in losses.metrics.SET_METRICS]
+    of_sets = {*losses.metrics.SET_METRICS, *losses.metrics.DECISION_METRICS}
+    plain = [name for name in names if name not in of_sets]
     return evaluator.applicable_metrics(plain, num_classes)
 
 

@@ -12,6 +12,7 @@ from rank4class import losses
 from rank4class.losses.metrics import SetMetric
 from rank4class.pipelines import distribution
 from rank4class.pipelines.evaluation import reliability, statistics
+from rank4class.pipelines.evaluation.decisions import Decisions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +31,8 @@ class EvaluationResult:
       best_classes, best_scores: the `k` best classes, the best first, int32 and float32 `[N, k]`.
       calibrated: reliability of the scores and of their calibration.
       losses: of the training, float32 `[N]`.
+      decided: whether a class is decided, bool `[N, n]`, by the rule of the `Evaluator`.
+      decisions: the decided classes, with the metrics of their counts.
     """
 
     names: tuple[str, ...]
@@ -43,6 +46,8 @@ class EvaluationResult:
     best_scores: np.ndarray | None = None
     calibrated: reliability.Calibrated | None = None
     losses: np.ndarray | None = None
+    decided: np.ndarray | None = None
+    decisions: Decisions | None = None
 
     @property
     def loss(self) -> float | None:
@@ -50,8 +55,8 @@ class EvaluationResult:
         return None if self.losses is None else float(self.losses.mean())
 
     def means(self) -> dict[str, float]:
-        """Returns the mean of each metric over the examples, fractions in percent."""
-        return means(self.values, self.names)
+        """Returns the mean of each metric over the examples and those of `decisions`, rates in percent."""
+        return means(self.values, self.names) | (self.decisions.means() if self.decisions else {})
 
     def line(self) -> str:
         """Returns the means in one line."""
@@ -60,6 +65,9 @@ class EvaluationResult:
     def summarize(self) -> dict[str, Any]:
         """Returns `summarize` of the metrics, and "calibration" of `reliability.Calibrated.summarize`."""
         summary = summarize(self.values, self.names)
+        if self.decisions:
+            intervals = summary["intervals"] | self.decisions.intervals()
+            summary = self.means() | summary | {"intervals": intervals}
         return summary | ({"calibration": self.calibrated.summarize()} if self.calibrated else {})
 
 
@@ -93,6 +101,7 @@ class Evaluator:
       strategy: of the model; None is one device.
       jit_compile: whether to compile with XLA; ignored with several replicas.
       loss: function of labels and `task.ModelOutputs` to the losses, `[B]`; None evaluates none.
+      decide: function of `task.ModelOutputs` to the decided classes, bool `[B, n]`; None decides none.
     """
 
     def __init__(
@@ -104,11 +113,12 @@ class Evaluator:
         strategy: tf.distribute.Strategy | None = None,
         jit_compile: bool = False,
         loss: Callable[..., tf.Tensor] | None = None,
+        decide: Callable[..., tf.Tensor] | None = None,
     ):
         self.names = tuple(names)
         self._strategy = strategy or tf.distribute.get_strategy()
         self._scorer = scorer
-        self._loss = loss
+        self._loss, self._decide = loss, decide
         self._metrics = [losses.get_metric(name, max_relevant=max_relevant) for name in self.names]
         self._mrr = losses.MRR(max_relevant=max_relevant)
         one_replica = self._strategy.num_replicas_in_sync == 1
@@ -148,16 +158,18 @@ class Evaluator:
             if isinstance(metric, SetMetric):
                 set_inputs = (outputs.scores, labels, outputs.log_counts)
                 values.append(metric.function(*set_inputs, where=outputs.where))
-            else:
+            elif isinstance(metric, losses.RankingMetric):
                 values.append(metric.of_scores(scores, labels))
         results = {
-            "values": tf.stack(values, axis=1),
+            "values": tf.stack(values, axis=1) if values else tf.zeros([tf.shape(scores)[0], 0]),
             "top_classes": tf.where(finite, tf.argmax(scores, axis=1, output_type=tf.int32), -1),
             "right": tf.cast(ranks == 1.0, tf.int32),
             "ranks": ranks,
         }
         if self._loss is not None:
             results["losses"] = self._loss(labels, outputs)
+        if self._decide is not None:
+            results["decided"] = tf.cast(self._decide(outputs), tf.int32)  # replicas sum what they gather
         if keep_scores:
             results["scores"] = scores
         if best:
@@ -192,6 +204,8 @@ class Evaluator:
             results = self.evaluate_batch(features, labels, indices, kept is not None or keep_scores, best)
             part = {name: values.numpy() for name, values in results.items()}
             orders.append(part.pop("indices"))
+            if "decided" in part:
+                part["decided"] = part["decided"] > 0
             if kept is not None:
                 scores, is_kept = part.pop("scores"), np.isin(orders[-1], kept)
                 rows = np.searchsorted(kept, orders[-1][is_kept])

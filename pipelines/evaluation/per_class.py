@@ -9,6 +9,7 @@ import pandas as pd
 import scipy.sparse
 
 from rank4class import losses
+from rank4class.pipelines.evaluation import decisions
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult, metric_heading
 from rank4class.pipelines.evaluation.statistics import wilson
 from rank4class.pipelines.storage import files
@@ -30,7 +31,9 @@ def per_class(
       fraction the interval of `statistics.wilson`, both in percent;
     - "predicted": number of examples of any class with this top class;
     - "precision (%)", "precision low", "precision high": how many of those are right;
-    - "most confused with", "most confused count": the most frequent wrong top class of its examples.
+    - "most confused with", "most confused count": the most frequent wrong top class of its examples;
+    - of decided classes "decided", the number of examples, and "decided precision (%)", "decided recall (%)"
+      and "f1 (%)".
     """
     n = len(class_names)
     top, right = result.top_classes, result.right > 0
@@ -59,6 +62,12 @@ def per_class(
     errors = errors.drop_duplicates("true").set_index("true").reindex(range(n))
     table["most confused with"] = errors["predicted"].map(table["class"])
     table["most confused count"] = errors["count"].fillna(0).astype(np.int64)
+    if result.decisions is not None:
+        hits, decided, relevant = result.decisions.counts()
+        table["decided"] = decided.astype(np.int64)
+        table["decided precision (%)"] = 100.0 * _divide(hits, decided)
+        table["decided recall (%)"] = 100.0 * _divide(hits, relevant)
+        table["f1 (%)"] = 200.0 * _divide(hits, decided + relevant)
     return table
 
 
@@ -77,7 +86,8 @@ def by_frequency(
         least = f"{counts.min():,} to " if counts.min() < counts.max() else ""
         names.append(f"{least}{counts.max():,} ({len(counts):,} classes)")
     top = result.top_classes
-    grouped = dataclasses.replace(result, top_classes=np.where(top == NO_CLASS, NO_CLASS, third[top]))
+    groups = np.where(top == NO_CLASS, NO_CLASS, third[top])
+    grouped = dataclasses.replace(result, top_classes=groups, decisions=None)
     if isinstance(labels, np.ndarray):
         return per_class(grouped, third[labels], names)
     arrays = (labels.data, third[labels.indices], labels.indptr)
@@ -85,9 +95,13 @@ def by_frequency(
 
 
 def worst_first(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Sorts a `per_class` table by a metric, the worst class first and classes without examples last."""
+    """Sorts a `per_class` table by a metric, the worst class first and classes without examples last.
+
+    For the F1 of all classes, that is the F1 of each.
+    """
     ascending = losses.get_metric(metric).higher_is_better
-    return table.sort_values(metric_heading(metric), ascending=ascending, kind="stable")
+    heading = "f1 (%)" if decisions.of_counts([metric]) else metric_heading(metric)
+    return table.sort_values(heading, ascending=ascending, kind="stable")
 
 
 def frequent_errors(labels: np.ndarray, predicted: np.ndarray) -> pd.DataFrame:

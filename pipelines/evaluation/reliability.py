@@ -59,7 +59,7 @@ class Reliability:
         interval is the basic one, which reflects the quantiles at the estimate.
         """
         columns = np.column_stack([self.gaps, self.nlls, self.predictions, np.ones(len(self.nlls))])
-        sums = np.vstack([columns.sum(axis=0), statistics.resampled_sums(columns)])
+        sums = np.vstack([columns.sum(axis=0), *statistics.resampled_sums(columns)])
         error, *errors = 100.0 * np.abs(sums[:, :BINS]).sum(axis=1) / sums[:, -2]
         nll, *nlls = sums[:, -3] / sums[:, -1]
         low, high = 2.0 * error - np.percentile(errors, [97.5, 2.5])

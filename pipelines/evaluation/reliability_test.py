@@ -69,7 +69,7 @@ def test_resampled_sums_of_groups(rng, monkeypatch):
     values = rng.normal(size=[1000, 2])
     for units in (1000, 100):
         monkeypatch.setattr(statistics, "MAX_UNITS", units)
-        sums = statistics.resampled_sums(values)
+        sums = np.concatenate(list(statistics.resampled_sums(values)))
         np.testing.assert_allclose(sums.mean(axis=0), values.sum(axis=0), atol=4 * np.sqrt(1000 / 2000))
         np.testing.assert_allclose(sums.std(axis=0), np.sqrt(1000) * values.std(axis=0), rtol=0.3)
 

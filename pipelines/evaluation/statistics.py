@@ -7,6 +7,7 @@ counts of equal values, which takes less time and memory.
 from collections.abc import Iterator
 
 import numpy as np
+import scipy.sparse
 import scipy.stats
 
 RESAMPLES = 2000  # of a bootstrap
@@ -59,21 +60,18 @@ def resamples(counts: np.ndarray) -> Iterator[np.ndarray]:
         yield rng.multinomial(size, counts / size, size=rows)
 
 
-def resampled_sums(values: np.ndarray) -> np.ndarray:
-    """Returns the sums of the columns of values `[N, K]` in each resample of a bootstrap, `[RESAMPLES, K]`.
+def resampled_sums(values: np.ndarray | scipy.sparse.csr_array) -> Iterator[np.ndarray]:
+    """Yields the sums of the columns of values `[N, K]` in the resamples of a bootstrap, as blocks `[R, K]`.
 
     Of more than `MAX_UNITS` examples, it draws groups of examples: example `i` is in group `i % MAX_UNITS`.
     """
-    if len(values) > MAX_UNITS:
-        missing = -len(values) % MAX_UNITS
-        padded = np.pad(values, [(0, missing), (0, 0)])
-        values = padded.reshape(-1, MAX_UNITS, values.shape[1]).sum(axis=0)
-    rng, size = np.random.default_rng(0), len(values)
-    sums = [
-        np.stack([np.bincount(rng.integers(size, size=size), minlength=size) for _ in range(rows)]) @ values
-        for rows in _blocks(RESAMPLES, size)
-    ]
-    return np.concatenate(sums)
+    if (examples := values.shape[0]) > MAX_UNITS:
+        ids = np.arange(examples)
+        values = scipy.sparse.csr_array((np.ones(examples), (ids % MAX_UNITS, ids))) @ values
+    rng, (size, columns) = np.random.default_rng(0), values.shape
+    for rows in _blocks(RESAMPLES, max(size, columns)):
+        draws = [np.bincount(rng.integers(size, size=size), minlength=size) for _ in range(rows)]
+        yield np.stack(draws) @ values
 
 
 def difference_interval(differences: np.ndarray, *, bounded: bool) -> tuple[float, float]:

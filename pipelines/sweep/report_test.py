@@ -262,3 +262,19 @@ def test_calibration_table():
     ]
     assert tables.calibration_table({"test": {"ndcg@5": 1.0}}) == ""
     assert evaluator.metric_names({"ndcg@5": 1.0, **calibrated(3.0)}) == ["ndcg@5"]
+
+
+def test_f1_has_one_figure_per_seed(tmp_path):
+    runs = [stored(tmp_path, loss, seed, [0, 1, 0]) for loss in ("mse", "softmax") for seed in (0, 1)]
+    for i, one in enumerate(runs):
+        one.experiment.metrics = ("top1_error", "f1_macro")
+        one.results["test"] |= {"f1_macro": 50.0 + 10.0 * i}
+        one.results["test"]["intervals"]["f1_macro"] = [40.0, 90.0]
+    summary = report.summarize(runs)
+    assert [cell["metrics"]["f1_macro"]["values"] for cell in summary["cells"]] == [
+        [50.0, 60.0],
+        [70.0, 80.0],
+    ]
+    assert summary["best"]["f1_macro"]["name"] == {"loss": "softmax", "interaction": "dot"}
+    alone = report.summarize(runs[:1])["cells"][0]["metrics"]["f1_macro"]
+    assert (alone["mean"], alone["interval"]) == (50.0, [40.0, 90.0])

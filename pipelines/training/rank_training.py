@@ -19,7 +19,7 @@ from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDir
 from rank4class.pipelines.task import checks, description, hashing, loading
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
-from rank4class.pipelines.training import optimization, run_calibration
+from rank4class.pipelines.training import optimization, run_calibration, run_decisions
 from rank4class.pipelines.training.initialization import initialize
 from rank4class.pipelines.training.train_state import (
     TrainState,
@@ -245,6 +245,7 @@ class TrainedModel:
         assert result is not None  # nothing stops it
         if self.calibration is not None:
             result = run_calibration.measure(result, self.calibration, split, examples)
+        result = run_decisions.measure(result, self.experiment, loaded, split)
         return result if keep_scores else run_calibration.without_scores(result)
 
 

@@ -17,7 +17,7 @@ from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import count_priors, description, rank_functions
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
-from rank4class.pipelines.training import optimization, run_calibration, tensorboard
+from rank4class.pipelines.training import optimization, run_calibration, run_decisions, tensorboard
 from rank4class.pipelines.training.trainer import Schedule
 from rank4class.progress import Progress
 
@@ -40,6 +40,7 @@ class TrainableRankModel:
         draw: Draw | None = None,
     ):
         part, splits = experiment.loss, loaded.splits
+        self._experiment = experiment
         self._data, self._strategy, self._progress, self._draw = loaded, strategy, progress, draw
         self._batch_size, self._seed = experiment.batch_size, experiment.seed
         self._evaluation_batch_size = experiment.evaluation_batch_size
@@ -52,6 +53,7 @@ class TrainableRankModel:
         _check_k(part, loaded.num_scored("train"))
         self._count_prior = count_priors.get(experiment.count_prior)
         self._count_prior.check_examples(part, splits["train"])
+        run_decisions.check(experiment, splits["validation"])
         self._calibration_method = run_calibration.method_of(
             experiment.calibration,
             splits["validation"],
@@ -113,12 +115,13 @@ class TrainableRankModel:
         if self._calibration_method is not None:
             keep_scores = run_calibration.measured_examples(len(examples), self._data.num_scored(split))
         result = self._evaluators[split](batches, keep_scores=keep_scores, stopping=should_stop)
-        if result is None or self._calibration_method is None:
-            return result
-        if self._is_final:
+        if result is None:
+            return None
+        if self._is_final and self._calibration_method is not None:
             if split == "validation":
                 self._calibration = run_calibration.fit(result, self._data)
             result = run_calibration.measure(result, self._calibration, split, examples)
+        result = run_decisions.measure(result, self._experiment, self._data, split)
         return run_calibration.without_scores(result)
 
     def pictures(self, split: str, evaluation: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
@@ -224,13 +227,15 @@ def build_evaluators(
     count_prior = count_priors.get(experiment.count_prior)
 
     def build(*splits: str) -> evaluator.Evaluator:
+        metrics = evaluator.applicable_metrics(experiment.metrics, loaded.num_scored(splits[0]))
         return evaluator.Evaluator(
             loaded.scorer(model, splits[0], count_prior),
-            evaluator.applicable_metrics(experiment.metrics, loaded.num_scored(splits[0])),
+            [name for name in metrics if name not in losses.metrics.DECISION_METRICS],
             max_relevant=loaded.max_relevant(*splits),
             strategy=strategy,
             jit_compile=experiment.jit_compile,
             loss=loss if "train" in splits else None,
+            decide=run_decisions.rule(experiment, loaded.splits[splits[0]]),
         )
 
     if loaded.seen is None:

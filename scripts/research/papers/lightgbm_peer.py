@@ -120,6 +120,6 @@ def _values(ranker: Any, split: data.Split, metrics: Sequence[str]) -> dict[str,
 
 def _metric(name: str) -> losses.metrics.RankingMetric:
     metric = losses.get_metric(name)
-    if isinstance(metric, losses.metrics.SetMetric):
+    if not isinstance(metric, losses.metrics.RankingMetric):
         raise ValueError(f"metrics={name!r}: is not a function of scores. Leave it out.")
     return metric
