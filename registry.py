@@ -254,4 +254,5 @@ INTERACTIONS = _Layers("interaction", "INTERACTIONS.register", "models/interacti
 COUNT_PRIORS = _Layers("count_prior", "COUNT_PRIORS.register", "models/count_priors.py")
 SORTERS = _Layers("sorter", "SORTERS.register", "models/sorters/layers.py")
 LOSSES = _Losses("loss", "base.register", "losses/*.py")
+THRESHOLDS = Registry("thresholds", "THRESHOLDS.register", "pipelines/evaluation/thresholds.py")
 OPTIMIZERS = Registry("optimizer", "OPTIMIZERS.register", "pipelines/training/optimizers.py")

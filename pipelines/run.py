@@ -118,8 +118,8 @@ class Run:
 
         Returns:
           A frame with a row for each input and class, the best first: "input", the input's index, "rank",
-          "class", "score", and "probability" if the model is calibrated; with a count prior also "in_set",
-          whether the class is in the most probable set.
+          "class", "score", and "probability" if the model is calibrated; with thresholds or a count prior
+          also "in_set", whether the class is decided.
 
         Raises:
           ValueError: an input that the model does not take.

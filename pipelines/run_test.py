@@ -108,7 +108,7 @@ def test_probabilities_are_calibrated(digits, test_images, tmp_path):
     copy = shutil.copytree(digits.workdir, tmp_path / "run")
     os.remove(copy / "calibration.json")
     with pytest.raises(
-        FileNotFoundError, match=r"calibration\.json: no such file, but the run is calibrated"
+        FileNotFoundError, match=r"calibration\.json: no such file, but the run has written it"
     ):
         rank4class.load(copy)
     assert "probability" not in rank4class.load(digits.workdir, "last").predict(test_images[:1]).columns

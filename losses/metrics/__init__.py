@@ -1,6 +1,5 @@
-"""Ranking metrics: pure functions, streaming Keras metrics, and metrics of sets and of decided classes."""
+"""Ranking metrics: pure functions, streaming Keras metrics, and metrics of sets."""
 
-from rank4class.losses.metrics.decisions import *
 from rank4class.losses.metrics.functional import *
 from rank4class.losses.metrics.keras import *
 from rank4class.losses.metrics.registry import METRICS, get_metric

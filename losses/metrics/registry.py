@@ -2,14 +2,11 @@
 
 import re
 
-from rank4class.losses.metrics.decisions import DECISION_METRICS, DecisionMetric
 from rank4class.losses.metrics.keras import METRICS, RankingMetric
-from rank4class.losses.metrics.sets import SET_METRICS, SetMetric
+from rank4class.losses.metrics.sets import DECISION_METRICS, SET_METRICS, SetMetric
 
 
-def get_metric(
-    name: str, ties: str = "worst", max_relevant: int | None = None
-) -> RankingMetric | SetMetric | DecisionMetric:
+def get_metric(name: str, ties: str = "worst", max_relevant: int | None = None) -> RankingMetric | SetMetric:
     """Returns the Keras metric of a name such as `top1_error`, `ndcg@5` or `map`, or a metric of sets.
 
     Args:
@@ -27,10 +24,8 @@ def get_metric(
         match = re.fullmatch(pattern, name)
         if match:
             return metric(*map(int, match.groups()), ties=ties, max_relevant=max_relevant)
-    if name in SET_METRICS:
-        return SET_METRICS[name]
-    if name in DECISION_METRICS:
-        return DECISION_METRICS[name]
-    patterns = (*METRICS, *SET_METRICS, *DECISION_METRICS)
-    known = ", ".join(pattern.replace(r"(\d+)", "K") for pattern in patterns)
+    of_sets = {**SET_METRICS, **DECISION_METRICS}
+    if name in of_sets:
+        return of_sets[name]
+    known = ", ".join(pattern.replace(r"(\d+)", "K") for pattern in (*METRICS, *of_sets))
     raise ValueError(f"metric={name!r}: unknown. There are: {known}.")

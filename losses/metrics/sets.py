@@ -1,6 +1,7 @@
 """Metrics of sets of classes, which also judge the number of classes.
 
-Unlike ranking metrics they need a prior of the count in addition to the scores; see `losses.ops.set_sizes`.
+`SET_METRICS` need a prior of the count in addition to the scores; see `losses.ops.set_sizes`.
+`DECISION_METRICS` are of classes that a rule, such as a threshold, decides for.
 
 Common arguments:
   scores: floats `[..., n]`.
@@ -10,14 +11,14 @@ Common arguments:
 """
 
 import dataclasses
-from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses.ops import label_checks, set_sizes, tensors
 
-__all__ = ["SET_METRICS", "SetMetric", "exact_match", "nll"]
+__all__ = ["DECISION_METRICS", "SET_METRICS", "SetMetric", "exact_match", "f1_macro", "f1_micro", "nll"]
 
 
 def nll(
@@ -63,6 +64,38 @@ def exact_match(
     return tf.cast(same & valid & tf.math.is_finite(likelihood), tf.float32)
 
 
+def f1_micro(hits: TensorLike, decided: TensorLike, relevant: TensorLike) -> tf.Tensor:
+    r"""Returns the F1 score of all pairs of example and class, `[...]`, in [0, 1].
+
+    $$\text{F1} = \frac{2 \, TP}{2 \, TP + FP + FN}$$
+
+    It is that of `sklearn.metrics.f1_score` with `average="micro"` and `zero_division=0`.
+
+    Args:
+      hits, decided, relevant: floats `[..., n]`, for how many examples each class is both decided and true,
+        decided, and true.
+
+    >>> print(f1_micro([1.0, 1.0], [1.0, 3.0], [2.0, 2.0]).numpy())  # 2 * 2 / (4 + 4)
+    0.5
+    """
+    return _f1(*(tf.reduce_sum(counts, axis=-1) for counts in (hits, decided, relevant)))
+
+
+def f1_macro(hits: TensorLike, decided: TensorLike, relevant: TensorLike) -> tf.Tensor:
+    """Returns the mean of the F1 scores of the classes, `[...]`; the arguments are those of `f1_micro`.
+
+    A class that is never decided and never true counts as 0, as with scikit-learn's `zero_division=0`.
+
+    >>> print(f1_macro([1.0, 1.0, 0.0], [1.0, 3.0, 0.0], [1.0, 1.0, 0.0]).numpy())  # (1 + 1/2 + 0) / 3
+    0.5
+    """
+    return tf.reduce_mean(_f1(hits, decided, relevant), axis=-1)
+
+
+def _f1(hits: TensorLike, decided: TensorLike, relevant: TensorLike) -> tf.Tensor:
+    return tf.math.divide_no_nan(tf.multiply(hits, 2.0), tf.add(decided, relevant))
+
+
 def _chosen(scores: tf.Tensor, labels: TensorLike, where: TensorLike | None) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the classes of each set, bool `[..., n]`, and whether its labels are valid, bool `[...]`."""
     labels = tensors.dense("labels", labels)
@@ -76,13 +109,15 @@ def _chosen(scores: tf.Tensor, labels: TensorLike, where: TensorLike | None) -> 
 
 @dataclasses.dataclass(frozen=True)
 class SetMetric:
-    """A metric of sets, `function(scores, labels, log_prior, *, where=None)`.
+    """A metric of sets.
 
-    Its other attributes are those of `losses.metrics.RankingMetric`: whether it is reported in percent, and
-    whether a higher value is better.
+    The function of `SET_METRICS` is `function(scores, labels, log_prior, *, where=None)`. That of
+    `DECISION_METRICS` takes the counts of `f1_micro`; it is None for a metric of single examples. The other
+    attributes are those of `losses.metrics.RankingMetric`: whether it is reported in percent, and whether a
+    higher value is better.
     """
 
-    function: Callable
+    function: Any
     percent: bool
     higher_is_better: bool
 
@@ -93,4 +128,9 @@ class SetMetric:
 SET_METRICS = {
     "nll": SetMetric(nll, percent=False, higher_is_better=False),
     "exact_match": SetMetric(exact_match, percent=True, higher_is_better=True),
+}
+DECISION_METRICS = {
+    "f1_micro": SetMetric(f1_micro, percent=True, higher_is_better=True),
+    "f1_macro": SetMetric(f1_macro, percent=True, higher_is_better=True),
+    "subset_accuracy": SetMetric(None, percent=True, higher_is_better=True),
 }

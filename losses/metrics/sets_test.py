@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import sklearn.metrics
 import tensorflow as tf
 
 from rank4class import losses
@@ -101,3 +102,17 @@ def test_count_likelihood_as_a_keras_loss():
     weights = np.arange(40, dtype=np.float32)
     expected = tf.reduce_mean(weights * set_sizes.count_nll(PRIOR, LABELS))
     np.testing.assert_allclose(loss(LABELS, PRIOR, sample_weight=weights), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("average", ["micro", "macro"])
+@pytest.mark.parametrize("errors", [0.3, 0.0, 1.0])
+def test_f1_of_counts_equals_scikit_learns(average, errors):
+    rng = np.random.default_rng(0)
+    labels = rng.random([60, 5]) < [0.5, 0.3, 0.1, 0.0, 0.0]  # the last two classes have no example
+    decided = labels ^ (rng.random([60, 5]) < np.multiply(errors, [1.0, 1.0, 1.0, 1.0, 0.0]))
+    counts = [np.sum(part, axis=0, dtype=float) for part in (decided & labels, decided, labels)]
+    expected = sklearn.metrics.f1_score(labels, decided, average=average, zero_division=0)
+    metric = losses.get_metric(f"f1_{average}")
+    np.testing.assert_allclose(metric.function(*counts), expected, rtol=1e-12)
+    np.testing.assert_allclose(metric.function(*np.stack([counts] * 2, axis=1)), [expected] * 2)
+    assert metric.function(*np.zeros([3, 5])) == 0.0

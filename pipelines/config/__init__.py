@@ -31,4 +31,5 @@ from rank4class.pipelines.config.parts import (
     Loss,
     Optimizer,
     Part,
+    Thresholds,
 )

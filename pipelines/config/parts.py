@@ -315,6 +315,21 @@ class CountPrior(Part):
     others = ("none", "empirical", "poisson_binomial")
 
 
+class Thresholds(Part):
+    """The thresholds of the scores above which the classes of an example that may have several are decided.
+
+    They are fitted for each class on the validation split: "f1" has the highest F1 score, "precision" the
+    highest recall with a precision of `at_least`, and "recall" the highest precision with a recall of
+    `at_least`. "none" fits none.
+    """
+
+    kind = "thresholds"
+    entries = registry.THRESHOLDS
+    default = "none"
+    provided = ("hits", "decided", "relevant")
+    others = ("none",)
+
+
 class Optimizer(Part):
     """The optimizer and the schedule of its learning rate.
 
@@ -345,5 +360,6 @@ class Optimizer(Part):
 
 
 PARTS: dict[str, type[Part]] = {
-    part.kind: part for part in (Data, Encoder, ClassEncoder, Interaction, Loss, CountPrior, Optimizer)
+    part.kind: part
+    for part in (Data, Encoder, ClassEncoder, Interaction, Loss, CountPrior, Thresholds, Optimizer)
 }

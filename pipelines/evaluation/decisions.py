@@ -1,4 +1,4 @@
-"""Metrics of the decided classes of a split: F1 scores, whose intervals are a bootstrap's, and exact sets."""
+"""Metrics of the decided classes of a split: F1 scores, with the intervals of a bootstrap, and exact sets."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class Decisions:
     relevant: scipy.sparse.csr_array
 
     def counts(self) -> np.ndarray:
-        """Returns the numbers of examples of each class, float64 `[3, n]`: hits, decided and true ones."""
+        """Returns the arguments of `losses.metrics.f1_micro`, float64 `[3, n]`."""
         return self._parts().sum(axis=0).reshape(3, -1)
 
     def means(self) -> dict[str, float]:
@@ -31,11 +31,9 @@ class Decisions:
 
     def intervals(self) -> dict[str, list[float] | None]:
         """Returns the 95% intervals of a bootstrap of the examples; None if all resamples are equal."""
-        if not self.names:
-            return {}
         blocks = [
             self._evaluate(np.moveaxis(sums.reshape(len(sums), 3, -1), 1, 0))
-            for sums in statistics.resampled_sums(self._parts())
+            for sums in (statistics.resampled_sums(self._parts()) if self.names else ())
         ]
         resampled = {name: np.concatenate([block[name] for block in blocks]) for name in self.names}
         return {
@@ -43,20 +41,16 @@ class Decisions:
             for name, values in resampled.items()
         }
 
-    def exact(self) -> np.ndarray:
-        """Returns whether the decided classes of each example are the true ones, bool `[N]`."""
-        return (self.decided != self.relevant).sum(axis=1) == 0
-
     def _parts(self) -> scipy.sparse.csr_array:
-        """Returns the hits, decided and true classes side by side, float64 `[N, 3n]`."""
+        """Returns for each example the arguments of `losses.metrics.f1_micro`, float64 `[N, 3n]`."""
         parts = (self.decided.multiply(self.relevant), self.decided, self.relevant)
         return scipy.sparse.hstack([scipy.sparse.csr_array(part, dtype=np.float64) for part in parts], "csr")
 
     def _evaluate(self, counts: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the metrics of counts `[3, ..., n]`."""
-        return {name: 100.0 * DECISION_METRICS[name].of_counts(*counts).numpy() for name in self.names}
+        return {name: 100.0 * DECISION_METRICS[name].function(*counts).numpy() for name in self.names}
 
 
 def of_counts(names: Iterable[str]) -> tuple[str, ...]:
     """Returns the metrics that have no value for single examples."""
-    return tuple(n for n in names if n in DECISION_METRICS and DECISION_METRICS[n].of_counts is not None)
+    return tuple(n for n in names if n in DECISION_METRICS and DECISION_METRICS[n].function is not None)

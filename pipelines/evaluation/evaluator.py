@@ -31,8 +31,7 @@ class EvaluationResult:
       best_classes, best_scores: the `k` best classes, the best first, int32 and float32 `[N, k]`.
       calibrated: reliability of the scores and of their calibration.
       losses: of the training, float32 `[N]`.
-      decided: whether a class is decided, bool `[N, n]`, by the rule of the `Evaluator`.
-      decisions: the decided classes, with the metrics of their counts.
+      decisions: the decided classes, with metrics of them.
     """
 
     names: tuple[str, ...]
@@ -46,7 +45,6 @@ class EvaluationResult:
     best_scores: np.ndarray | None = None
     calibrated: reliability.Calibrated | None = None
     losses: np.ndarray | None = None
-    decided: np.ndarray | None = None
     decisions: Decisions | None = None
 
     @property
@@ -101,7 +99,6 @@ class Evaluator:
       strategy: of the model; None is one device.
       jit_compile: whether to compile with XLA; ignored with several replicas.
       loss: function of labels and `task.ModelOutputs` to the losses, `[B]`; None evaluates none.
-      decide: function of `task.ModelOutputs` to the decided classes, bool `[B, n]`; None decides none.
     """
 
     def __init__(
@@ -113,12 +110,11 @@ class Evaluator:
         strategy: tf.distribute.Strategy | None = None,
         jit_compile: bool = False,
         loss: Callable[..., tf.Tensor] | None = None,
-        decide: Callable[..., tf.Tensor] | None = None,
     ):
         self.names = tuple(names)
         self._strategy = strategy or tf.distribute.get_strategy()
         self._scorer = scorer
-        self._loss, self._decide = loss, decide
+        self._loss = loss
         self._metrics = [losses.get_metric(name, max_relevant=max_relevant) for name in self.names]
         self._mrr = losses.MRR(max_relevant=max_relevant)
         one_replica = self._strategy.num_replicas_in_sync == 1
@@ -168,8 +164,6 @@ class Evaluator:
         }
         if self._loss is not None:
             results["losses"] = self._loss(labels, outputs)
-        if self._decide is not None:
-            results["decided"] = tf.cast(self._decide(outputs), tf.int32)  # replicas sum what they gather
         if keep_scores:
             results["scores"] = scores
         if best:
@@ -204,8 +198,6 @@ class Evaluator:
             results = self.evaluate_batch(features, labels, indices, kept is not None or keep_scores, best)
             part = {name: values.numpy() for name, values in results.items()}
             orders.append(part.pop("indices"))
-            if "decided" in part:
-                part["decided"] = part["decided"] > 0
             if kept is not None:
                 scores, is_kept = part.pop("scores"), np.isin(orders[-1], kept)
                 rows = np.searchsorted(kept, orders[-1][is_kept])

@@ -23,6 +23,7 @@ class Answers(tf.Module):
         self.class_names = trained.description.class_names
         self._names = tf.constant(self.class_names)
         self._model, self._inputs, self._calibration = trained.model, inputs, trained.calibration
+        self.thresholds = trained.thresholds
         self._count_prior = count_priors.get(trained.experiment.count_prior)
         self._blank = self.kind.blank(self.specs)
         # Parts that an export has to hold; a dataclass is not tracked.
@@ -66,8 +67,10 @@ class Answers(tf.Module):
         """Returns "scores" of all classes, or of all items, float32 `[B, n]`.
 
         If the scores are calibrated, "probabilities" of the classes too, float32 `[B, n]`. With a count prior
-        these are the marginals, "counts" are the probabilities of `0..m` classes, float32 `[B, m + 1]`, and
-        "set_size", int32 `[B]`, is the size of the most probable set, which has the highest scores.
+        these are the marginals, and "counts" are the probabilities of `0..m` classes, float32 `[B, m + 1]`.
+
+        With a count prior or thresholds, "in_set", bool `[B, n]`, has the decided classes, and "set_size",
+        int32 `[B]`, their number. The most probable set by a count prior has the highest scores.
         """
         outputs = self._call(self._model, features)
         where = None if "excluded" not in features else ~features["excluded"]
@@ -76,31 +79,34 @@ class Answers(tf.Module):
             outputs, log_counts = outputs["scores"], outputs["log_counts"]
         scores = tf.cast(outputs, tf.float32)
         log_counts = self._count_prior.log_counts(scores, log_counts, where)
+        results, in_set = {"scores": scores}, None
         if log_counts is not None:
-            most_probable = set_sizes.most_probable(scores, log_counts, where=where)
-            return {
-                "scores": scores,
-                "probabilities": set_sizes.marginals(scores, log_counts, where=where),
-                "counts": tf.exp(log_counts),
-                "set_size": tf.math.count_nonzero(most_probable, axis=1, dtype=tf.int32),
-            }
-        if self._calibration is not None:
-            return {"scores": scores, "probabilities": self._calibration.apply(scores, where)}
-        return {"scores": scores}
+            results["probabilities"] = set_sizes.marginals(scores, log_counts, where=where)
+            results["counts"] = tf.exp(log_counts)
+            in_set = set_sizes.most_probable(scores, log_counts, where=where)
+        elif self._calibration is not None:
+            results["probabilities"] = self._calibration.apply(scores, where)
+        if self.thresholds is not None:
+            in_set = self.thresholds.decide(scores, where)
+        if in_set is not None:
+            set_size = tf.math.count_nonzero(in_set, axis=1, dtype=tf.int32)
+            results |= {"in_set": in_set, "set_size": set_size}
+        return results
 
     def classify(self, features: Features, k: int) -> dict[str, tf.Tensor]:
         """Returns the `k` best classes, the best first; of equal ones the lower id first.
 
         Calibrated classes are ranked by `Calibration.ranking`, all others by their scores. There are
-        "classes", their names, string `[B, k]`, and "scores", float32 `[B, k]`; "probabilities", float32 `[B,
-        k]`, and "set_size" if `score` returns them.
+        "classes", their names, string `[B, k]`, and "scores", float32 `[B, k]`; and if `score` returns them
+        "probabilities", float32 `[B, k]`, "in_set", bool `[B, k]`, and "set_size", the number of all decided
+        classes.
         """
         results = self.score(features)
         ranking = None if self._calibration is None else self._calibration.ranking(results["scores"])
         scores, ids = self._best(features, results["scores"], k, ranking)
         best = {"classes": tf.gather(self._names, ids), "scores": scores}
-        if "probabilities" in results:
-            best["probabilities"] = tf.gather(results["probabilities"], ids, batch_dims=1)
+        for name in {"probabilities", "in_set"} & results.keys():
+            best[name] = tf.gather(results[name], ids, batch_dims=1)
         if "set_size" in results:
             best["set_size"] = results["set_size"]
         return best

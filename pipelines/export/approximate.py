@@ -22,7 +22,7 @@ class ApproximateAnswers(Answers):
 
     The vectors of the classes are partitioned and quantized. A search looks at a fifth of the partitions, and
     computes the exact scores of the most promising classes. The returned scores are exact; some of the best
-    classes may be missing. There are no probabilities, as these need the scores of all classes.
+    classes may be missing. There are no probabilities and no decided classes.
 
     Raises:
       ValueError: an interaction other than "dot", a calibration that changes the order of the classes, too

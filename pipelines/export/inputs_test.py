@@ -1,5 +1,6 @@
 """Predictions and exports of each kind of input, after the data and the encoder of the training are gone."""
 
+import functools
 import json
 import os
 import shutil
@@ -390,6 +391,7 @@ def test_several_classes_have_one_order(tiny_goemotions, tiny_bert, tmp_path, mo
         config.Encoder("bert", path=tiny_bert),
         ("top1_error", "mean_rank"),
         loss=config.Loss("sigmoid_cross_entropy"),
+        thresholds=config.Thresholds("f1"),
     )
     test = run._trained.load_task().splits["test"]
     best = run.predict(test.features["text"].tolist(), k=3)
@@ -398,6 +400,31 @@ def test_several_classes_have_one_order(tiny_goemotions, tiny_bert, tmp_path, mo
     ids = [run.class_names.index(name) for name in best["class"]]
     right = np.take_along_axis(test.labels.toarray(), np.reshape(ids, [-1, 3]), axis=1) > 0
     assert run.results["test"]["top1_error"] == pytest.approx(100 * np.mean(~right[:, 0]))
+    # Each class has a threshold, so the decided classes need not be the first.
+    thresholds = dict(zip(run.class_names, run.answers.thresholds.values, strict=True))
+    assert (best["in_set"] == (best["score"] > best["class"].map(thresholds))).all()
+    in_set = best["in_set"].to_numpy().reshape(-1, 3)
+    assert in_set.any()
+    assert not in_set.all()
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{text}\n" for text in test.features["text"]))
+    for name, read in (("a.tsv", pd.read_table), ("a.csv", pd.read_csv)):
+        run.predict_file(texts, tmp_path / name, k=2)
+        table = read(tmp_path / name)
+        np.testing.assert_array_equal(table[["in_set_1", "in_set_2"]], in_set[:, :2])
+        assert table["set_size"].tolist() == in_set.sum(axis=1).tolist()
+    for name, read in (
+        ("a.jsonl", functools.partial(pd.read_json, lines=True)),
+        ("a.parquet", pd.read_parquet),
+    ):
+        run.predict_file(texts, tmp_path / name, k=3)
+        assert np.array(read(tmp_path / name)["in_set"].tolist()).tolist() == in_set.tolist()
+    run.export(tmp_path / "decided", k=3)
+    model = tf.saved_model.load(str(tmp_path / "decided"))
+    answers = model.signatures["classify"](text=tf.constant(test.features["text"].tolist()))
+    np.testing.assert_array_equal(answers["in_set"], in_set)
+    stored = json.loads((tmp_path / "decided" / "thresholds.json").read_text())
+    assert stored == {"thresholds": list(thresholds.values())}
     ranks = (right * [1, 2, 3]).sum(axis=1) / right.sum(axis=1)
     assert run.results["test"]["mean_rank"] == pytest.approx(ranks.mean())
     assert run.evaluate() == run.results["test"]

@@ -25,8 +25,8 @@ class Prediction(NamedTuple):
       classes: names of the best classes, the best first; or the positions of all items of the input, from 1.
       scores: their scores, float32 `[k]`.
       probabilities: their probabilities, float32 `[k]`; None for a model without calibration.
-      set_size: size of the most probable set of classes, which is the first of them; None without a count
-        prior.
+      set_size: number of all decided classes; None without a count prior and thresholds.
+      in_set: whether each of the best classes is decided, bool `[k]`; or None.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Prediction(NamedTuple):
     scores: np.ndarray
     probabilities: np.ndarray | None = None
     set_size: int | None = None
+    in_set: np.ndarray | None = None
 
     def first(self, k: int) -> "Prediction":
         """Returns the prediction with the `k` best alone."""
@@ -189,7 +190,7 @@ class Scorer:
         return np.where(features["excluded"], -np.inf, scores) if "excluded" in features else scores
 
 
-_COLUMNS = {"probabilities": "probability", "set_size": "in_set"}  # of optional outputs of a model
+_COLUMNS = {"probabilities": "probability", "in_set": "in_set"}  # of optional outputs of a model
 
 
 def frame(predictions: Iterable[Prediction], outputs: Collection[str]) -> pd.DataFrame:
@@ -204,8 +205,8 @@ def _rows(predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
             row = {"input": number, "rank": i + 1, "class": name, "score": score}
             if prediction.probabilities is not None:
                 row["probability"] = prediction.probabilities[i]
-            if prediction.set_size is not None:
-                row["in_set"] = i < prediction.set_size
+            if prediction.in_set is not None:
+                row["in_set"] = bool(prediction.in_set[i])
             yield row
 
 
@@ -232,10 +233,10 @@ def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray], n
         classes, scores = [each.decode() for each in result["classes"][keep]], scores[keep]
     if not (is_complete and np.isfinite(scores).all()):
         raise ValueError(f"{name}: its scores are not finite. Look at the input, or train again.")
-    if "probabilities" not in result:
-        return Prediction(name, classes, scores)
-    probabilities = result["probabilities"][: len(scores)]
-    if not np.isfinite(probabilities).all():
+    probabilities, in_set = (
+        result[key][: len(scores)] if key in result else None for key in ("probabilities", "in_set")
+    )
+    if probabilities is not None and not np.isfinite(probabilities).all():
         raise ValueError(f"{name}: its probabilities are not finite. Look at the input, or train again.")
     set_size = int(result["set_size"]) if "set_size" in result else None
-    return Prediction(name, classes, scores, probabilities, set_size)
+    return Prediction(name, classes, scores, probabilities, set_size, in_set)

@@ -35,8 +35,8 @@ def write(
     The other formats have `input` and the lists `classes`, `scores` and `probabilities`, of lists of items
     with all items.
 
-    Without calibration there are no probabilities. With a count prior the first `set_size`
-    classes are the most probable set.
+    Without calibration there are no probabilities. With a count prior or thresholds `set_size` is the number
+    of decided classes, and `in_set_1`, ..., or the list `in_set`, has which of the `k` best these are.
 
     Args:
       path: ends in .tsv, .csv, .jsonl or .parquet, in any case; on disk or in object storage. None prints
@@ -101,6 +101,8 @@ def _row(prediction: Prediction, k: int) -> dict[str, Any]:
         row[f"score_{i + 1}"] = float(prediction.scores[i]) if is_ranked else None
         if prediction.probabilities is not None:
             row[f"probability_{i + 1}"] = float(prediction.probabilities[i]) if is_ranked else None
+        if prediction.in_set is not None:
+            row[f"in_set_{i + 1}"] = int(prediction.in_set[i]) if is_ranked else None
     return row
 
 
@@ -124,8 +126,8 @@ def _record(prediction: Prediction) -> dict[str, Any]:
     record = {"input": prediction.name, "classes": prediction.classes, "scores": prediction.scores.tolist()}
     if prediction.probabilities is not None:
         record["probabilities"] = prediction.probabilities.tolist()
-    if prediction.set_size is not None:
-        record["set_size"] = prediction.set_size
+    if prediction.in_set is not None:
+        record |= {"set_size": prediction.set_size, "in_set": prediction.in_set.tolist()}
     return record
 
 
@@ -156,7 +158,8 @@ def _parquet(file: Any, rows: Rows) -> None:
     # Types are stated, since the lists of the first rows may be empty.
     def type_of(name: str, value: Any) -> pyarrow.DataType:
         if isinstance(value, list):
-            return pyarrow.list_(pyarrow.string() if name == "classes" else pyarrow.float64())
+            types = {"classes": pyarrow.string(), "in_set": pyarrow.bool_()}
+            return pyarrow.list_(types.get(name, pyarrow.float64()))
         return {str: pyarrow.string(), int: pyarrow.int64()}.get(type(value), pyarrow.float64())
 
     first = next(rows)

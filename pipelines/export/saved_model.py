@@ -18,13 +18,15 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
 
     Its signatures take the raw features as named inputs, such as `text` `[B]`:
 
-    - `classify`, the default: `classes`, `scores` and `probabilities` of the `k` best classes, `[B, k]`; or
-      `rank` for lists of items: their `positions` and `scores`, the best first.
-    - `score`: the `scores` of all classes, `[B, n]`.
+    - `classify`, the default: `classes`, `scores` and `probabilities` of the `k` best classes, `[B, k]`, and
+      `in_set` for those that are decided; or `rank` for lists of items: their `positions` and `scores`, the
+      best first.
+    - `score`: the `scores` of all classes, `[B, n]`, with `probabilities` and `in_set`.
     - `encode`: the `vectors` of the inputs, `[B, d]`; `encode_classes`, without inputs, those of the classes.
 
     A program that loads a model of texts has to import `tensorflow_text`. The names of the classes are the
-    asset `classes.txt`, the model card is `README.md`. The folder appears whole or not at all.
+    asset `classes.txt`, the model card is `README.md`, and thresholds are in `thresholds.json`. The folder
+    appears whole or not at all.
     """
     answers.check_k(k)
     specs = {
@@ -53,6 +55,9 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
             options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)  # of no use there
             tf.saved_model.save(answers, partial, signatures, options)
             files.write(os.path.join(partial, "README.md"), card)
+            if answers.thresholds is not None:
+                thresholds = files.to_json(answers.thresholds.to_json(), indent=2)
+                files.write(os.path.join(partial, "thresholds.json"), f"{thresholds}\n")
 
 
 def usage(answers: Answers) -> str:

@@ -12,6 +12,7 @@ events.out.*     for TensorBoard; projector_config.pbtxt and projector/ are for 
 checkpoints/     last/ to resume from, best/ by the monitored metric
 features-*.npz   outputs of a frozen encoder, if runs share no cache
 calibration.json method and parameters of the calibration of the scores, if they are calibrated
+thresholds.json  thresholds above which classes are decided, if the experiment fits any
 test_values.npz  metrics of each test example, for paired comparisons of runs
 results.json     written once, at the end
 not_finite.json  report of a step whose loss or gradient was not finite
@@ -53,7 +54,6 @@ class RunDirectory:
         self._metrics = os.path.join(self.path, "metrics.jsonl")
         self._sessions = os.path.join(self.path, "sessions.jsonl")
         self._times = os.path.join(self.path, "times.jsonl")
-        self._calibration = os.path.join(self.path, "calibration.json")
         self._results = os.path.join(self.path, "results.json")
         self._test_values = os.path.join(self.path, "test_values.npz")
         self._lock: TextIO | None = None
@@ -186,12 +186,13 @@ class RunDirectory:
         """Writes the metrics of the test examples, float32 `[N, M]`."""
         files.write_npz(self._test_values, dict(zip(names, values.T, strict=True)))
 
-    def calibration(self) -> dict[str, Any] | None:
-        """Returns the calibration of the run's scores, see `Calibration.to_json`; or None."""
-        return read_json(self._calibration) if files.exists(self._calibration) else None
+    def fitted(self, name: str) -> dict[str, Any] | None:
+        """Returns the "calibration" or the "thresholds" of the run's scores, see their `to_json`; or None."""
+        path = os.path.join(self.path, f"{name}.json")
+        return read_json(path) if files.exists(path) else None
 
-    def write_calibration(self, calibration: dict[str, Any]) -> None:
-        write_json(self._calibration, calibration)
+    def write_fitted(self, name: str, content: dict[str, Any]) -> None:
+        write_json(os.path.join(self.path, f"{name}.json"), content)
 
     def history(self) -> list[dict[str, float]]:
         """Returns the evaluations so far, oldest first."""

@@ -6,11 +6,13 @@ Ranges of options are checked by the function or class that has them.
 import collections
 from collections.abc import Iterator
 
+import numpy as np
+
 from rank4class import arguments, losses, models
 from rank4class.losses.ops import ranks
 from rank4class.pipelines import config
 from rank4class.pipelines.task import count_priors, rank_functions
-from rank4class.registry import DATASETS, OPTIMIZERS
+from rank4class.registry import DATASETS, OPTIMIZERS, THRESHOLDS
 
 _POSITIVE = (
     "data.max_length",
@@ -78,6 +80,10 @@ def _check_options(experiment: config.Experiment, trains: bool) -> None:
             models.get("class_encoder", "embedding", num_classes=2, width=2, **class_encoder.options())
     with arguments.in_section("interaction."):
         models.get("interaction", experiment.interaction.name, **experiment.interaction.options())
+    if experiment.thresholds.name != "none":
+        with arguments.in_section("thresholds."):
+            counts = {"hits": np.ones(1), "decided": np.ones(1), "relevant": 1}
+            THRESHOLDS.build(experiment.thresholds.name, **counts, **experiment.thresholds.options())
     rank_functions.check(experiment.loss)
     with arguments.in_section("loss."):
         _check_loss(experiment.loss)

@@ -14,6 +14,7 @@ from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.evaluation.thresholds import Thresholds
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, run_hash
 from rank4class.pipelines.task import checks, description, hashing, loading
@@ -181,8 +182,8 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
 class TrainedModel:
     """The model of a run, restored without the data and the encoder checkpoint of its training.
 
-    The `calibration` is that of the scores of the best checkpoint; None for the last one, or if the run has
-    none.
+    The `calibration` and the `thresholds` are those of the scores of the best checkpoint; None for the last
+    one, or if the run has none.
     """
 
     run_dir: RunDirectory
@@ -192,6 +193,7 @@ class TrainedModel:
     step: int
     strategy: tf.distribute.Strategy
     calibration: Calibration | None = None
+    thresholds: Thresholds | None = None
 
     def load_task(self) -> TaskData:
         """Loads the data of the training, which may not have changed since."""
@@ -234,6 +236,8 @@ class TrainedModel:
         kept: bool | np.ndarray = keep_scores
         if self.calibration is not None and not keep_scores:
             kept = run_calibration.measured_examples(len(examples), loaded.num_scored(split))
+        if run_decisions.need_scores(self.experiment, examples):
+            kept = True
         evaluator = build_evaluators(self.experiment, loaded, self.model, strategy=self.strategy)[split]
         if distribution.needs_static_shapes(self.strategy):
             loaded = loaded.with_static_lengths()
@@ -245,7 +249,7 @@ class TrainedModel:
         assert result is not None  # nothing stops it
         if self.calibration is not None:
             result = run_calibration.measure(result, self.calibration, split, examples)
-        result = run_decisions.measure(result, self.experiment, loaded, split)
+        result = run_decisions.measure(result, self.experiment, loaded, split, self.thresholds)
         return result if keep_scores else run_calibration.without_scores(result)
 
 
@@ -269,8 +273,8 @@ def restore(
         step = _read_last(experiment, run_dir, model, run, strategy)
     if step is None:
         raise FileNotFoundError(_missing_checkpoint_message(run_dir, which))
-    calibration = _read_calibration(run_dir) if which == "best" else None
-    return TrainedModel(run_dir, experiment, described, model, step, strategy, calibration)
+    fitted = (_read_calibration(run_dir), _read_thresholds(run_dir, experiment)) if which == "best" else ()
+    return TrainedModel(run_dir, experiment, described, model, step, strategy, *fitted)
 
 
 def _with_own_sorter(experiment: config.Experiment, run_dir: RunDirectory) -> config.Experiment:
@@ -280,13 +284,21 @@ def _with_own_sorter(experiment: config.Experiment, run_dir: RunDirectory) -> co
 
 
 def _read_calibration(run_dir: RunDirectory) -> Calibration | None:
-    stored, results = run_dir.calibration(), run_dir.results()
-    if stored is not None:
-        return Calibration.from_json(stored)
-    if results and "calibration" in results["validation"]:
-        path = os.path.join(run_dir.path, "calibration.json")
-        raise FileNotFoundError(f"{path}: no such file, but the run is calibrated. Restore it.")
-    return None
+    results = run_dir.results()
+    stored = _read_fitted(run_dir, "calibration", results and "calibration" in results["validation"])
+    return None if stored is None else Calibration.from_json(stored)
+
+
+def _read_thresholds(run_dir: RunDirectory, experiment: config.Experiment) -> Thresholds | None:
+    stored = _read_fitted(run_dir, "thresholds", experiment.thresholds.name != "none" and run_dir.results())
+    return None if stored is None else Thresholds.from_json(stored)
+
+
+def _read_fitted(run_dir: RunDirectory, name: str, is_required: Any) -> dict[str, Any] | None:
+    if (stored := run_dir.fitted(name)) is None and is_required:
+        path = os.path.join(run_dir.path, f"{name}.json")
+        raise FileNotFoundError(f"{path}: no such file, but the run has written it. Restore it.")
+    return stored
 
 
 def _missing_checkpoint_message(run_dir, which):

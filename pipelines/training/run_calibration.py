@@ -61,7 +61,7 @@ def fit(result: EvaluationResult, loaded: TaskData) -> calibration.Calibration |
     scores, validation = _measured(result, "validation", loaded.splits["validation"])
     if scores is None:
         return None
-    return calibration.fit(scores, validation.labels, _ranked(validation))
+    return calibration.fit(scores, validation.labels, ranked_classes(validation))
 
 
 def measure(
@@ -79,7 +79,7 @@ def measure(
     scores, split = _measured(result, name, split)
     if scores is None:
         return result
-    calibrated = reliability.evaluate(fitted, scores, split.labels, _ranked(split))
+    calibrated = reliability.evaluate(fitted, scores, split.labels, ranked_classes(split))
     return dataclasses.replace(result, calibrated=calibrated)
 
 
@@ -122,5 +122,6 @@ def _measured(result: EvaluationResult, name: str, split: data.Split) -> tuple[n
     return None, split
 
 
-def _ranked(split):
+def ranked_classes(split: data.Split) -> np.ndarray | None:
+    """Returns whether each class is ranked, bool `[N, n]`; None if all are."""
     return None if split.excluded is None else ~split.excluded.toarray()

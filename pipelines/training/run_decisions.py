@@ -1,86 +1,122 @@
-"""The decided classes of a run: the rule that selects them for each example, and their metrics."""
+"""The decided classes of a run: the rule that selects them for each example, and their metrics.
+
+Fitted thresholds decide, or the most probable set by a count prior, or the threshold of the loss. An example
+of one class decides for its top class.
+"""
 
 import dataclasses
-from collections.abc import Callable
+import functools
 
 import numpy as np
 import scipy.sparse
-import tensorflow as tf
+from absl import logging
 
 from rank4class import data
 from rank4class.losses.metrics import DECISION_METRICS
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import thresholds
 from rank4class.pipelines.evaluation.decisions import Decisions, of_counts
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.evaluation.thresholds import Thresholds
 from rank4class.pipelines.task import count_priors
-from rank4class.pipelines.task.task import ModelOutputs, TaskData
-from rank4class.registry import LOSSES
+from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.training import run_calibration
+from rank4class.registry import LOSSES, THRESHOLDS
+
+_BLOCK = 1 << 20  # scores whose most probable sets are computed at a time
 
 
 def check(experiment: config.Experiment, validation: data.Split) -> None:
-    """Raises ValueError if no rule decides the classes that a metric is about."""
-    names = _metrics(experiment)
-    if names and validation.kind.ranks_items:
-        raise ValueError(f"metrics={names[0]!r}: the items of a list are not classes. Leave it out.")
-    if names and validation.multi_label and rule(experiment, validation) is None:
-        raise ValueError(
-            f"metrics={names[0]!r}: no score of loss {experiment.loss.name!r} decides for a class. Set "
-            "count_prior, or loss to 'sigmoid_cross_entropy'."
-        )
+    """Raises ValueError if thresholds, or metrics of decided classes, do not fit the dataset or the model."""
+    rule, names, has_prior = experiment.thresholds.name, _metrics(experiment), _has_prior(experiment)
+    field, reason = f"thresholds={rule!r}", None
+    if rule != "none":
+        if not validation.multi_label:
+            reason = "each example of the dataset has one class. Set it to 'none'."
+        elif has_prior:
+            reason = f"count prior {experiment.count_prior.name!r} decides. Set one of the two to 'none'."
+    elif names:
+        field, loss = f"metrics={names[0]!r}", experiment.loss.name
+        if validation.multi_label and not has_prior and _of_loss(experiment) is None:
+            reason = f"loss {loss!r} has no threshold. Set thresholds, such as to 'f1', or count_prior."
+    if validation.kind.ranks_items and (names or rule != "none"):
+        reason = "the items of a list are not classes. Leave it out."
+    if reason:
+        raise ValueError(f"{field}: {reason}")
 
 
-def rule(experiment: config.Experiment, split: data.Split) -> Callable[[ModelOutputs], tf.Tensor] | None:
-    """Returns a function of outputs to the decided classes of examples that may have several, bool `[B, n]`.
+def need_scores(experiment: config.Experiment, split: data.Split) -> bool:
+    """Returns whether the decided classes of a split follow from its scores."""
+    return split.multi_label and (experiment.thresholds.name != "none" or bool(_metrics(experiment)))
 
-    They are the most probable set by a count prior, or those of a score above `RankingLoss.threshold`. It is
-    None without such a rule, for examples of one class, and if no metric needs it.
-    """
-    if not split.multi_label or not _metrics(experiment):
+
+def fit(result: EvaluationResult, experiment: config.Experiment, split: data.Split) -> Thresholds | None:
+    """Fits the thresholds to the scores of the validation split; returns None if the experiment has none."""
+    part = experiment.thresholds
+    if part.name == "none":
         return None
-    if count_priors.get(experiment.count_prior).is_model:
-        return _most_probable
-    name = experiment.loss.name
-    threshold = LOSSES[name].threshold if name in LOSSES else None
-
-    def above(outputs: ModelOutputs) -> tf.Tensor:
-        decided = outputs.scores > threshold
-        return decided if outputs.where is None else decided & outputs.where
-
-    return None if threshold is None else above
+    assert result.scores is not None
+    rate = functools.partial(THRESHOLDS[part.name], **part.options())
+    return thresholds.fit(rate, result.scores, split.label_matrix, run_calibration.ranked_classes(split))
 
 
-def _most_probable(outputs: ModelOutputs) -> tf.Tensor:
-    return set_sizes.most_probable(outputs.scores, outputs.log_counts, where=outputs.where)
+def measure(
+    result: EvaluationResult,
+    experiment: config.Experiment,
+    loaded: TaskData,
+    split: str,
+    fitted: Thresholds | None,
+) -> EvaluationResult:
+    """Returns an evaluation with the metrics of the decided classes that the experiment names.
+
+    An example with a score that is not finite decides for no class.
+    """
+    names, examples, finite = _metrics(experiment), loaded.splits[split], result.top_classes >= 0
+    if not names:
+        return result
+    if experiment.thresholds.name != "none" and fitted is None:
+        logging.info("No %s: the thresholds are those of the best checkpoint", ", ".join(names))
+        return result
+    relevant = examples.class_matrix(loaded.num_scored(split))
+    if examples.multi_label:
+        decided = scipy.sparse.csr_array(_decide(result, experiment, examples, fitted) & finite[:, None])
+    else:
+        entries = np.flatnonzero(finite), result.top_classes[finite]
+        decided = scipy.sparse.csr_array((finite[finite], entries), relevant.shape)
+    if "subset_accuracy" in names:
+        exact = np.where(finite, (decided != relevant).sum(axis=1) == 0, False)
+        values = np.column_stack([result.values, exact.astype(np.float32)])
+        result = dataclasses.replace(result, names=(*result.names, "subset_accuracy"), values=values)
+    return dataclasses.replace(result, decisions=Decisions(of_counts(names), decided, relevant))
+
+
+def _decide(
+    result: EvaluationResult, experiment: config.Experiment, split: data.Split, fitted: Thresholds | None
+) -> np.ndarray:
+    """Returns the decided classes of examples that may have several, bool `[N, n]`."""
+    scores, where = result.scores, run_calibration.ranked_classes(split)
+    assert scores is not None
+    if fitted is None and (threshold := _of_loss(experiment)) is not None and not _has_prior(experiment):
+        fitted = Thresholds((threshold,))
+    if fitted is not None:
+        return fitted.decide(scores, where).numpy()
+    assert result.log_counts is not None
+    decided, rows = np.zeros(scores.shape, bool), max(1, _BLOCK // scores.shape[1])
+    for first in range(0, len(scores), rows):
+        block = slice(first, first + rows)
+        ranked = None if where is None else where[block]
+        decided[block] = set_sizes.most_probable(scores[block], result.log_counts[block], where=ranked)
+    return decided
 
 
 def _metrics(experiment: config.Experiment) -> list[str]:
     return [name for name in experiment.metrics if name in DECISION_METRICS]
 
 
-def measure(
-    result: EvaluationResult, experiment: config.Experiment, loaded: TaskData, split: str
-) -> EvaluationResult:
-    """Returns an evaluation with the metrics of the decided classes that the experiment names.
+def _has_prior(experiment: config.Experiment) -> bool:
+    return count_priors.get(experiment.count_prior).is_model
 
-    An example of one class decides for its top class; one with a score that is not finite decides for none.
-    """
-    names, examples = _metrics(experiment), loaded.splits[split]
-    if not names:
-        return result
-    n, finite = loaded.num_scored(split), result.top_classes >= 0
-    if examples.multi_label:
-        assert result.decided is not None
-        decided = scipy.sparse.csr_array(result.decided & finite[:, None])
-    else:
-        entries = np.flatnonzero(finite), result.top_classes[finite]
-        decided = scipy.sparse.csr_array((finite[finite], entries), (len(finite), n))
-    decisions = Decisions(of_counts(names), decided, examples.class_matrix(n))
-    if "subset_accuracy" in names:
-        exact = (decisions.exact() & finite).astype(np.float32)
-        result = dataclasses.replace(
-            result,
-            names=(*result.names, "subset_accuracy"),
-            values=np.column_stack([result.values, exact]),
-        )
-    return dataclasses.replace(result, decided=None, decisions=decisions)
+
+def _of_loss(experiment: config.Experiment) -> float | None:
+    return LOSSES[experiment.loss.name].threshold if experiment.loss.name in LOSSES else None

@@ -7,17 +7,21 @@ import pytest
 import sklearn.metrics
 from scipy.sparse import csr_array
 
+import rank4class
 from rank4class import data
 from rank4class.pipelines import config
-from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import per_class, statistics
 from rank4class.pipelines.evaluation.decisions import Decisions
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.task import checks
+from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training, run_decisions
 
 SEVERAL = data.Split({}, csr_array(np.eye(4, 3, dtype=np.float32)))
 ONE = data.Split({}, np.array([0, 1, 2]))
+ITEMS = dataclasses.replace(SEVERAL, features={"items": np.zeros([4, 3, 2])})
 NAMES = ("f1_micro", "f1_macro", "subset_accuracy")
+RECALL = config.Thresholds("recall", at_least=0.9)
 
 
 def experiment(loss="sigmoid_cross_entropy", count_prior="none", **changes):
@@ -34,22 +38,56 @@ def experiment(loss="sigmoid_cross_entropy", count_prior="none", **changes):
     )
 
 
-def test_metrics_without_a_rule_are_refused():
+def test_rules_that_fit_the_data_and_the_model():
     for loss in ("sigmoid_cross_entropy", "asl", "zlpr"):
         run_decisions.check(experiment(loss), SEVERAL)
     run_decisions.check(experiment("softmax", "empirical"), SEVERAL)
+    run_decisions.check(experiment("softmax", thresholds=RECALL), SEVERAL)
     run_decisions.check(experiment("softmax"), ONE)
     run_decisions.check(experiment("softmax", metrics=("map",)), SEVERAL)
-    for loss in ("softmax", "gumbel_softmax"):
-        with pytest.raises(
-            ValueError, match=rf"^metrics='f1_micro': no score of loss '{loss}' decides for a"
-        ):
-            run_decisions.check(experiment(loss), SEVERAL)
-    items = dataclasses.replace(SEVERAL, features={"items": np.zeros([4, 3, 2])})
-    with pytest.raises(
-        ValueError, match=r"^metrics='f1_micro': the items of a list are not classes\. Leave it"
-    ):
-        run_decisions.check(experiment(), items)
+
+
+@pytest.mark.parametrize(
+    ("loss", "count_prior", "rule", "split", "message"),
+    [
+        ("softmax", "none", None, SEVERAL, r"metrics='f1_micro': loss 'softmax' has no threshold\. Set"),
+        ("gumbel_softmax", "none", None, SEVERAL, r"metrics='f1_micro': loss 'gumbel_softmax' has no"),
+        (
+            "asl",
+            "none",
+            None,
+            ITEMS,
+            r"metrics='f1_micro': the items of a list are not classes\. Leave it out",
+        ),
+        (
+            "asl",
+            "none",
+            RECALL,
+            ITEMS,
+            r"thresholds='recall': the items of a list are not classes\. Leave it",
+        ),
+        ("asl", "none", RECALL, ONE, r"thresholds='recall': each example of the dataset has one class\. Set"),
+        ("softmax", "empirical", RECALL, SEVERAL, r"thresholds='recall': count prior 'empirical' decides\."),
+    ],
+)
+def test_rules_that_do_not_fit(loss, count_prior, rule, split, message):
+    changes = {} if rule is None else {"thresholds": rule}
+    with pytest.raises(ValueError, match=f"^{message}"):
+        run_decisions.check(experiment(loss, count_prior, **changes), split)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("precision", {}, r"thresholds\.at_least: thresholds 'precision' requires it\. Set it\."),
+        ("recall", {"at_least": 1.0}, r"thresholds\.at_least=1\.0: not in \(0, 1\)\. Choose another value\."),
+        ("f1", {"at_least": 0.5}, r"thresholds\.at_least: thresholds 'f1' has no such option"),
+        ("f2", {}, r"thresholds='f2': unknown\. There are: none, f1, precision, recall\."),
+    ],
+)
+def test_invalid_thresholds(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        checks.check(experiment(thresholds=config.Thresholds(name, **options)))
 
 
 def assert_equal_scikit_learns(results, labels, decided):
@@ -60,59 +98,73 @@ def assert_equal_scikit_learns(results, labels, decided):
     assert results["subset_accuracy"] == pytest.approx(100.0 * expected)
 
 
-@pytest.mark.parametrize(
-    ("loss", "count_prior"),
-    [
-        ("sigmoid_cross_entropy", "none"),
-        pytest.param("n_choose_k", "learned", marks=pytest.mark.nightly),
-    ],
-)
-def test_metrics_of_a_run_equal_scikit_learns(loss, count_prior, tmp_path):
-    names = ("exact_match",) if count_prior != "none" else ()
-    trained = experiment(loss, count_prior, metrics=(*NAMES, *names))
-    results = rank_training.train(trained, tmp_path / "run", progress=False)
-    restored = rank_training.restore(tmp_path / "run")
+def trained(experiment, path):
+    """Returns the restored run, its data, its test evaluation, and the true and decided classes."""
+    rank_training.train(experiment, path, progress=False)
+    restored = rank_training.restore(path)
     loaded = restored.load_task()
     result = restored.evaluate(loaded, "test", keep_scores=True)
+    assert result.summarize() == restored.run_dir.results()["test"]
     labels, decided = loaded.splits["test"].labels.toarray() > 0, result.decisions.decided.toarray()
-    if count_prior == "none":
-        np.testing.assert_array_equal(decided, result.scores > 0.0)
-    else:
-        assert results["test"]["subset_accuracy"] == results["test"]["exact_match"]
     assert 0 < decided.sum() < decided.size
-    assert_equal_scikit_learns(results["test"], labels, decided)
-    assert result.summarize() == results["test"]
-    low, high = results["test"]["intervals"]["f1_micro"]
-    assert low < results["test"]["f1_micro"] < high
-    assert restored.run_dir.history()[-1]["f1_micro"] > 0.0
-    table = per_class.per_class(result, loaded.splits["test"].labels, loaded.class_names)
+    assert_equal_scikit_learns(restored.run_dir.results()["test"], labels, decided)
+    return restored, loaded, result, labels, decided
+
+
+@pytest.mark.nightly
+def test_decisions_by_the_loss_and_by_a_count_prior(tmp_path):
+    _, _, result, _, decided = trained(experiment("zlpr"), tmp_path / "zlpr")
+    np.testing.assert_array_equal(decided, result.scores > 0.0)
+    names = (*NAMES, "exact_match")
+    restored, *_ = trained(experiment("n_choose_k", "learned", metrics=names), tmp_path / "prior")
+    results = restored.run_dir.results()["test"]
+    assert results["subset_accuracy"] == results["exact_match"]
+
+
+@pytest.mark.nightly
+def test_decisions_by_thresholds(tmp_path):
+    by_f1 = experiment("softmax", thresholds=config.Thresholds("f1"))
+    restored, loaded, result, labels, decided = trained(by_f1, tmp_path / "run")
+    np.testing.assert_array_equal(decided, result.scores > np.array(restored.thresholds.values))
+    test, names = loaded.splits["test"], list(loaded.class_names)
+    run = rank4class.load(tmp_path / "run")
+    predictions = run.predict(test.features["embedding"], k=10)
+    in_set = predictions.pivot(index="input", columns="class", values="in_set")[names]
+    np.testing.assert_array_equal(in_set, decided)
+    low, high = run.results["test"]["intervals"]["f1_micro"]
+    assert low < run.results["test"]["f1_micro"] < high
+    assert run.history["f1_micro"].max() == run.results["validation"]["f1_micro"]
+    table = per_class.per_class(result, test.labels, names)
     report = sklearn.metrics.precision_recall_fscore_support(labels, decided, zero_division=np.nan)
     for column, values in zip(
         ("decided precision (%)", "decided recall (%)", "f1 (%)"), report, strict=False
     ):
         np.testing.assert_allclose(table[column], 100.0 * values)
-    worst = per_class.worst_first(table, "f1_macro")
-    assert worst["f1 (%)"].tolist() == sorted(table["f1 (%)"])
+    assert per_class.worst_first(table, "f1_macro")["f1 (%)"].tolist() == sorted(table["f1 (%)"])
+    assert "f1_micro" not in rank_training.restore(tmp_path / "run", "last").evaluate(loaded).summarize()
+    (tmp_path / "run" / "thresholds.json").unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"thresholds\.json: no such file, but the run has written it"
+    ):
+        rank_training.restore(tmp_path / "run")
 
 
-def test_one_class_per_example_decides_for_the_top_class(tmp_path):
-    changes = {"epochs": 1.0, "encoder.hidden": (8,), "metrics": NAMES, "monitor": "f1_macro"}
-    results = rank_training.train(config.override(digits_mlp.get_config(), changes), tmp_path, progress=False)
-    restored = rank_training.restore(tmp_path)
-    loaded = restored.load_task()
-    labels, predicted = loaded.splits["test"].labels, restored.evaluate(loaded).top_classes
-    expected = sklearn.metrics.f1_score(labels, predicted, average="macro")
-    assert results["test"]["f1_macro"] == pytest.approx(100.0 * expected)
-    assert results["test"]["f1_micro"] == pytest.approx(results["test"]["subset_accuracy"])
+def test_one_class_per_example_decides_for_the_top_class(rng):
+    top, labels = rng.integers(4, size=[2, 50])
+    result = EvaluationResult((), np.zeros([50, 0]), top, top == labels, top)
+    loaded = TaskData(("a", "b", "c", "d"), {"test": data.Split({}, labels)}, None, None, None)
+    measured = run_decisions.measure(result, experiment(), loaded, "test", None)
+    assert_equal_scikit_learns(measured.means(), np.eye(4)[labels], np.eye(4)[top])
+    assert measured.means()["f1_micro"] == pytest.approx(measured.means()["subset_accuracy"])
 
 
 def test_scores_that_are_not_finite_decide_for_no_class():
-    names, top = ("subset_accuracy", "f1_micro"), np.array([0, -1], np.int32)
-    result = EvaluationResult((), np.zeros([2, 0]), top, top, top, decided=np.array([[True, False]] * 2))
-    task = rank_training.TaskData
-    split = data.Split({}, csr_array(np.array([[1.0, 0.0], [0.0, 0.0]], np.float32)))
-    loaded = task(("a", "b"), dict.fromkeys(("train", "validation", "test"), split), None, None, None)
-    measured = run_decisions.measure(result, experiment(metrics=names), loaded, "test")
+    top, scores = np.array([0, -1], np.int32), np.float32([[1.0, -1.0], [np.inf, np.nan]])
+    result = EvaluationResult((), np.zeros([2, 0]), top, top, top, scores)
+    split = data.Split({}, csr_array(np.float32([[1, 0], [0, 0]])))
+    loaded = TaskData(("a", "b"), {"test": split}, None, None, None)
+    names = ("subset_accuracy", "f1_micro")
+    measured = run_decisions.measure(result, experiment(metrics=names), loaded, "test", None)
     assert measured.means() == {"subset_accuracy": 50.0, "f1_micro": 100.0}
 
 
@@ -135,7 +187,6 @@ def test_intervals_are_those_of_a_bootstrap(rng):
 def test_sums_of_resamples_of_sparse_values_are_those_of_dense_ones(rng, monkeypatch):
     monkeypatch.setattr(statistics, "MAX_UNITS", 30)
     values = rng.integers(2, size=[100, 3])
-    for dense, sparse in zip(
-        statistics.resampled_sums(values), statistics.resampled_sums(csr_array(values)), strict=True
-    ):
+    blocks = statistics.resampled_sums(values), statistics.resampled_sums(csr_array(values))
+    for dense, sparse in zip(*blocks, strict=True):
         np.testing.assert_array_equal(dense, sparse)

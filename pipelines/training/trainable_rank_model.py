@@ -13,6 +13,7 @@ from rank4class.models import precision
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.calibration import Calibration
+from rank4class.pipelines.evaluation.thresholds import Thresholds
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import count_priors, description, rank_functions
@@ -46,6 +47,7 @@ class TrainableRankModel:
         self._evaluation_batch_size = experiment.evaluation_batch_size
         self._sorter = part.sorter if part.fine_tune else None
         self._calibration: Calibration | None = None
+        self._thresholds: Thresholds | None = None
         self._is_final = False
         self.loss_name, self.train_examples = part.name, len(splits["train"])
         self.hashes, self.class_texts, self.evaluated = loaded.hashes, loaded.class_texts, loaded.evaluated
@@ -114,6 +116,8 @@ class TrainableRankModel:
         keep_scores: bool | np.ndarray = False
         if self._calibration_method is not None:
             keep_scores = run_calibration.measured_examples(len(examples), self._data.num_scored(split))
+        if run_decisions.need_scores(self._experiment, examples):
+            keep_scores = True
         result = self._evaluators[split](batches, keep_scores=keep_scores, stopping=should_stop)
         if result is None:
             return None
@@ -121,7 +125,9 @@ class TrainableRankModel:
             if split == "validation":
                 self._calibration = run_calibration.fit(result, self._data)
             result = run_calibration.measure(result, self._calibration, split, examples)
-        result = run_decisions.measure(result, self._experiment, self._data, split)
+        if split == "validation":
+            self._thresholds = run_decisions.fit(result, self._experiment, examples)
+        result = run_decisions.measure(result, self._experiment, self._data, split, self._thresholds)
         return run_calibration.without_scores(result)
 
     def pictures(self, split: str, evaluation: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
@@ -153,12 +159,14 @@ class TrainableRankModel:
     def write_artifacts(
         self, run_dir: RunDirectory, results: dict[str, Any], test: evaluator.EvaluationResult | None
     ) -> None:
-        """Writes the test values, the calibration, and for TensorBoard's projector the vectors of classes."""
+        """Writes the test values, calibration, thresholds, and for the projector the vectors of classes."""
         del results
         if test is not None:
             run_dir.write_test_values(test.names, test.values)
         if self._calibration is not None:
-            run_dir.write_calibration(self._calibration.to_json())
+            run_dir.write_fitted("calibration", self._calibration.to_json())
+        if self._thresholds is not None:
+            run_dir.write_fitted("thresholds", self._thresholds.to_json())
         if isinstance(self.model, models.RankModel):
             vectors = self.model.encode_classes(training=False)
             with files.errors_of(run_dir.path):
@@ -235,7 +243,6 @@ def build_evaluators(
             strategy=strategy,
             jit_compile=experiment.jit_compile,
             loss=loss if "train" in splits else None,
-            decide=run_decisions.rule(experiment, loaded.splits[splits[0]]),
         )
 
     if loaded.seen is None:

@@ -1,0 +1,111 @@
+"""Thresholds of the scores above which classes are decided, fitted on the validation split.
+
+A registered function rates the thresholds of a class. It takes, for each threshold, the number of examples
+above it that have the class, `hits`, and of all above it, `decided`, floats `[T]`, and the number of all that
+have the class, `relevant`. The highest rating wins, and of equal ones that of the highest threshold. A class
+is never decided if no rating is positive.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import tensorflow as tf
+
+from rank4class import arguments
+from rank4class.registry import THRESHOLDS
+
+LEAST = 10  # positive examples that the threshold of a class needs
+
+
+@THRESHOLDS.register("f1")
+def f1(hits: np.ndarray, decided: np.ndarray, relevant: int) -> np.ndarray:
+    """The highest F1 score.
+
+    >>> f1(np.array([1.0, 1.0]), np.array([1.0, 2.0]), 2).round(2)
+    array([0.67, 0.5 ])
+    """
+    return 2.0 * hits / (decided + relevant)
+
+
+@THRESHOLDS.register("precision")
+def precision(hits: np.ndarray, decided: np.ndarray, relevant: int, at_least: float) -> np.ndarray:
+    """The highest recall with a precision of at least `at_least`, in (0, 1)."""
+    arguments.check_fraction(False, at_least=at_least)
+    return np.where(hits / decided >= at_least, hits / relevant, 0.0)
+
+
+@THRESHOLDS.register("recall")
+def recall(hits: np.ndarray, decided: np.ndarray, relevant: int, at_least: float) -> np.ndarray:
+    """The highest precision with a recall of at least `at_least`, in (0, 1)."""
+    arguments.check_fraction(False, at_least=at_least)
+    return np.where(hits / relevant >= at_least, hits / decided, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Thresholds:
+    """A threshold for each class, or one for all; a class is decided if its score is above it."""
+
+    values: tuple[float, ...]
+
+    def decide(self, scores: tf.types.experimental.TensorLike, where: Any = None) -> tf.Tensor:
+        """Returns the decided classes, bool `[B, n]`; `where` is False for excluded classes."""
+        decided = tf.cast(scores, tf.float64) > tf.constant(self.values, tf.float64)
+        return decided if where is None else decided & where
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the thresholds, of types that JSON has; None is infinity."""
+        return {"thresholds": [None if value == math.inf else value for value in self.values]}
+
+    @staticmethod
+    def from_json(content: dict[str, Any]) -> "Thresholds":
+        """Returns the thresholds that `to_json` described."""
+        return Thresholds(tuple(math.inf if value is None else value for value in content["thresholds"]))
+
+
+def fit(
+    rate: Callable[..., np.ndarray],
+    scores: np.ndarray,
+    labels: scipy.sparse.csr_array,
+    where: np.ndarray | None = None,
+) -> Thresholds:
+    """Fits thresholds to scores `[N, n]`, by a registered function with its options.
+
+    Classes with fewer than `LEAST` examples share a threshold, fitted to all of their pairs of example and
+    class, or to the pairs of all classes if these pairs have fewer than `LEAST` positives. Examples with a
+    score that is not finite are left out.
+
+    Each class takes `O(N log N)`. Besides the scores, a pair takes 2 bytes, and 50 bytes while it is fitted.
+    """
+    finite = np.isfinite(scores).all(axis=1)
+    ranked = np.repeat(finite[:, None], scores.shape[1], axis=1) if where is None else where & finite[:, None]
+    positive = (labels.toarray() > 0) & ranked
+    counts = positive.sum(axis=0)
+    few = counts < LEAST
+    pool = few if counts[few].sum() >= LEAST else np.full_like(few, True)
+    shared = pool & ranked
+    values = np.full(
+        scores.shape[1], _best(rate, scores[shared], positive[shared]) if few.any() else math.inf
+    )
+    for j in np.flatnonzero(~few):
+        values[j] = _best(rate, scores[ranked[:, j], j], positive[ranked[:, j], j])
+    return Thresholds(tuple(values.tolist()))
+
+
+def _best(rate: Callable[..., np.ndarray], scores: np.ndarray, positive: np.ndarray) -> float:
+    """Returns the best threshold of scores `[P]`, midway between two of them."""
+    if not positive.any():
+        return math.inf
+    order = np.argsort(-scores, kind="stable")
+    scores = np.append(scores[order], -np.inf).astype(np.float64)
+    last = np.flatnonzero(scores[:-1] > scores[1:])  # of equal scores
+    hits = np.cumsum(positive[order])[last]
+    values = rate(hits.astype(np.float64), last + 1.0, int(hits[-1]))
+    best = int(np.argmax(values))
+    lowest, next_lower = scores[last[best]], scores[last[best] + 1]
+    if not values[best] > 0.0:
+        return math.inf
+    return float(np.nextafter(lowest, -np.inf) if next_lower == -np.inf else (lowest + next_lower) / 2)

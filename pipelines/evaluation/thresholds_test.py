@@ -1,0 +1,93 @@
+"""Thresholds against scikit-learn's curves and a search over all thresholds."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+import sklearn.metrics
+from scipy.sparse import csr_array
+
+from rank4class.pipelines.evaluation import thresholds
+from rank4class.pipelines.evaluation.thresholds import Thresholds
+
+RATES = {
+    "f1": thresholds.f1,
+    "precision": functools.partial(thresholds.precision, at_least=0.7),
+    "recall": functools.partial(thresholds.recall, at_least=0.6),
+}
+
+
+def best_rating(rule, positive, scores):
+    """Returns the best rating over scikit-learn's curve of precision and recall."""
+    precision, recall, _ = (curve[:-1] for curve in sklearn.metrics.precision_recall_curve(positive, scores))
+    with np.errstate(invalid="ignore"):
+        ratings = {
+            "f1": np.nan_to_num(2 * precision * recall / (precision + recall)),
+            "precision": np.where(precision >= 0.7, recall, 0.0),
+            "recall": np.where(recall >= 0.6, precision, 0.0),
+        }
+    return ratings[rule].max()
+
+
+def rating(rule, positive, decided):
+    hits, decided = np.array([np.sum(positive & decided)]), np.array([max(1, np.sum(decided))])
+    return RATES[rule](hits, decided, positive.sum())[0]
+
+
+@pytest.mark.parametrize("rule", RATES)
+@pytest.mark.parametrize("digits", [1, 6])  # with many equal scores, and with none
+def test_thresholds_are_the_best_of_scikit_learns_curve(rule, digits, rng):
+    positive = rng.random([300, 4]) < [0.5, 0.2, 0.1, 0.05]
+    scores = np.round(rng.normal(size=[300, 4]) + 1.5 * positive, digits).astype(np.float32)
+    fitted = thresholds.fit(RATES[rule], scores, csr_array(positive))
+    decided = fitted.decide(scores).numpy()
+    for j in range(4):
+        expected = best_rating(rule, positive[:, j], scores[:, j])
+        assert rating(rule, positive[:, j], decided[:, j]) == pytest.approx(expected)
+        assert fitted.values[j] not in scores[:, j]
+
+
+def test_rare_classes_share_a_threshold(rng, monkeypatch):
+    monkeypatch.setattr(thresholds, "LEAST", 4)
+    positive = rng.random([100, 5]) < [0.5, 0.3, 0.0, 0.0, 0.0]
+    positive[:2, 2:4] = True
+    scores = rng.normal(size=[100, 5]) + 2.0 * positive
+    values = thresholds.fit(RATES["f1"], scores, csr_array(positive)).values
+    assert len(set(values)) == 4 - 1
+    rare = thresholds.fit(
+        RATES["f1"], scores[:, 2:].reshape(-1, 1), csr_array(positive[:, 2:].reshape(-1, 1))
+    )
+    assert values[2:] == rare.values * 3
+    few = thresholds.fit(RATES["f1"], scores[:, [0, 4]], csr_array(positive[:, [0, 4]])).values
+    both = thresholds.fit(
+        RATES["f1"], scores[:, [0, 4]].reshape(-1, 1), csr_array(positive[:, [0, 4]].reshape(-1, 1))
+    )
+    assert few[1] == both.values[0]
+
+
+def test_classes_and_scores_without_an_answer(rng):
+    positive = rng.random([50, 2]) < 0.4
+    scores = np.stack([-1.0 * positive[:, 0], rng.normal(size=50)], axis=1)  # the first is ranked backwards
+    values = thresholds.fit(RATES["precision"], scores, csr_array(positive)).values
+    assert values[0] == math.inf
+    assert Thresholds.from_json(Thresholds(values).to_json()) == Thresholds(values)
+    nothing = thresholds.fit(RATES["f1"], scores, csr_array(np.zeros([50, 2])))
+    assert nothing.values == (math.inf, math.inf)
+    assert not nothing.decide([[1e30, np.nan]]).numpy().any()
+    assert not Thresholds((0.0,)).decide([[1.0, np.nan]], [[False, True]]).numpy().any()
+    broken = np.append(scores, [[np.nan, 9.0]], axis=0)
+    labels = csr_array(np.append(positive, [[True, True]], axis=0))
+    whole = thresholds.fit(RATES["f1"], scores, csr_array(positive))
+    assert thresholds.fit(RATES["f1"], broken, labels) == whole
+    where = np.append(np.ones([50, 2], bool), [[False, False]], axis=0)
+    finite = np.nan_to_num(broken)
+    assert thresholds.fit(RATES["f1"], finite, labels, where) == whole
+
+
+def test_neighboring_scores_are_told_apart():
+    low = np.float32(0.1)
+    high = np.nextafter(low, np.float32(1.0))
+    scores, positive = np.array([[low], [high]] * 10), csr_array(np.array([[False], [True]] * 10))
+    decided = thresholds.fit(RATES["f1"], scores, positive).decide(scores).numpy()
+    np.testing.assert_array_equal(decided, positive.toarray())
