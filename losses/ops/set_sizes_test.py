@@ -18,12 +18,12 @@ def log_chances(scores, prior):
     return prior[sizes] + values - log_z[sizes]
 
 
-@pytest.mark.parametrize("spread", [0.0, 1.0, 30.0, 100.0, 1e6, 1e11])
-@pytest.mark.parametrize("n", [1, 2, 3, 12, pytest.param(200, marks=pytest.mark.nightly)])
-def test_all_counts_equal_the_recursion(n, spread):
-    scores = np.random.default_rng(n).uniform(-spread, spread, size=n)
-    values = set_sizes.log_z_by_count(tf.constant(scores))
-    np.testing.assert_allclose(values, log_z_by_recursion(scores, n), rtol=1e-12, atol=1e-12)
+@pytest.mark.parametrize("n", [1, 3, 12, pytest.param(200, marks=pytest.mark.nightly)])
+def test_all_counts_equal_the_recursion(n):
+    spreads = np.array([[0.0], [1.0], [30.0], [100.0], [1e6], [1e11]])
+    scores = np.random.default_rng(n).uniform(-spreads, spreads, size=[6, n])
+    expected = [log_z_by_recursion(row, n) for row in scores]
+    np.testing.assert_allclose(set_sizes.log_z_by_count(scores), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.nightly
