@@ -8,10 +8,13 @@ import os
 import resource
 import signal
 import socket
+import threading
 import time
 
 import numpy as np
 import pytest
+
+from rank4class.pipelines.storage import run_directory
 
 DIGITS = "--config=" + os.path.join(os.path.dirname(__file__), "..", "pipelines", "configs", "digits_mlp.py")
 SMALL = ("--config.encoder.hidden=(16,)", "--config.encoder.dropout=0.2")
@@ -66,62 +69,49 @@ def history(workdir):
     return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.fixture(scope="module")
-def course(imported, command, tmp_path_factory):
-    """Trains until SIGTERM, with a second process in its folder; then until Ctrl-C; then to the end."""
-    folder = tmp_path_factory.mktemp("course") / "run"
-    flags = (DIGITS, *SMALL, f"--workdir={folder}", "--config.epochs=40")
-    process = imported("train", *flags)
-    try:
-        wait_for((folder / "metrics.jsonl").exists, process)
-        second = command("train", *flags)
-        process.send_signal(signal.SIGTERM)
-        terminated = ended(process)
-        session = (folder / "sessions.jsonl").read_text().splitlines()
-        checkpoints = os.listdir(folder / "checkpoints" / "last")
-        step = history(folder)[-1]["step"]
-        pid = process.pid
-        process = imported("train", *flags)
-        wait_for(lambda: history(folder)[-1]["step"] > step, process)
-        process.send_signal(signal.SIGINT)
-        stopped = ended(process)
-    finally:
-        process.kill()
-    finished = command("train", *flags)
-    return {
-        **{"folder": folder, "second": second, "pid": pid, "terminated": terminated, "session": session},
-        **{"checkpoints": checkpoints, "stopped": stopped, "finished": finished},
-    }
+@pytest.fixture
+def default_action():
+    """Ignores a SIGTERM that comes when no training handles it."""
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
-def test_sigterm_saves_and_the_same_command_resumes(course, output_of):
-    code, line = course["terminated"]
-    assert code == 128 + signal.SIGTERM
+def test_sigterm_saves_and_the_same_command_resumes(command, output_of, tmp_path, default_action):
+    folder = tmp_path / "run"
+    flags = ("train", DIGITS, *SMALL, f"--workdir={folder}", "--config.epochs=6")
+
+    def terminate():
+        while not (folder / "metrics.jsonl").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=terminate, daemon=True).start()
+    terminated = command(*flags)
+    assert terminated.returncode == 128 + signal.SIGTERM
+    line = terminated.stderr.splitlines()[-1]
     assert line.startswith("Saved after step ")
     assert line.endswith(" and stopped. Run the same command again to resume.")
     saved = int(line.split()[3])
-    [session] = map(json.loads, course["session"])
-    assert session["to_step"] == saved
-    assert f"step-{saved}.index" in course["checkpoints"]
-    assert course["stopped"][0] == 128 + signal.SIGINT
-    assert course["finished"].returncode == 0, course["finished"].stderr
-    sessions = [json.loads(line) for line in (course["folder"] / "sessions.jsonl").read_text().splitlines()]
-    assert [session["from_step"] for session in sessions[1:]] == [
-        session["to_step"] for session in sessions[:-1]
-    ]
-    results = json.loads((course["folder"] / "results.json").read_text())
-    assert history(course["folder"])[-1]["step"] == results["steps"] == 674  # 40 epochs of 1,078 examples
-    best = f"step {results['best_step']} of 674, the first with the best validation ndcg@5"
-    assert f"\nCheckpoint: {best}\n" in course["finished"].stdout
-    evaluated = output_of("evaluate", f"--workdir={course['folder']}")
-    assert f"{results['test']['ndcg@5']:.2f}" in evaluated
+    assert f"step-{saved}.index" in os.listdir(folder / "checkpoints" / "last")
+    finished = command(*flags)
+    assert finished.returncode == 0, finished.stderr
+    first, second = map(json.loads, (folder / "sessions.jsonl").read_text().splitlines())
+    assert first["to_step"] == second["from_step"] == saved
+    results = json.loads((folder / "results.json").read_text())
+    assert history(folder)[-1]["step"] == results["steps"] == 102  # 6 epochs of 1,078 examples
+    best = f"step {results['best_step']} of 102, the first with the best validation ndcg@5"
+    assert f"\nCheckpoint: {best}\n" in finished.stdout
+    assert f"{results['test']['ndcg@5']:.2f}" in output_of("evaluate", f"--workdir={folder}")
 
 
-def test_a_second_process_in_the_same_folder(course):
-    assert course["second"].returncode == 1
-    [line] = course["second"].stderr.splitlines()
-    folder, pid = course["folder"], course["pid"]
-    assert line.startswith(f"error: {folder}: another process trains in it (process {pid} on ")
+def test_a_second_training_in_the_same_folder(train, tmp_path):
+    first = run_directory.RunDirectory(tmp_path)
+    first.lock()
+    code, line = train(tmp_path)
+    first.unlock()
+    problem = f"another process trains in it (process {os.getpid()} on "
+    assert (code, line.startswith(f"error: {tmp_path}: {problem}")) == (1, True)
 
 
 @pytest.mark.nightly
