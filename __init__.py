@@ -9,6 +9,11 @@ The instance is the query, the classes are the items to rank. The packages are `
     run.evaluate("labeled.tsv")
     run.export("models/mine/1")
 
+With scikit-learn's interface, for data in memory:
+
+    classifier = rank4class.RankClassifier().fit(texts, labels)
+    classifier.predict(["a text", "another"])
+
 The documentation in docs/ describes all of them.
 """
 
@@ -16,9 +21,10 @@ import typing
 
 if typing.TYPE_CHECKING:
     from rank4class.pipelines.configs import get_config
+    from rank4class.pipelines.estimator import RankClassifier
     from rank4class.pipelines.run import Run, compare, load, train
 
-__all__ = ["Run", "compare", "get_config", "load", "train"]
+__all__ = ["RankClassifier", "Run", "compare", "get_config", "load", "train"]
 __version__ = "1.0.0"
 
 
@@ -30,6 +36,6 @@ def __getattr__(name: str) -> object:
 
     if name == "get_config":  # imports no TensorFlow
         return configs.get_config
-    from rank4class.pipelines import run
+    from rank4class.pipelines import estimator, run
 
-    return getattr(run, name)
+    return getattr(estimator if name == "RankClassifier" else run, name)

@@ -41,6 +41,7 @@ LEVELS = {
     "training": 5,
     "export": 6,
     "run": 7,
+    "estimator": 8,
     "sweep": 6,
 }
 LONGEST_FILE = 450  # lines

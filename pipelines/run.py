@@ -211,6 +211,10 @@ class Run:
         >>> scores.shape
         (360, 10)
         """
+        return self.outputs(inputs)["scores"]
+
+    def outputs(self, inputs: Iterable[Any]) -> dict[str, np.ndarray]:
+        """Returns the `scores`, and by name the other outputs of `Answers.score`, such as "probabilities"."""
         with self._lock:  # or each thread would trace another function
             scorer = self._scorer
         return scorer(self._raw(inputs), self._batch_size)

