@@ -195,7 +195,7 @@ PARTS = {
     "rank4class.losses.ops.set_sizes": 7,
     "rank4class.models.sorters.layers": 4,
 }
-NIGHTLY = [("rank4class.models.sorters.layers", 0)]
+NIGHTLY = [("rank4class.models.sorters.layers", 0), ("rank4class.pipelines.estimator", 0)]
 
 
 # Modules whose doctests read files, and run in a separate test.

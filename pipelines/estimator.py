@@ -128,8 +128,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         """
         for attribute in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(attribute, None)
-        encoder = _label_encoder(y)
-        X, y = self._check(X, reset=True), _encode(encoder, y)
+        X, encoder = self._check(X, reset=True), _label_encoder(y)
+        y = _encode(encoder, y)
         check_consistent_length(X, y)
         experiment = self._experiment(X)
         feature = _feature(X, experiment.encoder)
@@ -156,17 +156,14 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> Any:
         """Returns the best class of each example, `[N]`; or the decided ones, in the form of `y`.
 
-        Of several labels, these are the most probable set by a count prior, and otherwise those with a
-        probability of at least 1/2.
+        Of several labels, these are the most probable set by a count prior, or those by the thresholds of
+        `experiment={"thresholds.name": "f1"}`, or else those with a probability of at least 1/2.
         """
         outputs = self._outputs(X)
-        scores = outputs["scores"]
         if not self._several:
-            return self._encoder.inverse_transform(scores.argmax(axis=1))
-        if "set_size" not in outputs:
-            return self._encoder.inverse_transform(_probabilities(outputs) >= 0.5)
-        ranks = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1)
-        return self._encoder.inverse_transform(ranks < outputs["set_size"][:, None])
+            return self._encoder.inverse_transform(outputs["scores"].argmax(axis=1))
+        decided = outputs["in_set"] if "in_set" in outputs else _probabilities(outputs) >= 0.5
+        return self._encoder.inverse_transform(decided)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Returns the calibrated probability of each class, float64 `[N, n]`; rows of single labels sum to 1.
@@ -219,7 +216,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         """Returns checked examples: texts, an array of vectors or images, or a CSR array of vectors."""
         if isinstance(X, pd.DataFrame):
             X = _columns(X, self.text_column)
-        if self.text_column is not None or _is_texts(X):
+        if self.text_column is not None or (_is_flat(X) and any(isinstance(x, str) for x in X)):
             kind, specs = data.kind_of({"text"}), {"text": tf.TensorSpec([None], tf.string)}
             texts = [kind.features_of(text, specs, {}, f"X[{i}]")["text"] for i, text in enumerate(X)]
             if not texts:
@@ -274,6 +271,9 @@ class _Indicator:
 
 def _label_encoder(y: Any) -> Any:
     """Returns the encoder of labels `y` and others; raises ValueError if they are not of two classes."""
+    for i, label in enumerate(y if _is_flat(y) else ()):
+        if label is None or (isinstance(label, float) and np.isnan(label)):
+            raise ValueError(f"y[{i}]={label}: a missing label. Remove the example.")
     if _is_lists_of_names(y):
         encoder = MultiLabelBinarizer(sparse_output=True).fit(y)
     elif y is not None and type_of_target(y, input_name="y") == "multilabel-indicator":
@@ -282,7 +282,9 @@ def _label_encoder(y: Any) -> Any:
         check_classification_targets(column_or_1d(y, warn=True))
         encoder = LabelEncoder().fit(column_or_1d(y))
     if len(encoder.classes_) < 2:
-        raise ValueError(f"y: one class, {', '.join(map(repr, encoder.classes_))}. Give two or more.")
+        raise ValueError(
+            f"y: one class, {', '.join(map(repr, encoder.classes_.tolist()))}. Give two or more."
+        )
     return encoder
 
 
@@ -301,14 +303,12 @@ def _encode(encoder: Any, y: Any) -> np.ndarray | scipy.sparse.csr_array:
 
 def _is_lists_of_names(y: Any) -> bool:
     """Returns whether labels are a list, or a similar type, of collections with strings."""
-    rows = list(y) if isinstance(y, list | tuple | pd.Series | np.ndarray) and np.ndim(y) < 2 else []
-    rows = [row for row in rows if isinstance(row, list | tuple | set | frozenset | np.ndarray)]
+    rows = [row for row in y if isinstance(row, list | tuple | set | np.ndarray)] if _is_flat(y) else []
     return any(isinstance(label, str) for row in rows for label in row)
 
 
-def _is_texts(X: Any) -> bool:
-    is_flat = isinstance(X, list | tuple) or getattr(X, "ndim", None) == 1
-    return is_flat and any(isinstance(x, str) for x in X)
+def _is_flat(values: Any) -> bool:
+    return isinstance(values, list | tuple) or getattr(values, "ndim", None) == 1
 
 
 def _columns(X: pd.DataFrame, text_column: str | None) -> pd.DataFrame | pd.Series:
@@ -316,7 +316,7 @@ def _columns(X: pd.DataFrame, text_column: str | None) -> pd.DataFrame | pd.Seri
     if not X.columns.is_unique:
         raise ValueError(f"X: column {X.columns[X.columns.duplicated()][0]!r} is repeated. Rename one.")
     if text_column is None:
-        for name in X.columns.difference(X.select_dtypes(["number", "bool", "object"]).columns):
+        for name in filter(lambda name: pd.api.types.is_string_dtype(X[name]), X.columns):
             raise ValueError(f"X: column {name!r} is not numeric. Leave it out, or set text_column={name!r}.")
         return X
     if text_column not in X:
@@ -354,7 +354,7 @@ def _draw(split: data.Split, fraction: float, seed: int) -> dict[str, data.Split
     if not split.multi_label:
         least = int(np.sum(np.bincount(split.labels) >= data.dataset.MIN_TO_SPLIT))
         if not least:
-            raise ValueError("y: no class has three examples, to draw one. Give more, or validation_data.")
+            raise ValueError("y: no class has three examples, to draw one of. Give more, or validation_data.")
     return data.draw(split, {"validation": max(fraction, least / len(split))}, seed=seed)
 
 

