@@ -19,8 +19,8 @@ from rank4class.data.batching import (
 )
 from rank4class.data.dataset import Dataset, Split, draw, draw_pairs
 from rank4class.data.kind import KINDS, Kind, RawInput, kind_of
-from rank4class.data.labels import distinct_names, encode_labels, sort_names
-from rank4class.data.lazy_arrays import Origins, StoredRows, blocks
+from rank4class.data.labels import distinct_names, encode_labels
+from rank4class.data.lazy_arrays import Origins, StoredRows
 from rank4class.data.preprocessing.images import (
     AUGMENTATIONS,
     ContentAndSize,
@@ -30,5 +30,5 @@ from rank4class.data.preprocessing.images import (
 )
 from rank4class.data.preprocessing.text import WordPiece
 from rank4class.data.readers.class_tables import balanced_class_weights, class_descriptions, class_weights
-from rank4class.data.readers.text_rows import normalize_text
+from rank4class.data.readers.columns import normalize_text
 from rank4class.data.registry import DATASETS, LABELED, get, get_labeled, warn_of_skipped

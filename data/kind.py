@@ -3,8 +3,6 @@
 import hashlib
 import itertools
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +11,8 @@ import scipy.sparse
 import tensorflow as tf
 
 from rank4class.data import lazy_arrays
-from rank4class.data.readers import rows, text_rows
+from rank4class.data.readers import arrays, rows, tables, text_rows
+from rank4class.data.readers.columns import Columns
 from rank4class.registry import Registry
 
 RawInput = tuple[str, dict[str, Any]]
@@ -84,7 +83,7 @@ class Kind:
         path: str,
         specs: Specs,
         bad_rows: rows.BadRows,
-        columns: text_rows.Columns,
+        columns: Columns,
         ids: Mapping[str, int],
     ) -> Iterator[RawInput]:
         """Yields the inputs of a file or folder, as a model takes them.
@@ -112,7 +111,10 @@ class Kind:
         return self._read(path, specs, bad_rows, columns, ids)
 
     def _read(self, path, specs, bad_rows, columns, ids):
-        array = _load(path, *specs)
+        if not path.lower().endswith((".npy", ".npz")):
+            yield from self._read_table(path, specs, bad_rows, columns)
+            return
+        array = arrays.load(path, *specs, "x")
         if not array.shape or not len(array):
             raise ValueError(f"{path}: no row. Give an array with rows.")
         zeros = np.zeros(array.shape[1:], array.dtype)
@@ -120,6 +122,23 @@ class Kind:
         for i, row in enumerate(array):
             with bad_rows.row():
                 yield f"{path}[{i}]", self.features_of(row, specs, ids, f"{path}[{i}]")
+
+    def _read_table(
+        self, path: str, specs: Specs, bad_rows: rows.BadRows, columns: Columns
+    ) -> Iterator[RawInput]:
+        """Yields the vectors of a table."""
+        files = tables.files_of(path)
+        if "embedding" not in specs or not files or not files[0].lower().endswith(tables.FORMATS):
+            raise ValueError(f"{path}: unknown format. Give an array as .npy or .npz, or a table of vectors.")
+        if not arrays.is_arrays(path):
+            columns = tables.choose_inputs(columns, files[0])
+        reader = tables.Reader(columns.without_labels(), bad_rows, specs["embedding"].shape[1])
+        for file in files:
+            for block in reader.blocks(file):
+                vectors = block.features["embedding"]
+                for number, i in zip(block.numbers, range(vectors.shape[0]), strict=True):
+                    vector = vectors[[i]].toarray()[0] if scipy.sparse.issparse(vectors) else vectors[i]
+                    yield tables.origin(file, number), {"embedding": vector}
 
     def check_columns(self, path: str, **columns: str | None) -> None:
         """Raises ValueError for a column, by the argument that selects it, that a path of `read` lacks."""
@@ -197,19 +216,3 @@ def _rows_as_bytes(array: Any) -> Iterator[bytes]:
         return
     for start, end in itertools.pairwise(array.indptr):
         yield array.indices[start:end].tobytes() + array.data[start:end].tobytes()
-
-
-def _load(path: str, name: str) -> np.ndarray:
-    if not path.lower().endswith((".npy", ".npz")):
-        raise ValueError(f"{path}: unknown format. Give an array as .npy or .npz.")
-    try:
-        file = np.load(path, mmap_mode="r", allow_pickle=False)
-        if isinstance(file, np.ndarray):
-            return file
-        with file:
-            if name in file or len(file.files) == 1:
-                return file[name if name in file else file.files[0]]
-            names = ", ".join(file.files)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: cannot be read: {error}. Write it with numpy.save or savez.") from error
-    raise ValueError(f"{path}: arrays {names}, no array named {name!r}. Rename one.")

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from rank4class import data
+from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
-from rank4class.data.readers.text_rows import Columns
 
 TEXT = {"text": tf.TensorSpec([None], tf.string)}
 PAIR = {**TEXT, "text_pair": tf.TensorSpec([None], tf.string)}
@@ -85,7 +85,7 @@ def test_arrays(tmp_path):
     np.save(tmp_path / "a.npy", np.asfortranarray(vectors))
     np.savez(tmp_path / "one.npz", x=vectors)
     np.savez(tmp_path / "two.npz", x=vectors, embedding=vectors + 1)
-    np.savez(tmp_path / "others.npz", x=vectors, y=vectors)
+    np.savez(tmp_path / "others.npz", a=vectors, b=vectors)
     for name, expected in (("a.npy", vectors), ("one.npz", vectors), ("two.npz", vectors + 1)):
         rows, _ = read(tmp_path / name, VECTOR)
         assert [row for row, _ in rows] == [f"{tmp_path / name}[{i}]" for i in range(2)]
@@ -93,7 +93,7 @@ def test_arrays(tmp_path):
             assert features["embedding"].dtype == np.float32
             np.testing.assert_array_equal(features["embedding"], row)
     with pytest.raises(
-        ValueError, match=r"others\.npz: arrays x, y, no array named .embedding.\. Rename one\."
+        ValueError, match=r"others\.npz: arrays a, b, no array named .embedding.\. Rename one\."
     ):
         read(tmp_path / "others.npz", VECTOR)
     np.save(tmp_path / "float.npy", np.zeros([2, 4]))

@@ -53,6 +53,10 @@ class Labels:
         shape = len(self), len(class_names)
         return scipy.sparse.csr_array((ones, (rows[is_known], entries[is_known])), shape), is_unknown_row
 
+    def most(self) -> int:
+        """Returns the largest number of labels of an example."""
+        return int(np.diff(self._ends).max())
+
     def names_of(self, i: int) -> list[str]:
         """Returns the labels of an example."""
         names = list(self.codes)

@@ -10,42 +10,57 @@ BLOCK_BYTES = 2**24
 
 
 class StoredRows:
-    """Rows of a `.npy` file `[N, ...]`, which are read when they are used.
+    """Rows of an array `[N, ...]` in a file, which are read when they are used.
 
     Indices, a mask or a slice select rows without reading them, and `np.asarray` reads them. Nothing of the
     file stays in memory.
 
     Args:
-      path: of an array in C order.
-      rows: int `[M]`, the rows of the file; None are all.
+      path: of a file that holds an array in C order.
+      dtype, shape: of the array.
+      offset: first byte of the array.
+      rows: int `[M]`, the rows that are selected; None are all.
     """
 
-    def __init__(self, path: str | os.PathLike, rows: np.ndarray | None = None):
+    def __init__(
+        self,
+        path: str,
+        dtype: np.dtype | type,
+        shape: tuple[int, ...],
+        offset: int = 0,
+        rows: np.ndarray | None = None,
+    ):
+        self.dtype, self._array = np.dtype(dtype), (path, dtype, shape, offset)
+        self._rows = np.arange(shape[0], dtype=np.min_scalar_type(shape[0])) if rows is None else rows
+        self.shape = (len(self._rows), *shape[1:])
+
+    @classmethod
+    def of_npy(cls, path: str | os.PathLike) -> "StoredRows":
+        """Returns the rows of a `.npy` file; raises ValueError if it is not in C order."""
         file = np.load(path, mmap_mode="r", allow_pickle=False)
         if not file.flags.c_contiguous:
             raise ValueError(f"{path}: the array is not in C order. Write it with numpy.ascontiguousarray.")
-        self.path, self.dtype, self._offset = os.fspath(path), file.dtype, file.offset
-        self._rows = np.arange(len(file), dtype=np.min_scalar_type(len(file))) if rows is None else rows
-        self.shape = (len(self._rows), *file.shape[1:])
+        return cls(os.fspath(path), file.dtype, file.shape, file.offset)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, key: Any) -> "StoredRows":
-        return StoredRows(self.path, self._rows[key])
+        return StoredRows(*self._array, self._rows[key])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         del copy  # always one
+        path, _, _, offset = self._array
         values: Any = np.empty(self.shape, self.dtype)
         content = memoryview(values.reshape(-1).view(np.uint8))
         size = values[:1].nbytes
         rows = self._rows.astype(np.int64)
         starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)  # of runs of consecutive rows
-        with open(self.path, "rb") as file:
+        with open(path, "rb") as file:
             for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
-                file.seek(self._offset + int(rows[start]) * size)
+                file.seek(offset + int(rows[start]) * size)
                 if file.readinto(content[start * size : end * size]) != (end - start) * size:
-                    raise ValueError(f"{self.path}: truncated. Write it again.")
+                    raise ValueError(f"{path}: truncated. Write it again.")
         return values if dtype is None else values.astype(dtype, copy=False)
 
 

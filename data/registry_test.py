@@ -8,7 +8,7 @@ import pytest
 
 from rank4class import data
 
-PLAIN_TYPES = (str, int, float, bool, str | None, int | None, float | None)
+PLAIN_TYPES = (str, int, float, bool, str | None, int | None, float | None, tuple[str, ...])
 # Values out of range, for every dataset with an option of this name.
 OUT_OF_RANGE = {
     "validation_fraction": (0.0, 1.0, -0.5, math.nan),
@@ -24,6 +24,7 @@ OUT_OF_RANGE = {
 }
 NO_RANGE = {
     "path", "tfds_dir", "classes", "multi_label", "text_column", "text_pair_column", "label_column",
+    "image_column", "vector_column", "feature_columns", "label_separator", "label_columns",
     "exclude_known", "split_seed",  # which `pipelines.task.checks` checks
 }  # fmt: skip
 OPTIONS = [(name, option) for name in data.DATASETS for option in data.DATASETS.options(name)]

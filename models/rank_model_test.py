@@ -211,7 +211,11 @@ def test_text_encoder_in_a_functional_model(tmp_path):
     [
         ("mlp", np.ones([B, 2, 2, 1]), '2, 2, 1): Mlp takes a dict of features. Pass {"image": ...}.'),
         ("items", np.ones([B, N, 2]), '5, 2): ItemModel takes a dict of features. Pass {"items": ...}.'),
-        ("mlp", {"pixels": np.ones([B, 4])}, "features=['pixels']: Mlp needs the feature 'image'. Add it to"),
+        (
+            "mlp",
+            {"pixels": np.ones([B, 4])},
+            "features=['pixels']: Mlp needs the feature 'image' or 'embedding'. Add",
+        ),
         ("items", {"x": np.ones([B, 4])}, "features=['x']: ItemModel needs the feature 'items'. Add it to"),
         (
             "bert",

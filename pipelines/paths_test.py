@@ -39,6 +39,7 @@ WRITERS = {
     "embedded_digits": tpu_test.write_mnist,
     "mind": write_mind,
     "text_file": write_text_file,
+    "table": write_text_file,
 }
 
 
@@ -60,7 +61,9 @@ def test_datasets(tmp_path, name):
     if "tfds_dir" in data.DATASETS.options(name):
         options["tfds_dir"] = tmp_path / "tfds"
     if "classes" in data.DATASETS.options(name):
-        (tmp_path / "classes").write_text("\n".join("ab" if name == "text_file" else tpu_test.CLASSES))
+        (tmp_path / "classes").write_text(
+            "\n".join("ab" if name in ("text_file", "table") else tpu_test.CLASSES)
+        )
         options["classes"] = tmp_path / "classes"
     dataset = data.get(name, path=folder, **options)
     assert equal_datasets(dataset, data.get(name, path=str(folder), **options))

@@ -12,8 +12,8 @@ import pandas as pd
 import tensorflow as tf
 
 from rank4class import arguments, data
+from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
-from rank4class.data.readers.text_rows import Columns
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import comparison, worst_examples
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
@@ -185,9 +185,9 @@ class Run:
         kind.check_columns(path, text_column=text_column, text_pair_column=text_pair_column)
         bad_rows = BadRows(on_invalid_row, "on_invalid_row")
         options = self.experiment.data.options()
-        columns = Columns(
-            text_column or options.get("text_column", "text"),
-            text_pair_column or options.get("text_pair_column"),
+        selected = {"text_column": text_column, "text_pair_column": text_pair_column}
+        columns = Columns.of_options(
+            options | {name: column for name, column in selected.items() if column is not None}
         )
         ids = self._trained.description.instance_ids
         inputs = kind.read(path, self.answers.specs, bad_rows, columns, ids)

@@ -19,8 +19,8 @@ import tensorflow as tf
 
 import rank4class
 from rank4class import data
+from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
-from rank4class.data.readers.text_rows import Columns
 from rank4class.data.readers.text_rows import read as read_rows
 from rank4class.pipelines import config
 from rank4class.pipelines import run as run_module
@@ -194,7 +194,7 @@ def test_every_reader_of_tabs_returns_the_same_cells(tmp_path):
     frame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
     assert (tmp_path / "p.TSV").read_bytes().count(b"\n") == 1 + len(TEXTS)
     examples = read_rows(str(path), Columns("class_2", "input"), BadRows("fail"))
-    assert [example.pair for example in examples] == frame["input"].tolist() == frame["class_1"].tolist()
+    assert [row["input"] for _, row in examples] == frame["input"].tolist() == frame["class_1"].tolist()
     # Python's escapes restore the texts.
     restored = [cell.encode("latin1", "backslashreplace").decode("unicode_escape") for cell in frame["input"]]
     assert restored == TEXTS
@@ -342,7 +342,7 @@ def test_invalid_arrays(digits, tmp_path):
     (tmp_path / "cut.npy").write_bytes((tmp_path / "flat.npy").read_bytes()[:100])
     for name, message in (
         ("cut.npy", r"cut\.npy: cannot be read: "),
-        ("run.txt", r"run\.txt: unknown format\. Give an array as \.npy or \.npz\."),
+        ("run.txt", r"run\.txt: unknown format\. Give an array as \.npy or \.npz, or a table"),
     ):
         (tmp_path / "run.txt").write_text("x")
         with pytest.raises(ValueError, match=message):

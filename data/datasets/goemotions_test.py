@@ -11,6 +11,7 @@ import tensorflow_datasets as tfds
 
 from rank4class import data
 from rank4class.data.readers import text_rows
+from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
 
 
@@ -59,9 +60,9 @@ def test_quotes_as_in_csv(tiny_goemotions):
         file.writelines(f"{text}\t0\tquotes{i}\n" for i, text in enumerate(rows))
     train = data.get("goemotions", path=str(tiny_goemotions)).splits["train"]
     assert train.features["text"][-3:].tolist() == list(rows.values())
-    columns = text_rows.Columns("1")
+    columns = Columns("1")
     examples = text_rows.read(str(tiny_goemotions / "train.tsv"), columns, BadRows("fail"))
-    assert [example.text for example in examples][-3:] == list(rows.values())  # those of predictions
+    assert [row["1"] for _, row in examples][-3:] == list(rows.values())  # those of predictions
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ from rank4class.data.dataset import Dataset, Split, check_fractions
 from rank4class.data.readers import files, rows, user_splits
 from rank4class.data.registry import DATASETS, LABELED
 
-ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp")
-
 
 @DATASETS.register("image_folder")
 def image_folder(
@@ -28,8 +26,8 @@ def image_folder(
 
     Args:
       path: required; folder with `train/<class>/*`, and optionally `validation/<class>/*` (or `val`, `valid`,
-        `dev`) and `test/<class>/*`; or with `<class>/*`. Images end in `ENDINGS`, in any case. Hidden files
-        are ignored.
+        `dev`) and `test/<class>/*`; or with `<class>/*`. Images end in `files.IMAGE_ENDINGS`, in any case.
+        Hidden files are ignored.
       classes: file of the class names in the order of their ids, one per line; None sorts the classes.
       validation_fraction, test_fraction: fraction of the training images to draw, in (0, 1).
       split_seed: seed of the splits, at least 0.
@@ -92,23 +90,13 @@ def images_by_class(folder: str, bad_rows: rows.BadRows, beside: str | None = No
                 _check_entry(entry)
                 if not entry.is_file():
                     raise ValueError(f"{entry.path}: not a file. Move it.")
-                check_ending(entry.path)
+                files.check_image(entry.path)
                 paths.append(entry.path)
         if not paths:
-            raise ValueError(f"{os.path.join(folder, name)}: no image ({', '.join(ENDINGS)}). Add one.")
+            raise ValueError(
+                f"{os.path.join(folder, name)}: no image ({', '.join(files.IMAGE_ENDINGS)}). Add one."
+            )
     return images
-
-
-def check_ending(path: str) -> None:
-    """Raises ValueError if a path does not end as an image does.
-
-    >>> check_ending("a.tiff")
-    Traceback (most recent call last):
-    ...
-    ValueError: a.tiff: not an image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Convert or move it.
-    """
-    if not path.lower().endswith(ENDINGS):
-        raise ValueError(f"{path}: not an image ({', '.join(ENDINGS)}). Convert or move it.")
 
 
 def examples(folder: str, images: dict[str, list[str]], class_names: Sequence[str], source: str) -> Split:

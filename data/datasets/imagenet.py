@@ -25,7 +25,7 @@ def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_ro
 
     Args:
       path: required; folder with one of
-        - `train/<synset>/*` and `val/<synset>/*` (or `validation/`) with `image_folder.ENDINGS`. The
+        - `train/<synset>/*` and `val/<synset>/*` (or `validation/`) with `files.IMAGE_ENDINGS`. The
           classes are the folders of `train`, sorted; other files are ignored.
         - `ILSVRC2012_img_train.tar` and `ILSVRC2012_img_val.tar` as published. TensorFlow Datasets
           prepares them once, which takes as much space again, temporarily twice as much.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rank4class.data.kind import KINDS, Kind, Specs
-from rank4class.data.readers import text_rows
+from rank4class.data.readers import tables
 
 
 @KINDS.register("id")
@@ -18,8 +18,9 @@ class Ids(Kind):
     usage: Mapping[str, str] = {"id": "[0]"}
 
     def _read(self, path, specs, bad_rows, columns, ids):
-        for example in text_rows.read(path, columns, bad_rows):
-            name = example.text.strip()
+        columns = columns.without_labels()._replace(text=columns.text or "text")
+        for example in tables.Reader(columns, bad_rows).examples(path):
+            name = example.features["text"].strip()
             with bad_rows.row():
                 if name not in ids:
                     raise ValueError(

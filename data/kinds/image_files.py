@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class.data.datasets import image_folder
 from rank4class.data.kind import KINDS, Arrays, Specs, digests
 from rank4class.data.kinds.images import Images
 from rank4class.data.preprocessing import images
-from rank4class.data.readers import files, rows
+from rank4class.data.readers import files, rows, tables
 
 
 @KINDS.register("file")
@@ -46,18 +45,22 @@ class ImageFiles(Images):
         return {"image_bytes": specs["file"]}  # an image to predict is a file
 
     def _read(self, path, specs, bad_rows, columns, ids):
+        if columns.image is not None and path.lower().endswith(tables.FORMATS):
+            for example in tables.Reader(columns.without_labels(), bad_rows).examples(path):
+                yield example.where, {"image_bytes": _bytes(example.features["file"])}
+            return
         if os.path.isfile(path):
             yield path, {"image_bytes": _bytes(path)}
             return
         count = 0
         for image in _files_below(path, (), bad_rows):
             with bad_rows.row():
-                image_folder.check_ending(image)
+                files.check_image(image)
                 files.check_name(image)
                 count += 1
                 yield image, {"image_bytes": _bytes(image)}
         if not count:
-            raise ValueError(f"{path}: no image ({', '.join(image_folder.ENDINGS)}). Add one.")
+            raise ValueError(f"{path}: no image ({', '.join(files.IMAGE_ENDINGS)}). Add one.")
 
     def features_of(self, value: Any, specs: Specs, ids: Mapping[str, int], where: str) -> dict[str, Any]:
         if not isinstance(value, str | os.PathLike):

@@ -8,7 +8,8 @@ import numpy as np
 
 from rank4class.data.kind import KINDS, Arrays, Kind, Specs, digests
 from rank4class.data.preprocessing.text import WordPiece
-from rank4class.data.readers import text_rows
+from rank4class.data.readers import tables, text_rows
+from rank4class.data.readers.columns import normalize_text
 
 
 @KINDS.register("text")
@@ -22,7 +23,7 @@ class Texts(Kind):
 
     def contents(self, *splits: Arrays) -> np.ndarray:
         texts = itertools.chain(*(zip(*features.values(), strict=True) for features in splits))
-        return digests("\n".join(map(text_rows.normalize_text, row)).encode() for row in texts)
+        return digests("\n".join(map(normalize_text, row)).encode() for row in texts)
 
     def preprocess(self, features: Arrays, image_size: int, tokenizer: Callable) -> Callable:
         return tokenizer()
@@ -34,9 +35,9 @@ class Texts(Kind):
             raise ValueError(
                 f"{path}: one text per line, but the model takes pairs of texts. Give a file with columns."
             )
-        for example in text_rows.read(path, columns, bad_rows):
-            features = {"text": example.text}
-            yield example.where, features if columns.pair is None else {**features, "text_pair": example.pair}
+        columns = columns.without_labels()._replace(text=columns.text or "text")
+        for example in tables.Reader(columns, bad_rows).examples(path):
+            yield example.where, example.features
 
     def features_of(self, value: Any, specs: Specs, ids: Mapping[str, int], where: str) -> dict[str, Any]:
         is_pair = isinstance(value, Iterable) and not isinstance(value, str | bytes)

@@ -2,6 +2,8 @@
 
 import hashlib
 
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp")
+
 
 def sha256(path: str) -> str:
     """Returns the SHA-256 of a file, hexadecimal."""
@@ -10,6 +12,18 @@ def sha256(path: str) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def check_image(path: str) -> None:
+    """Raises ValueError if a path does not end as an image does.
+
+    >>> check_image("a.tiff")
+    Traceback (most recent call last):
+    ...
+    ValueError: a.tiff: not an image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Convert or move it.
+    """
+    if not path.lower().endswith(IMAGE_ENDINGS):
+        raise ValueError(f"{path}: not an image ({', '.join(IMAGE_ENDINGS)}). Convert or move it.")
 
 
 def damaged(path: str, problem: str) -> ValueError:

@@ -47,9 +47,10 @@ class BadRows:
         try:
             yield
         except ValueError as error:
-            self._reject(error)
+            self.reject(error)
 
-    def _reject(self, error: ValueError) -> None:
+    def reject(self, error: ValueError) -> None:
+        """Treats an error as that of an invalid row."""
         if self._policy == "fail" and not self._reads_on:
             hint = f" To skip it, set {self._field}=skip." if self._field else ""
             raise ValueError(f"{error}{hint}") from error
@@ -113,7 +114,7 @@ def lines(
             try:
                 text = _decode(line, where)
             except ValueError as error:
-                bad_rows._reject(error)
+                bad_rows.reject(error)
                 continue
             if text:
                 yield from empty

@@ -1,6 +1,6 @@
 """Shared parts of encoders: the check of features, base classes, and loading from a checkpoint."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -26,22 +26,33 @@ def check_features(encoder: tf.keras.layers.Layer, features: Any) -> None:
     name = type(encoder).__name__
     if expected and not isinstance(features, Mapping):
         shape = getattr(features, "shape", features)
-        wanted = ", ".join(f'"{feature}": ...' for feature in expected)
+        names = (each if isinstance(each, str) else each[0] for each in expected)
+        wanted = ", ".join(f'"{feature}": ...' for feature in names)
         raise ValueError(f"features={shape}: {name} takes a dict of features. Pass {{{wanted}}}.")
-    for feature in expected:
-        if feature not in features:
-            raise ValueError(
-                f"features={sorted(features)}: {name} needs the feature {feature!r}. Add it to the dict."
-            )
+    for feature in missing_features(encoder, features):
+        raise ValueError(
+            f"features={sorted(features)}: {name} needs the feature {feature}. Add it to the dict."
+        )
+
+
+def missing_features(encoder: tf.keras.layers.Layer, features: Collection[str]) -> list[str]:
+    """Returns the features that an encoder needs and lacks; a tuple in its `FEATURES` has alternatives.
+
+    >>> from rank4class.models.encoders import Mlp
+    >>> missing_features(Mlp(), {"id"}), missing_features(Mlp(), {"embedding"})
+    (["'image' or 'embedding'"], [])
+    """
+    needed = ((each,) if isinstance(each, str) else each for each in getattr(encoder, "FEATURES", ()))
+    return [" or ".join(map(repr, names)) for names in needed if not set(names) & set(features)]
 
 
 class ImageEncoder(Part):
-    """Applies `layers`, which a subclass sets, to the image in order."""
+    """Applies `layers`, which a subclass sets, to the image, or a vector in place of it, in order."""
 
-    FEATURES = ("image",)
+    FEATURES: tuple[str | tuple[str, ...], ...] = ("image",)
 
     def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
-        h = features["image"]
+        h = features["image" if "image" in features else "embedding"]
         for layer in self.layers:
             h = layer(h, training=training)
         return h

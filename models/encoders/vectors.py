@@ -98,9 +98,9 @@ class InstanceEmbedding(Part):
 
 @ENCODERS.register("mlp")
 class Mlp(base.ImageEncoder):
-    """Dense layers with ReLU over the flattened image.
+    """Dense layers with ReLU over the flattened image, or over a vector.
 
-    Features: `image` float `[B, ...]`.
+    Features: `image` float `[B, ...]`, or `embedding` float `[B, d]`.
 
     Args:
       hidden: widths of the layers; the last one is the width of the encoder.
@@ -110,6 +110,7 @@ class Mlp(base.ImageEncoder):
     TensorShape([2, 8])
     """
 
+    FEATURES = (("image", "embedding"),)
     SAVED = ("hidden", "dropout")
 
     def __init__(self, hidden: tuple[int, ...] = (128, 64), dropout: float = 0.0, **kwargs: Any):

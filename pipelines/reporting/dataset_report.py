@@ -164,6 +164,9 @@ class Report:
             means = _per_split(splits, lambda split: f"{split.num_relevant().mean():.2f}")
             empty = _per_split(splits, lambda split: f"{np.sum(split.num_relevant() == 0):,}")
             paragraphs.append(f"Classes per example, mean: {means}. Examples of no class: {empty}.")
+            numbers = np.bincount(splits["train"].num_relevant())
+            by_number = listed([f"{number} ({numbers[number]:,})" for number in np.flatnonzero(numbers)])
+            paragraphs.append(f"Training examples by their number of classes: {by_number}.")
         if excluded := {n: split.excluded for n, split in splits.items() if split.excluded is not None}:
             means = _per_split(excluded, lambda array: f"{np.diff(array.indptr).mean():.2f}")
             paragraphs.append(f"Classes excluded from the ranking of an example, mean: {means}.")

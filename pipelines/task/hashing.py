@@ -12,6 +12,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from rank4class import data
+from rank4class.data import lazy_arrays
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 
@@ -67,7 +68,7 @@ def _array_bytes(array: Any) -> Iterator[bytes]:
     elif array.dtype == object:
         yield repr(array.tolist()).encode()
     else:
-        yield from (block.tobytes() for block in data.blocks(array))
+        yield from (block.tobytes() for block in lazy_arrays.blocks(array))
 
 
 def image_files(split: data.Split) -> np.ndarray:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from rank4class import data, models
 from rank4class.models import class_encoders
+from rank4class.models.encoders.base import missing_features
 from rank4class.pipelines import config
 from rank4class.pipelines.task import count_priors
 from rank4class.pipelines.task.inputs import Inputs
@@ -116,8 +117,7 @@ class TaskData:
         """
         features = self._first_example()
         encoder = self.make_encoder()
-        missing = [name for name in getattr(encoder, "FEATURES", ()) if name not in features]
-        if missing:
+        if missing := missing_features(encoder, features):
             raise ValueError(
                 f"encoder={name!r}: needs {', '.join(missing)}, but the dataset has {', '.join(features)}. "
                 "Choose another encoder."

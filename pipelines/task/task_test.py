@@ -542,7 +542,7 @@ def test_users():
     single = dataclasses.replace(loaded, splits={**loaded.splits, "train": single})
     assert single.max_relevant("train") is None
     assert single.max_relevant("train", "test") == most["test"]
-    message = r"encoder='mlp': needs image, but the dataset has id\. Choose another encoder"
+    message = r"encoder='mlp': needs 'image' or 'embedding', but the dataset has id\. Choose another encoder"
     with pytest.raises(ValueError, match=message):
         loaded.build_model(experiment)
     # Training ranks all classes.

@@ -331,7 +331,7 @@ def test_encoders_of_other_features_are_refused(tmp_path, tiny_goemotions, tiny_
     bert = config.override(digits_mlp.get_config(), {"encoder.name": "bert", "encoder.path": tiny_bert})
     with pytest.raises(
         ValueError,
-        match="encoder='bert': needs input_word_ids, input_mask, input_type_ids, but the dataset has image",
+        match="encoder='bert': needs 'input_word_ids', 'input_mask', 'input_type_ids', but the dataset has",
     ):
         rank_training.train(bert, str(tmp_path / "run"))
     with pytest.raises(ValueError, match="dataset 'goemotions' holds texts. Set it to the folder"):

@@ -1,0 +1,218 @@
+"""Rows of any kind with labels, from a user's tables."""
+
+import collections
+import itertools
+import os
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from absl import logging
+
+from rank4class.data.dataset import Dataset, Split, check_fractions
+from rank4class.data.readers import files, rows, table_files, tables, user_splits
+from rank4class.data.readers.columns import Columns
+from rank4class.data.registry import DATASETS, LABELED
+
+
+@DATASETS.register("table")
+def table(
+    path: str | None = None,
+    text_column: str | None = None,
+    text_pair_column: str | None = None,
+    image_column: str | None = None,
+    vector_column: str | None = None,
+    feature_columns: tuple[str, ...] = (),
+    label_column: str = "label",
+    label_separator: str | None = None,
+    label_columns: tuple[str, ...] = (),
+    classes: str | None = None,
+    validation_fraction: float = 0.1,
+    test_fraction: float = 0.1,
+    split_seed: int = 0,
+    on_invalid_row: str = "fail",
+) -> Dataset:
+    """Texts, images or vectors with one or several labels each, from a user's tables.
+
+    A table is one of
+      - a text file `.csv`, `.tsv` or `.jsonl`, as `text_file` reads it;
+      - a `.parquet` file, an Arrow file (`.arrow`, `.feather`), or a folder of such parts, also a dataset of
+        Hugging Face on disk, whose class names are read too;
+      - an `.npz` file with vectors `x` `[N, d]` and labels `y` `[N]`, or 0 and 1 `[N, n]`; or a folder with
+        `x.npy` and `y.npy`;
+      - SVMlight rows `LABEL FEATURE:VALUE ...` (`.svmlight`, `.svm`, `.libsvm`), with features numbered from
+        1, and labels separated by commas if there are several.
+
+    Missing splits are drawn from the training table, of rows with one label the same fraction of each class.
+    Of rows with several labels, a random one of each class stays in training, and the others are drawn. Equal
+    rows are in one split. A row without a label is an example of no class, for which metrics of ranks have
+    their worst value; one without the only label that it may have is invalid.
+
+    Args:
+      path: required; a table, from which validation and test are drawn; or a folder with the tables `train`,
+        and optionally `validation` (or `dev`, `val`, `valid`) and `test`, files or folders.
+      text_column: the texts. Without a column of inputs, "text" if there is one, or the only one of lists of
+        numbers, or the vectors of all columns of numbers except the labels, in the order of their names.
+      text_pair_column: second texts, which may be empty.
+      image_column: paths of images, relative to the folder of the table.
+      vector_column: vectors, lists of one length; in a text file JSON lists.
+      feature_columns: columns of numbers that make up the vectors.
+      label_column: the classes: strings or whole numbers. Lists of them are several labels.
+      label_separator: what separates several labels in a string, such as ";"; None takes the string as one.
+      label_columns: a column for each class, 0 or 1, in the order of the ids, in place of `label_column`.
+      classes: file with the names of all classes, one per line, in the order of their ids. None sorts the
+        classes of the training table, integers by value.
+      validation_fraction, test_fraction: fraction of the different rows to draw, in (0, 1).
+      split_seed: seed of the splits, at least 0.
+      on_invalid_row: "fail" or "skip", see `text_file`. Also invalid are an empty or repeated label among
+        several, a vector of another length than the first or with a number that is not finite, and an image
+        without a file.
+
+    Returns:
+      A `Dataset` with the feature `text` (and `text_pair`) or `file`, strings `[N]`, or `embedding`, float32
+      `[N, d]`. Labels are sparse if rows may have several.
+
+    Raises:
+      FileNotFoundError: a file is missing.
+      ValueError: an argument out of range; an invalid row, named by file and line or index; a file that
+        cannot be read, without rows or without a column; fewer than two classes; splits that cannot be drawn.
+    """
+    columns = Columns(
+        text_column,
+        text_pair_column,
+        None if label_columns else label_column,
+        image_column,
+        vector_column,
+        tuple(feature_columns),
+        tuple(label_columns),
+        label_separator,
+    )
+    fractions = check_fractions(validation_fraction, test_fraction)
+    return load(path, tables.FORMATS, columns, classes, fractions, split_seed, on_invalid_row)
+
+
+def load(
+    path: str | None,
+    formats: Sequence[str],
+    columns: Columns,
+    classes: str | None,
+    fractions: dict[str, float],
+    split_seed: int,
+    on_invalid_row: str,
+) -> Dataset:
+    """Returns the dataset of tables whose files have some of the `tables.FORMATS`."""
+    bad_rows = rows.BadRows(on_invalid_row)
+    _check_labels(columns, classes)
+    paths = table_files.find_splits(path, formats, classes, bad_rows)
+    train_path = paths["train"][0]
+    reader = tables.Reader(tables.choose_inputs(columns, train_path), bad_rows)
+    read = {split: reader.table(each) for split, each in paths.items()}
+    if columns.separator is not None and read["train"].labels.most() < 2:
+        raise ValueError(
+            f"data.label_separator={columns.separator!r}: separates no labels in {train_path}. Leave it out, "
+            "or set it to their separator."
+        )
+    several = any(each.labels.several for each in read.values())
+    for each in read.values():
+        each.labels.several = several
+    names = columns.labels or user_splits.class_names(classes, read["train"].labels.codes, train_path)
+    if not classes and not several:
+        _warn_of_joined(names, train_path)
+    known = f"in {classes or train_path}"
+    splits = {split: _split(paths[split][0], each, names, known, bad_rows) for split, each in read.items()}
+    _report_unlabeled(splits)
+    splits = user_splits.complete(splits, fractions, split_seed, bad_rows)
+    sources = [*itertools.chain(*paths.values()), *([classes] if classes else [])]
+    return Dataset(names, splits, tuple(bad_rows.messages), {file: files.sha256(file) for file in sources})
+
+
+@LABELED.register("table")
+@LABELED.register("text_file")
+def labeled_rows(
+    path: str,
+    class_names: Sequence[str],
+    bad_rows: rows.BadRows,
+    text_column: str | None = None,
+    text_pair_column: str | None = None,
+    image_column: str | None = None,
+    vector_column: str | None = None,
+    feature_columns: tuple[str, ...] = (),
+    label_column: str = "label",
+    label_separator: str | None = None,
+    label_columns: tuple[str, ...] = (),
+) -> Split:
+    """Returns all rows of a table as one split; a row of another class is invalid."""
+    if not os.path.exists(path) or not tables.files_of(path):
+        raise FileNotFoundError(f"data.path={path}: no such file. Set it to a table with labels.")
+    columns = Columns(
+        text_column,
+        text_pair_column,
+        None if label_columns else label_column,
+        image_column,
+        vector_column,
+        tuple(feature_columns),
+        tuple(label_columns),
+        label_separator,
+    )
+    paths = tables.files_of(path)
+    reader = tables.Reader(tables.choose_inputs(columns, paths[0]), bad_rows)
+    return _split(path, reader.table(paths), class_names, "one of the model's", bad_rows)
+
+
+def _check_labels(columns: Columns, classes: str | None) -> None:
+    """Raises ValueError for options of labels that contradict each other."""
+    columns.by_column()  # raises for a column that is selected twice
+    if columns.separator == "":
+        raise ValueError("data.label_separator='': empty. Set it to the separator of the labels.")
+    if columns.labels and (columns.separator is not None or classes or len(columns.labels) < 2):
+        raise ValueError(
+            f"data.label_columns={columns.labels}: it takes at least two columns, and neither "
+            "data.label_separator nor data.classes. Change it, or leave these out."
+        )
+
+
+def _split(
+    path: str, table: tables.Table, class_names: Sequence[str], known: str, bad_rows: rows.BadRows
+) -> Split:
+    """Returns the rows of known classes; `known` names these in messages."""
+    labels, is_unknown = table.labels.encode(class_names)
+    split = Split(table.features, labels, table.origins)
+    if not is_unknown.any():
+        return split
+    before, names = len(bad_rows.messages), set(class_names)
+    with bad_rows.whole_file():
+        for i in np.flatnonzero(is_unknown).tolist():
+            with bad_rows.row():
+                unknown = next(name for name in table.labels.names_of(i) if name not in names)
+                raise ValueError(f"{split.origin(i)}: class {unknown!r} is not {known}.")
+        tables.check_any(path, int(np.sum(~is_unknown)), bad_rows.messages[before:])
+    return split.select(~is_unknown)
+
+
+def _report_unlabeled(splits: dict[str, Split]) -> None:
+    """Logs the number of examples without a label."""
+    counts = {
+        name: int(np.sum(split.num_relevant() == 0)) for name, split in splits.items() if split.multi_label
+    }
+    if any(counts.values()):
+        listed = ", ".join(f"{count:,} of {name}" for name, count in counts.items())
+        logging.warning("examples without a label, for which metrics of ranks are the worst: %s", listed)
+
+
+def _warn_of_joined(labels: Collection[str], path: str) -> None:
+    """Logs a warning for labels that seem to be several, joined: most parts occur in more than one label."""
+    for separator in ";,|":
+        parts = {label: {part.strip() for part in label.split(separator)} for label in labels}
+        joined = sorted(label for label in labels if separator in label)
+        counts = collections.Counter(itertools.chain.from_iterable(parts.values()))
+        known = set().union(*(parts[label] for label in joined))
+        if 2 * sum(counts[part] > 1 for part in known) > len(known):
+            logging.warning(
+                "%s: %s of %s labels contain %r, such as %r, and each is a separate class. For several "
+                "labels per row, set data.label_separator=%r.",
+                path,
+                f"{len(joined):,}",
+                f"{len(labels):,}",
+                separator,
+                joined[0],
+                separator,
+            )

@@ -1,0 +1,163 @@
+"""Parquet and Arrow files, read batch by batch with pyarrow."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet
+
+from rank4class import strict_json
+
+ENDINGS = (".parquet", ".arrow", ".feather")
+BATCH = 2**14  # rows
+INDEX = "__index_level_"  # pandas writes the index of a frame under such a name
+
+
+def is_arrow(path: str) -> bool:
+    """Whether a path ends as Parquet and Arrow files do.
+
+    >>> is_arrow("a.Parquet"), is_arrow("a.csv")
+    (True, False)
+    """
+    return path.lower().endswith(ENDINGS)
+
+
+def column_names(path: str) -> list[str]:
+    """Returns the names of the columns of a file."""
+    with _errors(path):
+        return [name for name in _schema(path).names if not name.startswith(INDEX)]
+
+
+def column_kinds(path: str) -> dict[str, str]:
+    """Returns whether each column holds a "number" or a "vector" per row, otherwise ""."""
+    with _errors(path):
+        types = {each.name: each.type for each in _schema(path) if not each.name.startswith(INDEX)}
+    return {n: "number" if _is_numeric(t) else "vector" if _is_vector(t) else "" for n, t in types.items()}
+
+
+def batches(path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yields batches of rows with some columns, the names of classes in place of their ids.
+
+    Hugging Face stores the names of a `ClassLabel` in the file, or in `dataset_info.json` beside it.
+    """
+    with _errors(path):
+        features = _features(path)
+        for batch in _batches(path, list(columns)):
+            for name in columns:
+                names = _class_names(features.get(name))
+                if names is not None:
+                    values = _named(batch.column(name), pa.array([*names, None]))
+                    batch = batch.set_column(batch.schema.get_field_index(name), name, values)
+            yield batch
+
+
+def vectors(path: str, batch: pa.RecordBatch, name: str, width: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns a column of lists as float32 `[N, d]`, and their lengths `[N]`, -1 for null.
+
+    A row of another length than `d`, the width or the length of the first list, is NaN.
+    """
+    column = batch.column(name)
+    if not _is_vector(column.type):
+        raise ValueError(
+            f"{path}: {name!r} holds {column.type}, not lists of numbers. Choose another vector_column, or "
+            "columns of numbers with feature_columns."
+        )
+    lengths = pa.compute.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+    if width is None:
+        width = int(next(iter(lengths[lengths >= 0]), 0))
+    values = np.full([len(column), width], np.nan, np.float32)
+    is_whole = lengths == width
+    numbers = column.filter(pa.array(is_whole)).flatten().to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):  # overflow gives infinity
+        values[is_whole] = numbers.astype(np.float32, copy=False).reshape(np.sum(is_whole), width)
+    return values, lengths
+
+
+def numbers(path: str, batch: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:
+    """Returns columns of numbers as vectors, float32 `[N, d]`, with NaN for null."""
+    for name in names:
+        if not _is_numeric(batch.column(name).type):
+            kind = batch.column(name).type
+            raise ValueError(f"{path}: {name!r} holds {kind}, not numbers. Choose other feature_columns.")
+    columns = (pa.compute.cast(batch.column(name), pa.float32(), safe=False) for name in names)
+    return np.stack([column.to_numpy(zero_copy_only=False) for column in columns], axis=1)
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+def _is_vector(kind: pa.DataType) -> bool:
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_list(kind) for is_list in lists) and _is_numeric(kind.value_type)
+
+
+@contextlib.contextmanager
+def _errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(f"{path}: cannot be read: {reason}. Write it again.") from error
+
+
+def _schema(path: str) -> pa.Schema:
+    if path.lower().endswith(".parquet"):
+        return pa.parquet.read_schema(path)
+    with pa.OSFile(path) as file:
+        return _reader(file).schema
+
+
+def _reader(file: Any) -> Any:
+    """Returns the reader of an Arrow file, or of an Arrow stream, as Hugging Face writes it."""
+    is_file = file.read(6) == b"ARROW1"
+    file.seek(0)
+    return pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)
+
+
+def _batches(path: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    if path.lower().endswith(".parquet"):
+        with pa.parquet.ParquetFile(path) as file:
+            yield from file.iter_batches(BATCH, columns=columns)
+        return
+    with pa.OSFile(path) as file:
+        reader = _reader(file)
+        is_file = hasattr(reader, "num_record_batches")
+        stream = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+        for batch in stream:
+            yield batch.select(columns)
+
+
+def _features(path: str) -> dict[str, Any]:
+    """Returns the description of a file's columns by Hugging Face, {} without one."""
+    info = os.path.join(os.path.dirname(path), "dataset_info.json")
+    if os.path.isfile(info):
+        with open(info, encoding="utf-8") as file:
+            return strict_json.parse_object(info, file.read()).get("features") or {}
+    metadata = (_schema(path).metadata or {}).get(b"huggingface")
+    return json.loads(metadata).get("info", {}).get("features") or {} if metadata else {}
+
+
+def _class_names(feature: Any) -> list[str] | None:
+    """Returns the names of a `ClassLabel`, or of one in a list, None for another feature."""
+    if isinstance(feature, list):
+        feature = feature[0]
+    while isinstance(feature, dict) and "feature" in feature:
+        feature = feature["feature"]
+    is_label = isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+    return feature["names"] if is_label else None
+
+
+def _named(column: pa.Array, names: pa.Array) -> pa.Array:
+    """Returns the names of ids or lists of ids; -1, as Hugging Face has it for no label, is null."""
+    if not pa.types.is_integer(column.type):
+        offsets = pa.compute.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        ends = pa.array(np.concatenate([[0], np.cumsum(offsets)]), pa.int32())
+        return pa.ListArray.from_arrays(ends, _named(column.flatten(), names))
+    ids = pa.compute.if_else(pa.compute.less(column, 0), len(names) - 1, column)
+    return names.take(ids)

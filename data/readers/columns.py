@@ -1,0 +1,132 @@
+"""The columns of a table that are read, and errors for missing ones."""
+
+import reprlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rank4class.data.readers import rows
+
+Row = Mapping[str, Any]  # by column
+
+
+class Columns(NamedTuple):
+    """The columns to read, by name or position, as the options of dataset `table` select them."""
+
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+    image: str | None = None
+    vector: str | None = None
+    features: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    separator: str | None = None
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> "Columns":
+        """Returns the columns that the options of a dataset select."""
+        labels = tuple(options.get("label_columns", ()))
+        return cls(
+            options.get("text_column"),
+            options.get("text_pair_column"),
+            None if labels else options.get("label_column"),
+            options.get("image_column"),
+            options.get("vector_column"),
+            tuple(options.get("feature_columns", ())),
+            labels,
+            options.get("label_separator"),
+        )
+
+    def without_labels(self) -> "Columns":
+        """Returns the columns of the inputs alone."""
+        return self._replace(label=None, labels=(), separator=None)
+
+    @property
+    def is_labeled(self) -> bool:
+        """Whether there is a column of labels."""
+        return bool(self.label or self.labels)
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether the inputs are vectors."""
+        return bool(self.vector or self.features)
+
+    def by_column(self) -> dict[str, str]:
+        """Returns the columns that are read, each with the field that selects it; raises ValueError if two
+        fields select one.
+        """
+        section = "data." if self.is_labeled else ""  # predictions have other flags
+        fields = [
+            ("text_column", self.text),
+            ("text_pair_column", self.pair),
+            ("image_column", self.image),
+            ("vector_column", self.vector),
+            *(("feature_columns", column) for column in self.features),
+            ("label_column", self.label),
+            *(("label_columns", column) for column in self.labels),
+        ]
+        selected: dict[str, str] = {}
+        for field, column in fields:
+            if column in selected:
+                raise ValueError(
+                    f"{selected[column]}={column}, {section}{field}={column}: the same column twice. Choose "
+                    "different columns."
+                )
+            if column is not None:
+                selected[column] = f"{section}{field}"
+        return selected
+
+    def check(self, path: str, names: Sequence[str], hint: str | None = None) -> None:
+        """Raises ValueError for a column that a file with columns of these names lacks, or has twice."""
+        for column in self.by_column():
+            if names.count(column) != 1:
+                count = "several columns" if column in names else "no column"
+                raise ValueError(
+                    f"{path}: {count} {_alternatives(column, names)}{hint or self._remedy(column, names)}"
+                )
+
+    def string(self, where: str, row: Row, column: str) -> str:
+        """Returns a cell of a row; raises ValueError if it is not a text in UTF-8."""
+        if column not in row:
+            raise ValueError(
+                f"{where}: no {_alternatives(column, list(row))}{self._remedy(column, list(row))}"
+            )
+        return check_string(where, column, row[column])
+
+    def _remedy(self, column: str, names: Collection[str]) -> str:
+        """Returns the remedy for a repeated or missing column, with the fields that select missing ones."""
+        if column in names:
+            return " Rename all but one."
+        missing = dict.fromkeys(field for name, field in self.by_column().items() if name not in names)
+        return f" Choose among them with {' and '.join(missing)}."
+
+
+def check_string(where: str, column: str, value: Any) -> str:
+    """Returns a cell; raises ValueError if it is not a text in UTF-8."""
+    if value is None:
+        raise ValueError(f"{where}: {column!r} is empty.")
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: {column} {reprlib.repr(value)} is not a string. Put it in quotes.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # JSON may have half a surrogate pair
+        raise ValueError(f"{where}: {column} {reprlib.repr(value)} is not UTF-8. Correct it.") from error
+    if "\0" in value:
+        raise ValueError(f"{where}: {column} has a NUL character. Remove it.")
+    return value
+
+
+def normalize_text(text: str) -> str:
+    """Returns a text in the form in which texts are compared, without differences in case and white space.
+
+    >>> normalize_text(" A  Text ")
+    'a text'
+    """
+    return " ".join(text.casefold().split())
+
+
+def _alternatives(column: str, names: Sequence[str]) -> str:
+    """Returns the missing column and the existing ones for a message."""
+    folded = normalize_text(column).replace(" ", "")
+    similar = [name for name in names if normalize_text(name).replace(" ", "") == folded and name != column]
+    hint = f" Did you mean {similar[0]!r}?" if similar else ""
+    return f"{column!r}.{hint} The columns are {rows.listed([repr(name[:40]) for name in names])}."

@@ -1,0 +1,271 @@
+"""Tables of examples: text files, Parquet, Arrow, arrays and SVMlight rows, read block by block."""
+
+import array
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from absl import logging
+
+from rank4class import strict_json
+from rank4class.data import lazy_arrays
+from rank4class.data.labels import Labels
+from rank4class.data.lazy_arrays import Origins
+from rank4class.data.readers import arrays, arrow_files, row_values, text_rows
+from rank4class.data.readers.columns import Columns, Row
+from rank4class.data.readers.row_values import Example
+from rank4class.data.readers.rows import BadRows, listed
+
+BLOCK = 4096  # rows
+LABEL = "y"  # of arrays
+FORMATS = (*text_rows.FORMATS, *arrow_files.ENDINGS, ".npz", *arrays.SVMLIGHT)
+
+
+class Block(NamedTuple):
+    """Consecutive valid rows of a file."""
+
+    numbers: Sequence[int]  # of the rows in the file
+    features: dict[str, Any]
+    labels: Sequence[Sequence[str]]
+    several: bool
+
+
+class Table(NamedTuple):
+    """The valid rows of a table."""
+
+    features: dict[str, Any]
+    labels: Labels
+    origins: Origins
+
+
+class Reader:
+    """Reads tables with the same columns.
+
+    Args:
+      columns: the columns to read.
+      bad_rows: the policy for invalid rows.
+      width: of all vectors; None takes that of the first.
+    """
+
+    def __init__(self, columns: Columns, bad_rows: BadRows, width: int | None = None):
+        self._columns, self._bad_rows, self._width = columns, bad_rows, width
+        self._known_labels: dict[str | int, tuple[list[str], bool]] = {}
+
+    def table(self, files: Sequence[str]) -> Table:
+        """Returns the rows of the files of a table."""
+        before = len(self._bad_rows.messages)
+        features: dict[str, list[Any]] = {}
+        labels, file_of, numbers = Labels(), array.array("i"), array.array("q")
+        with self._bad_rows.whole_file():
+            for i, file in enumerate(files):
+                for block in self.blocks(file) if os.path.basename(file) != arrays.PAIR[1] else ():
+                    for name, values in block.features.items() if block.labels else ():
+                        features.setdefault(name, []).append(values)
+                    for names in block.labels:
+                        labels.append(names)
+                    labels.several |= block.several
+                    numbers.extend(block.numbers)
+                    file_of.extend([i] * len(block.numbers))
+            check_any(files[0], len(labels), self._bad_rows.messages[before:])
+        names = [origin(file, "{}") for file in files]
+        origins = Origins(names, np.array(file_of), np.array(numbers))
+        return Table({name: _concatenate(each) for name, each in features.items()}, labels, origins)
+
+    def examples(self, path: str) -> Iterator[Example]:
+        """Yields the examples of a file with columns, row by row."""
+        folder = os.path.dirname(path)
+        for where, row in _rows(path, self._columns, self._bad_rows):
+            with self._bad_rows.row():
+                example = row_values.example(where, row, self._columns, folder)
+                if self._columns.has_vectors:
+                    self._check_width(where, len(example.features["embedding"]))
+                yield example
+
+    def blocks(self, path: str) -> Iterator[Block]:
+        """Yields the examples of a file, some rows at a time."""
+        if arrays.is_arrays(path):
+            vectors, labels = arrays.read(path, self._columns.is_labeled, self._width)
+            rows = [{}] * vectors.shape[0] if labels is None else [{LABEL: each} for each in labels]
+            yield self._valid_vectors(path, 0, vectors, rows, Columns(label=LABEL))
+        elif arrow_files.is_arrow(path) and self._columns.has_vectors:
+            yield from self._arrow_vectors(path)
+        else:
+            examples = self.examples(path)
+            while block := list(itertools.islice(examples, BLOCK)):
+                yield Block(
+                    [int(re.split(r"[:\[]", each.where.rstrip("]"))[-1]) for each in block],
+                    {n: _stack([each.features[n] for each in block]) for n in block[0].features},
+                    [each.labels for each in block],
+                    any(each.several for each in block),
+                )
+
+    def _arrow_vectors(self, path: str) -> Iterator[Block]:
+        columns, start = self._columns, 0
+        columns.check(path, arrow_files.column_names(path))
+        for batch in arrow_files.batches(path, list(columns.by_column())):
+            if columns.vector:
+                vectors, widths = arrow_files.vectors(path, batch, columns.vector, self._width)
+            else:
+                vectors, widths = arrow_files.numbers(path, batch, columns.features), None
+            labels = [column for column in (columns.label, *columns.labels) if column is not None]
+            rows = batch.select(labels).to_pylist() if labels else [{}] * len(batch)
+            yield self._valid_vectors(path, start, vectors, rows, columns, widths)
+            start += len(batch)
+
+    def _valid_vectors(
+        self,
+        path: str,
+        start: int,
+        vectors: Any,
+        rows: Sequence[Row],
+        columns: Columns,
+        widths: np.ndarray | None = None,
+    ) -> Block:
+        """Returns the valid ones of vectors and the rows with their labels, the first of which is `start`."""
+        is_finite, is_other_width = _finite_rows(vectors), vectors.shape[1] != self._width
+        valid, labels, any_several = [], [], False
+        for i, row in enumerate(rows):
+            where = f"{path}[{start + i}]"
+            try:
+                if not is_finite[i] or is_other_width:
+                    self._check_width(where, vectors.shape[1] if widths is None else int(widths[i]))
+                    row_values.check_finite(where, is_finite[i])
+                names, several = self._labels(where, row, columns)
+            except ValueError as error:
+                self._bad_rows.reject(error)
+                continue
+            valid.append(i)
+            labels.append(names)
+            any_several |= several
+        if len(valid) < len(rows):
+            vectors = vectors[np.array(valid, int)]
+        return Block([start + i for i in valid], {"embedding": vectors}, labels, any_several)
+
+    def _labels(self, where: str, row: Row, columns: Columns) -> tuple[list[str], bool]:
+        """Returns `row_values.labels_of` a row; most rows repeat the label of another."""
+        if not self._columns.is_labeled:
+            return [], False
+        value: Any = row.get(str(columns.label))
+        if type(value) not in (str, int):
+            return row_values.labels_of(where, row, columns)
+        if value not in self._known_labels:
+            self._known_labels[value] = row_values.labels_of(where, row, columns)
+        return self._known_labels[value]
+
+    def _check_width(self, where: str, width: int) -> None:
+        if self._width is None and width >= 0:
+            self._width = width
+        row_values.check_width(where, width, self._width)
+
+
+def files_of(path: str) -> list[str]:
+    """Returns the files of a table: a file, the parts in a folder, or its `arrays.PAIR`; [] without one."""
+    if not os.path.isdir(path):
+        return [path]
+    state = os.path.join(path, "state.json")
+    if os.path.isfile(state):  # a dataset of Hugging Face
+        with open(state, encoding="utf-8") as file:
+            parts = strict_json.parse_object(state, file.read())["_data_files"]
+        return [os.path.join(path, part["filename"]) for part in parts]
+    names = sorted(name for name in os.listdir(path) if not name.startswith((".", "_")))
+    if set(arrays.PAIR) <= set(names):
+        return [os.path.join(path, name) for name in arrays.PAIR]
+    return [os.path.join(path, name) for name in names if name.lower().endswith(arrow_files.ENDINGS)]
+
+
+def choose_inputs(columns: Columns, path: str) -> Columns:
+    """Returns columns with those of the inputs, for a path of a table; see `table` for the default.
+
+    Files of arrays have no columns.
+
+    Raises:
+      ValueError: columns of two kinds of inputs, no column of a text or of numbers, or columns of arrays.
+    """
+    inputs = {
+        field: column
+        for column, field in columns._replace(pair=None).by_column().items()
+        if column != columns.label and column not in columns.labels
+    }
+    if len(inputs) > 1:
+        fields = ", ".join(f"{field}={column}" for field, column in inputs.items())
+        raise ValueError(f"{fields}: columns of different kinds of inputs. Choose one kind.")
+    if arrays.is_arrays(path):
+        if inputs or columns.labels or columns.separator is not None:
+            field = [*inputs, *(["data.label_columns"] if columns.labels else ["data.label_separator"])][0]
+            raise ValueError(f"{field}: {path} has no columns. Leave it out.")
+        return columns
+    if inputs:
+        return columns
+    if arrow_files.is_arrow(path):
+        kinds = arrow_files.column_kinds(path)
+    else:
+        row = text_rows.first_row(path, by_position=str(columns.label).isdecimal())
+        check_any(path, len(row), ())
+        kinds = {name: row_values.kind_of(value) for name, value in row.items()}
+    if "text" in kinds:
+        logging.info("%s: the inputs are the texts of column 'text'", path)
+        return columns._replace(text="text")
+    by_kind: dict[str, list[str]] = {"vector": [], "number": [], "": []}
+    for name in sorted(set(kinds) - {columns.label, *columns.labels}):
+        by_kind[kinds[name]].append(name)
+    if len(by_kind["vector"]) == 1:
+        logging.info("%s: the inputs are the vectors of column %r", path, by_kind["vector"][0])
+        return columns._replace(vector=by_kind["vector"][0])
+    if by_kind["number"]:
+        logging.info("%s: the inputs are the numbers of the columns %s", path, listed(by_kind["number"]))
+        return columns._replace(features=tuple(by_kind["number"]))
+    raise ValueError(
+        f"{path}: no column 'text', of vectors or of numbers besides the label. The columns are "
+        f"{listed([repr(name[:40]) for name in kinds])}. Choose the inputs with data.text_column or "
+        "data.image_column."
+    )
+
+
+def _rows(path: str, columns: Columns, bad_rows: BadRows) -> Iterator[tuple[str, Row]]:
+    """Yields the name and the content of each row of a file with columns."""
+    if not arrow_files.is_arrow(path):
+        yield from text_rows.read(path, columns, bad_rows)
+        return
+    columns.check(path, arrow_files.column_names(path))
+    batches = arrow_files.batches(path, list(columns.by_column()))
+    all_rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+    yield from ((f"{path}[{i}]", row) for i, row in enumerate(all_rows))
+
+
+def origin(path: str, number: int | str) -> str:
+    """Returns the name of a row of a file in messages, by its line or its index.
+
+    >>> origin("a.csv", 2), origin("a.npz", 0)
+    ('a.csv:2', 'a.npz[0]')
+    """
+    has_indices = arrays.is_arrays(path) or arrow_files.is_arrow(path)
+    return f"{path}[{number}]" if has_indices else f"{path}:{number}"
+
+
+def _finite_rows(vectors: Any) -> np.ndarray:
+    """Returns whether all values of each vector are finite."""
+    if isinstance(vectors, scipy.sparse.csr_array):
+        wrong = (~np.isfinite(vectors.data), vectors.indices, vectors.indptr)
+        return scipy.sparse.csr_array(wrong, vectors.shape).sum(axis=1) == 0
+    return np.concatenate([np.isfinite(block).all(axis=1) for block in lazy_arrays.blocks(vectors)] or [[]])
+
+
+def _concatenate(parts: list[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    return scipy.sparse.vstack(parts, "csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
+
+
+def check_any(path: str, count: int, messages: Sequence[str]) -> None:
+    """Raises ValueError, with the first of the messages, if a file has no example."""
+    if not count:
+        first = f"All rows are invalid, the first: {messages[0]}" if messages else "Add rows to its header."
+        raise ValueError(f"{path}: no example. {first}")
+
+
+def _stack(values: list[Any]) -> np.ndarray:
+    return np.array(values, object if isinstance(values[0], str) else None)
