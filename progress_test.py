@@ -1,6 +1,8 @@
 """The line on the progress of a loop: its text, and when a terminal and a log file get it."""
 
 import io
+import sys
+import types
 
 import pytest
 
@@ -110,6 +112,23 @@ def test_a_loop_that_stops_early_removes_its_line(clock):
     next(loop)
     loop.close()
     assert file.getvalue().endswith(f"{ERASE}\r\r{ERASE}")
+
+
+def test_a_notebook_shows_a_bar_that_disappears(clock, monkeypatch):
+    shown = []
+    output = types.SimpleNamespace(update=shown.append)
+    display = types.SimpleNamespace(
+        HTML=str, display=lambda content, display_id: shown.append(content) or output
+    )
+    notebook = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=0), display=display)
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    for _ in Progress("reading", "<image>", 4).over(range(4)):
+        clock.now += 0.3
+    lines = [f"reading: &lt;image&gt; {n} of 4, 3.3 &lt;image&gt;s/s" for n in (2, 4)]
+    bars = [
+        f'<progress value="{n}" max="4"></progress> {line}' for n, line in zip((2, 4), lines, strict=True)
+    ]
+    assert shown == [*bars, ""]
 
 
 def test_other_processes_show_no_moving_line(clock, monkeypatch):
