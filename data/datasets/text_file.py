@@ -37,8 +37,9 @@ def text_file(
       label_column: column of the class, a string, or a whole number in JSON; spaces around it are removed. A
         JSON list is several labels.
       label_separator, label_columns: see `table`.
-      classes: file with the names of all classes, one per line, in the order of their ids. None sorts the
-        classes of the training file, integers by value.
+      classes: file with the names of all classes, one per line, in the order of their ids. Those without a
+        training example need a class encoder that reads their names. None sorts the classes of the training
+        file, integers by value.
       validation_fraction, test_fraction: fraction of the different texts to draw, in (0, 1).
       split_seed: seed of the splits, at least 0.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns than the

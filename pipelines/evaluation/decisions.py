@@ -41,6 +41,10 @@ class Decisions:
             for name, values in resampled.items()
         }
 
+    def select(self, rows: np.ndarray) -> "Decisions":
+        """Returns the decisions of some examples."""
+        return Decisions(self.names, self.decided[rows], self.relevant[rows])
+
     def _parts(self) -> scipy.sparse.csr_array:
         """Returns for each example the arguments of `losses.metrics.f1_micro`, float64 `[N, 3n]`."""
         parts = (self.decided.multiply(self.relevant), self.decided, self.relevant)

@@ -32,6 +32,7 @@ class EvaluationResult:
       calibrated: reliability of the scores and of their calibration.
       losses: of the training, float32 `[N]`.
       decisions: the decided classes, with metrics of them.
+      unseen: whether an example has a class without training examples, bool `[N]`, to report them apart.
     """
 
     names: tuple[str, ...]
@@ -46,6 +47,7 @@ class EvaluationResult:
     calibrated: reliability.Calibrated | None = None
     losses: np.ndarray | None = None
     decisions: Decisions | None = None
+    unseen: np.ndarray | None = None
 
     @property
     def loss(self) -> float | None:
@@ -61,17 +63,31 @@ class EvaluationResult:
         return one_line(self.means())
 
     def summarize(self) -> dict[str, Any]:
-        """Returns `summarize` of the metrics, and "calibration" of `reliability.Calibrated.summarize`."""
+        """Returns `summarize` of the metrics, and "calibration" of `reliability.Calibrated.summarize`.
+
+        If some examples have a class without training examples, "unseen" is the summary of these and "seen"
+        that of the others.
+        """
         summary = summarize(self.values, self.names)
         if self.decisions:
             intervals = summary["intervals"] | self.decisions.intervals()
             summary = self.means() | summary | {"intervals": intervals}
+        if self.unseen is not None:
+            summary |= {"seen": self._select(~self.unseen).summarize()}
+            summary |= {"unseen": self._select(self.unseen).summarize()}
         return summary | ({"calibration": self.calibrated.summarize()} if self.calibrated else {})
+
+    def _select(self, rows: np.ndarray) -> "EvaluationResult":
+        """Returns the metrics of some examples."""
+        decisions = self.decisions and self.decisions.select(rows)
+        values = self.values[rows]
+        return dataclasses.replace(self, values=values, decisions=decisions, calibrated=None, unseen=None)
 
 
 def metric_names(summary: Mapping[str, Any]) -> list[str]:
     """Returns the names of the metrics in a summary; see `summarize`."""
-    return [name for name in summary if name not in ("examples", "intervals", "calibration")]
+    others = ("examples", "intervals", "calibration", "seen", "unseen")
+    return [name for name in summary if name not in others]
 
 
 def one_line(summary: Mapping[str, Any]) -> str:

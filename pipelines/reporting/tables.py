@@ -71,7 +71,13 @@ def figure_alignment(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def results_table(summaries: dict[str, dict[str, Any]]) -> str:
-    """Returns metrics with their 95% intervals as text, from name of a split -> `evaluator.summarize`."""
+    """Returns metrics with their 95% intervals as text, from split -> `EvaluationResult.summarize`."""
+    summaries = {
+        f"{split}{f', {part} classes' if part else ''}": one[part] if part else one
+        for split, one in summaries.items()
+        for part in ("", "seen", "unseen")
+        if not part or part in one
+    }
     rows = [["metric", *(f"{split} ({one['examples']:,} examples)" for split, one in summaries.items())]]
     for name in metric_names(next(iter(summaries.values()))):
         cells = (f"{one[name]:.2f}  {format_interval(one['intervals'][name])}" for one in summaries.values())

@@ -334,9 +334,12 @@ def write_json(path: str, value: Any) -> None:
     files.write(path, files.to_json(value, indent=2) + "\n")
 
 
-def _null_to_inf(metrics: dict[str, float | None]) -> dict[str, float]:
+def _null_to_inf(metrics: dict[str, Any]) -> dict[str, Any]:
     """Returns metrics as they were written: JSON holds null for those that are not finite."""
-    return {name: math.inf if value is None else value for name, value in metrics.items()}
+    return {
+        name: math.inf if value is None else _null_to_inf(value) if name in ("seen", "unseen") else value
+        for name, value in metrics.items()
+    }
 
 
 def _read_lines(path: str) -> list[dict[str, Any]]:

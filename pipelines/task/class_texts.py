@@ -33,8 +33,7 @@ def add(
       ValueError: there is no text encoder, or the descriptions do not fit the classes.
       FileNotFoundError: the text encoder or the file of descriptions is missing.
     """
-    options = models.CLASS_ENCODERS.options(class_encoder.name)
-    if not {"features", "vectors"} & set(options) and class_encoder.init != "names":
+    if not are_read(class_encoder):
         return task
     path = class_encoder.path or encoder.path
     if not path:
@@ -48,7 +47,7 @@ def add(
     tokenizer = inputs.tokenizer(path, max_length)
     tokens = _tokens(tokenizer, texts)
     _warn_of_equal_texts(task.class_names, tokens["input_word_ids"])
-    if "features" in options:
+    if "features" in models.CLASS_ENCODERS.options(class_encoder.name):
         if len(texts) > _MANY:
             logging.warning(
                 "class_encoder=%r: each step encodes all %s class texts, and takes memory for them. "
@@ -62,6 +61,12 @@ def add(
     vectors = encode(texts, layer, tokenizer, batch_size, cache)
     vectors = unit(vectors) if class_encoder.init == "names" else vectors
     return dataclasses.replace(task, class_texts=texts, class_vectors=vectors)
+
+
+def are_read(class_encoder: config.ClassEncoder) -> bool:
+    """Returns whether the vectors of the classes come from their descriptions."""
+    options = models.CLASS_ENCODERS.options(class_encoder.name)
+    return bool({"features", "vectors"} & set(options)) or class_encoder.init == "names"
 
 
 def encode(

@@ -44,6 +44,7 @@ def load(
         raise ValueError(f"dataset.splits: no {missing.pop()!r}. Add it; data.dataset.draw draws splits.")
     check_class_weights(data_config, dataset.splits["train"])
     splits = limit_examples(data_config, dataset.splits)
+    is_untrained = _untrained(data_config, class_encoder, dataset, splits["train"])
     inputs = trained or build_inputs(data_config, encoder, splits["train"])
     task = _of_splits(data_config, dataset.class_names, splits, inputs)
     task = dataclasses.replace(task, augment=build_augment(data_config, splits["train"], task.preprocess))
@@ -60,6 +61,10 @@ def load(
         task = _preprocessed(task, evaluation_batch_size)
         task = dataclasses.replace(task, augment=build_augment(data_config, task.splits["train"], None))
     task = _hold_out(task, data_config.held_out)
+    if is_untrained.any():
+        seen = np.flatnonzero(~is_untrained)
+        splits = {**task.splits, "train": _of_classes(task.splits["train"], seen)}
+        task = dataclasses.replace(task, splits=splits, seen=seen, of_seen=("train",))
     return task if trained is not None else _with_class_weights(task, data_config)
 
 
@@ -261,11 +266,40 @@ def _hold_out(task: TaskData, names: Sequence[str]) -> TaskData:
         selected = is_held_out[examples.labels] == (split == "test")
         if not selected.any():
             raise ValueError(f"data.held_out={names}: the {split} split has no example left. Change it.")
-        splits[split] = examples.select(selected)
-        if split != "test":
-            labels = np.searchsorted(seen, splits[split].labels).astype(np.int32)
-            splits[split] = dataclasses.replace(splits[split], labels=labels)
+        selected_examples = examples.select(selected)
+        splits[split] = selected_examples if split == "test" else _of_classes(selected_examples, seen)
     return dataclasses.replace(task, splits=splits, seen=seen)
+
+
+def _of_classes(split: data.Split, seen: np.ndarray) -> data.Split:
+    """Returns examples of the seen classes alone, with the positions among these as labels."""
+    if split.multi_label:
+        excluded = None if split.excluded is None else split.excluded[:, seen]
+        return dataclasses.replace(split, labels=split.label_matrix[:, seen], excluded=excluded)
+    return dataclasses.replace(split, labels=np.searchsorted(seen, split.labels).astype(np.int32))
+
+
+def _untrained(
+    data_config: config.Data, class_encoder: config.ClassEncoder, dataset: data.Dataset, train: data.Split
+) -> np.ndarray:
+    """Returns which of the classes that the user named are ranked by their texts, without training, `[n]`.
+
+    If the class encoder does not read texts, or relates the classes to each other, a class of the file
+    `data.classes` without a training example raises ValueError.
+    """
+    classes, names = data_config.options().get("classes"), dataset.class_names
+    if classes is None and data_config.name != "memory":
+        return np.zeros(len(names), bool)
+    if class_texts.are_read(class_encoder) and not (class_encoder.attention_layers or data_config.held_out):
+        return train.class_counts(len(names)) == 0
+    missing = np.flatnonzero(dataset.splits["train"].class_counts(len(names)) == 0)
+    if classes is not None and len(missing):
+        raise ValueError(
+            f"data.classes={classes}: class {names[missing[0]]!r} has no training example. Remove the line, "
+            "or set class_encoder to 'frozen_text' to rank it by its name, without attention_layers and "
+            "data.held_out."
+        )
+    return np.zeros(len(names), bool)
 
 
 def check_held_out(class_names: Sequence[str], names: Iterable[str]) -> None:

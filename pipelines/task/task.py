@@ -39,7 +39,8 @@ class TaskData:
     class_features: dict[str, np.ndarray] | None = None  # the same as features of the instance encoder
     class_vectors: np.ndarray | None = None  # `[n, e]`, the same encoded, or the initial vectors
     hashes: dict[str, str] = dataclasses.field(default_factory=dict)  # see `hashing`
-    seen: np.ndarray | None = None  # ids of the classes of training and validation, by label; None for all
+    seen: np.ndarray | None = None  # ids of the classes of the splits `of_seen`, by label; None for all
+    of_seen: tuple[str, ...] = ("train", "validation")  # splits that rank the classes `seen` alone
 
     @property
     def evaluated(self) -> tuple[str, ...]:
@@ -183,7 +184,7 @@ class TaskData:
             scores, log_counts = result, None
             if isinstance(result, dict):
                 scores, log_counts = result["scores"], result["log_counts"]
-            if self.seen is not None and split != "test":
+            if not self.ranks_all(split):
                 scores = tf.gather(scores, self.seen, axis=1)
             where = ~features["excluded"] if "excluded" in features else None
             return ModelOutputs(scores, where, count_prior.log_counts(scores, log_counts, where, training))
@@ -193,7 +194,7 @@ class TaskData:
     def training_counts(self, split: str) -> np.ndarray:
         """Returns the number of training examples of each class that the model scores for a split, int64."""
         counts = self.splits["train"].class_counts(self.num_scored("train"))
-        if self.seen is None or split != "test":
+        if self.seen is None or not self.ranks_all(split):
             return counts
         of_all = np.zeros(len(self.class_names), np.int64)
         of_all[self.seen] = counts
@@ -210,6 +211,18 @@ class TaskData:
 
     def scored_class_names(self, split: str) -> tuple[str, ...]:
         """Returns the names of the classes that the model scores for a split, by the ids of its labels."""
-        if self.seen is None or split == "test":
+        if self.seen is None or self.ranks_all(split):
             return self.class_names
         return tuple(self.class_names[i] for i in self.seen)
+
+    def ranks_all(self, split: str) -> bool:
+        """Returns whether the examples of a split are ranked among all classes."""
+        return self.seen is None or split not in self.of_seen
+
+    def unseen(self, split: str) -> np.ndarray | None:
+        """Returns whether each example has an unseen class, bool `[N]`; None if all or none have."""
+        if self.seen is None or not self.ranks_all(split):
+            return None
+        is_unseen = ~np.isin(np.arange(len(self.class_names)), self.seen)
+        unseen = self.splits[split].class_matrix(len(is_unseen)).astype(np.int64) @ is_unseen > 0
+        return unseen if 0 < unseen.sum() < len(unseen) else None

@@ -250,6 +250,7 @@ class TrainedModel:
         if self.calibration is not None:
             result = run_calibration.measure(result, self.calibration, split, examples)
         result = run_decisions.measure(result, self.experiment, loaded, split, self.thresholds)
+        result = dataclasses.replace(result, unseen=loaded.unseen(split))
         return result if keep_scores else run_calibration.without_scores(result)
 
 

@@ -1,5 +1,6 @@
 """A rank model as a task of the trainer: its losses, batches, evaluations and pictures."""
 
+import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterable
@@ -128,6 +129,7 @@ class TrainableRankModel:
         if split == "validation":
             self._thresholds = run_decisions.fit(result, self._experiment, examples)
         result = run_decisions.measure(result, self._experiment, self._data, split, self._thresholds)
+        result = dataclasses.replace(result, unseen=self._data.unseen(split))
         return run_calibration.without_scores(result)
 
     def pictures(self, split: str, evaluation: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
@@ -245,10 +247,11 @@ def build_evaluators(
             loss=loss if "train" in splits else None,
         )
 
-    if loaded.seen is None:
-        return dict.fromkeys(loaded.splits, build(*loaded.splits))
-    evaluators = dict.fromkeys(("train", "validation"), build("train", "validation"))
-    return evaluators | ({"test": build("test")} if "test" in loaded.splits else {})
+    evaluators: dict[str, evaluator.Evaluator] = {}
+    for ranks_all in (False, True):
+        if splits := [split for split in loaded.splits if loaded.ranks_all(split) == ranks_all]:
+            evaluators |= dict.fromkeys(splits, build(*splits))
+    return evaluators
 
 
 def _applicable_metrics(experiment: config.Experiment, num_classes: int) -> tuple[str, ...]:
