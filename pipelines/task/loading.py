@@ -287,8 +287,9 @@ def _untrained(
     If the class encoder does not read texts, or relates the classes to each other, a class of the file
     `data.classes` without a training example raises ValueError.
     """
-    classes, names = data_config.options().get("classes"), dataset.class_names
-    if classes is None and data_config.name != "memory":
+    options, names = data_config.options(), dataset.class_names
+    classes = options.get("classes")
+    if data_config.name != "memory" and not (classes or options.get("label_columns")):
         return np.zeros(len(names), bool)
     if class_texts.are_read(class_encoder) and not (class_encoder.attention_layers or data_config.held_out):
         return train.class_counts(len(names)) == 0
