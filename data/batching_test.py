@@ -40,7 +40,7 @@ def test_every_epoch_has_every_example_once(size, batch_size, grouped):
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-@pytest.mark.parametrize("start", [0, 1, 5, 12])
+@pytest.mark.parametrize("start", [1, 12])
 def test_start_step_continues_the_same_batches(start, grouped):
     split = with_lengths(numbered_split(10)) if grouped else numbered_split(10)
     whole = take(data.training_batches(split, batch_size=4, seed=3), 20)
@@ -50,7 +50,7 @@ def test_start_step_continues_the_same_batches(start, grouped):
     )
 
 
-@pytest.mark.parametrize(("seed", "batch_size"), [(0, 20), (1, 20), (7, 20), (0, 5)])
+@pytest.mark.parametrize(("seed", "batch_size"), [(0, 20), (7, 20), (0, 5)])
 def test_epochs_are_uniform_permutations(seed, batch_size):
     size, epochs = 20, 400
     split = numbered_split(size) if batch_size == size else with_lengths(numbered_split(size), count=2)
@@ -248,7 +248,7 @@ def assert_labels_and_exclusions(batches, dense, excluded):
         np.testing.assert_array_equal(features["excluded"], excluded[features["id"]])
 
 
-@pytest.mark.parametrize(("size", "batch_size"), [(10, 4), (8, 4), (1, 4), (3, 4), (2, 1)])
+@pytest.mark.parametrize(("size", "batch_size"), [(10, 4), (8, 4), (1, 4)])
 def test_batches_of_sparse_labels_are_dense(size, batch_size):
     split, dense, excluded = sparse_split(size)
     batches = data.evaluation_batches(split, batch_size=batch_size)

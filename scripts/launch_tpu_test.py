@@ -52,7 +52,7 @@ esac
 
 
 class World:
-    """A cloud without a VM, and a user's machine with the substitute for gcloud."""
+    """A cloud without a VM, and a user's machine with the substitute for gcloud and a small checkout."""
 
     def __init__(self, path):
         self.path = path
@@ -65,13 +65,19 @@ class World:
         self.environment = {n: value for n, value in os.environ.items() if not n.startswith("GIT_")}
         self.environment |= {"PATH": f"{path}/bin:{os.environ['PATH']}", "LAUNCH_POLL_SECONDS": "0.02"}
         self.environment |= {"WORLD": str(path), "TMPDIR": str(path)}
+        checkout, self.script = path / "checkout", path / "checkout" / "scripts" / SCRIPT.name
+        self.script.parent.mkdir(parents=True)
+        for file in (SCRIPT, ROOT / "requirements.txt"):
+            shutil.copy(file, checkout / file.relative_to(ROOT))
+        for words in ("init -q", "add .", "-c user.name=me -c user.email=me@here commit -q -m first"):
+            subprocess.run(["git", *words.split()], cwd=checkout, env=self.environment, check=True)
 
     def write(self, name, *lines):
         (self.path / name).write_text("".join(f"{line}\n" for line in lines))
 
     def launch(self, *words):
         options = {"capture_output": True, "text": True, "timeout": 60, "env": self.environment}
-        return subprocess.run([SCRIPT, *words], **options)
+        return subprocess.run([self.script, *words], **options)
 
     def calls(self):
         return (self.path / "calls").read_text().splitlines()
@@ -164,7 +170,7 @@ def test_the_exit_code_of_the_training(world):
 
 def test_an_interrupted_launcher_leaves_the_training_which_is_followed_and_not_started_again(world):
     world.write("hold")
-    command = [SCRIPT, *HOST, *TRAINING]
+    command = [world.script, *HOST, *TRAINING]
     process = subprocess.Popen(command, env=world.environment, stderr=subprocess.PIPE, start_new_session=True)
     while not (world.path / "environment").exists():
         time.sleep(0.02)

@@ -61,7 +61,7 @@ def test_intervals_equal_the_bootstrap_over_examples(rng):
     np.testing.assert_allclose(high - low, 2 * 196 * np.sqrt(fraction * (1 - fraction) / 400), rtol=0.08)
 
 
-@pytest.mark.parametrize("batch_size", [1, 4, 7, 10, 64])
+@pytest.mark.parametrize("batch_size", [1, 4, 64])
 def test_every_batch_size_evaluates_each_example_once(batch_size, rng):
     scores = rng.normal(size=[10, 6]).astype(np.float32)
     split = data.Split({"image": scores}, rng.integers(6, size=10).astype(np.int32))

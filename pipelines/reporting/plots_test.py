@@ -52,7 +52,7 @@ def test_every_rank_is_counted():
     assert fractions.sum() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("n", [1, 13, 41, 1_000_000])
+@pytest.mark.parametrize("n", [1, 13, 1_000_000])
 @pytest.mark.filterwarnings("error")  # of classes without an example
 def test_confusion_matrices_of_any_size_are_drawn(n):
     labels = np.array([n - 1, n // 2, n // 2])

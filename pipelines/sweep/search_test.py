@@ -249,7 +249,7 @@ def bumpy(experiment):
 
 
 @pytest.mark.parametrize("tune", [RANGES, {RATE: tuple(0.001 * 2**i for i in range(8))}])
-@pytest.mark.parametrize("killed", [1, 5, 17, 19])
+@pytest.mark.parametrize("killed", [1, 19])
 def test_a_killed_search_goes_on_as_if_it_had_not_been(search, finished, tmp_path, tune, killed):
     options = {"tune": tune, "num_trials": 8 if tune is RANGES else None, "widen": 1}
     _, before = search(bumpy, **options, killed=killed)
@@ -290,9 +290,10 @@ def test_no_choice_is_trained_twice(search, tune, num_trials, jobs, expected):
 
 
 def test_tpe_finds_the_best_region(search):
-    losses = ("mse", "softmax", "pairwise_logistic")
-    made, started = search(bumpy, {RATE: RANGES[RATE]}, num_trials=30, seeds=SEEDS[:1], losses=losses)
-    assert len(started) == 3 * 30
+    made, started = search(
+        bumpy, {RATE: RANGES[RATE]}, num_trials=30, seeds=SEEDS[:1], losses=("mse", "softmax")
+    )
+    assert len(started) == 2 * 30
     near = []
     for cell in made.summary()["cells"]:
         rates = [trial["choice"][RATE] for trial in cell["trials"]]
@@ -302,7 +303,7 @@ def test_tpe_finds_the_best_region(search):
     drawn, proposed = (
         sum(itertools.chain(*(flags[part] for flags in near))) for part in (slice(10), slice(10, 30))
     )
-    assert drawn / 30 < 0.5 < proposed / 60
+    assert drawn / 20 < 0.5 < proposed / 40
 
 
 def test_jobs_take_trials_of_the_cell_with_the_fewest_running_ones(search):

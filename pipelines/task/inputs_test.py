@@ -22,16 +22,15 @@ def written(folder, given):
     return inputs.read(str(folder))
 
 
-@pytest.mark.parametrize("lower_case", [True, False])
-def test_texts(tmp_path, lower_case):
+def test_texts(tmp_path):
     specs = specs_of({"text": np.array(["a"], object)})
-    given = inputs.Inputs(specs, data.WordPiece(VOCAB, 6, lower_case))
+    given = inputs.Inputs(specs, data.WordPiece(VOCAB, 6, lower_case=False))
     features = {"text": tf.constant(["ball", "BALL"])}
     again = written(tmp_path, given)
     assert again.specs == specs
     ids = again(features)["input_word_ids"].numpy()
     np.testing.assert_array_equal(ids, given(features)["input_word_ids"])
-    assert ids[1, 1] == (4 if lower_case else 1)
+    assert ids[:, 1].tolist() == [4, 1]  # capitals are kept
 
 
 def test_images_and_vectors(tmp_path):
