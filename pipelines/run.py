@@ -21,7 +21,7 @@ from rank4class.pipelines.export import prediction, prediction_files, saved_mode
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.export.approximate import ApproximateAnswers
 from rank4class.pipelines.export.prediction import Prediction, Predictor
-from rank4class.pipelines.reporting import evaluation_pictures
+from rank4class.pipelines.reporting import evaluation_pictures, run_html
 from rank4class.pipelines.reporting.model_card import model_card
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import description
@@ -85,6 +85,9 @@ class Run:
     def __repr__(self) -> str:
         of_list = "items in the longest list" if self.answers.has_items else "classes"
         return f"Run({self.workdir!r}, {len(self.class_names)} {of_list}, step {self.step})"
+
+    def _repr_html_(self) -> str:
+        return run_html.render(repr(self), self.results, self.history, self.experiment.monitor)
 
     @property
     def results(self) -> dict[str, Any] | None:

@@ -27,6 +27,7 @@ from rank4class.pipelines import run as run_module
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import calibration
 from rank4class.pipelines.export import answers, prediction, prediction_files
+from rank4class.pipelines.reporting import run_html
 from rank4class.pipelines.run import Run
 from rank4class.pipelines.task import checks
 
@@ -98,6 +99,15 @@ def test_predictions_have_the_metrics_of_the_results(digits, test_images):
     first, second = digits.history["seconds"]
     assert 0.0 < first < second
     assert repr(digits).endswith("10 classes, step 34)")
+
+
+def test_a_notebook_shows_the_metrics_and_the_curve(digits):
+    page = digits._repr_html_()
+    low, high = digits.results["test"]["intervals"]["top1_error"]
+    assert f"{digits.results['test']['top1_error']:.2f}  [{low:.2f}, {high:.2f}]</td>" in page
+    assert page.count("<svg") == page.count("</svg>") == page.count("<table>") == 1
+    page = run_html.render("<a>", None, digits.history[:1], "ndcg@5")
+    assert page == "<p>&lt;a&gt;</p>\n<p>The training is not finished.</p>"
 
 
 def test_probabilities_are_calibrated(digits, test_images, tmp_path):

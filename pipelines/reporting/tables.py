@@ -72,6 +72,11 @@ def figure_alignment(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def results_table(summaries: dict[str, dict[str, Any]]) -> str:
     """Returns metrics with their 95% intervals as text, from split -> `EvaluationResult.summarize`."""
+    return text_table(results_rows(summaries))
+
+
+def results_rows(summaries: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """Returns the rows of `results_table`."""
     summaries = {
         f"{split}{f', {part} classes' if part else ''}": one[part] if part else one
         for split, one in summaries.items()
@@ -82,7 +87,7 @@ def results_table(summaries: dict[str, dict[str, Any]]) -> str:
     for name in metric_names(next(iter(summaries.values()))):
         cells = (f"{one[name]:.2f}  {format_interval(one['intervals'][name])}" for one in summaries.values())
         rows.append([metric_heading(name), *cells])
-    return text_table(rows)
+    return rows
 
 
 def calibration_table(summaries: dict[str, dict[str, Any]]) -> str:

@@ -1,0 +1,46 @@
+"""A run as HTML, which a notebook shows."""
+
+import html
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from tabulate import tabulate
+
+from rank4class.pipelines.evaluation.evaluator import metric_heading
+from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.reporting.style import BLUE, finish
+from rank4class.pipelines.storage.run_directory import evaluations
+
+
+def render(title: str, results: Mapping[str, Any] | None, history: pd.DataFrame, monitor: str) -> str:
+    """Returns the metrics with their intervals, and the curve of the monitored metric, if there is one.
+
+    The results are those of a `RunDirectory`; None before the run is finished.
+    """
+    blocks = [f"<p>{html.escape(title)}</p>"]
+    if results is None:
+        blocks.append("<p>The training is not finished.</p>")
+    else:
+        header, *rows = tables.results_rows(evaluations(results))
+        blocks.append(tabulate(rows, header, tablefmt="html", disable_numparse=True))
+    if len(history) > 1:
+        blocks.append(_curve(history, monitor, results["best_step"] if results else None))
+    return "\n".join(blocks)
+
+
+def _curve(history: pd.DataFrame, monitor: str, best_step: int | None) -> str:
+    """Returns the values of a metric by step as SVG, with a dot at the best checkpoint."""
+    figure = Figure(figsize=(4.6, 2.4), layout="constrained")
+    axis = figure.subplots()
+    axis.plot(history["step"], history[monitor], color=BLUE)
+    best = history[history["step"] == best_step]
+    axis.plot(best["step"], best[monitor], "o", color=BLUE)
+    axis.set(xlabel="step", ylabel=f"validation {metric_heading(monitor)}")
+    finish(axis)
+    content = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None})
+    return content.getvalue()[content.getvalue().index("<svg") :]  # without the header of a file
