@@ -41,9 +41,9 @@ class Decisions:
             for name, values in resampled.items()
         }
 
-    def select(self, rows: np.ndarray) -> "Decisions":
-        """Returns the decisions of some examples."""
-        return Decisions(self.names, self.decided[rows], self.relevant[rows])
+    def select(self, classes: np.ndarray) -> "Decisions":
+        """Returns the decisions for some classes."""
+        return Decisions(self.names, self.decided[:, classes], self.relevant[:, classes])
 
     def _parts(self) -> scipy.sparse.csr_array:
         """Returns for each example the arguments of `losses.metrics.f1_micro`, float64 `[N, 3n]`."""

@@ -32,7 +32,8 @@ class EvaluationResult:
       calibrated: reliability of the scores and of their calibration.
       losses: of the training, float32 `[N]`.
       decisions: the decided classes, with metrics of them.
-      unseen: whether an example has a class without training examples, bool `[N]`, to report them apart.
+      unseen: which examples have a class without training examples, bool `[N]`, and which classes these are,
+        bool `[n]`; None to report all examples alone.
     """
 
     names: tuple[str, ...]
@@ -47,7 +48,7 @@ class EvaluationResult:
     calibrated: reliability.Calibrated | None = None
     losses: np.ndarray | None = None
     decisions: Decisions | None = None
-    unseen: np.ndarray | None = None
+    unseen: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def loss(self) -> float | None:
@@ -65,21 +66,22 @@ class EvaluationResult:
     def summarize(self) -> dict[str, Any]:
         """Returns `summarize` of the metrics, and "calibration" of `reliability.Calibrated.summarize`.
 
-        If some examples have a class without training examples, "unseen" is the summary of these and "seen"
-        that of the others.
+        With `unseen`, "unseen" is the summary of these examples, and "seen" that of the others. F1 is there
+        that of the unseen classes, and of the others, over all examples.
         """
         summary = summarize(self.values, self.names)
         if self.decisions:
             intervals = summary["intervals"] | self.decisions.intervals()
             summary = self.means() | summary | {"intervals": intervals}
         if self.unseen is not None:
-            summary |= {"seen": self._select(~self.unseen).summarize()}
-            summary |= {"unseen": self._select(self.unseen).summarize()}
+            rows, classes = self.unseen
+            summary |= {"seen": self._select(~rows, ~classes).summarize()}
+            summary |= {"unseen": self._select(rows, classes).summarize()}
         return summary | ({"calibration": self.calibrated.summarize()} if self.calibrated else {})
 
-    def _select(self, rows: np.ndarray) -> "EvaluationResult":
-        """Returns the metrics of some examples."""
-        decisions = self.decisions and self.decisions.select(rows)
+    def _select(self, rows: np.ndarray, classes: np.ndarray) -> "EvaluationResult":
+        """Returns the metrics of some examples, and of the decisions for some classes."""
+        decisions = self.decisions and self.decisions.select(classes)
         values = self.values[rows]
         return dataclasses.replace(self, values=values, decisions=decisions, calibrated=None, unseen=None)
 

@@ -219,10 +219,13 @@ class TaskData:
         """Returns whether the examples of a split are ranked among all classes."""
         return self.seen is None or split not in self.of_seen
 
-    def unseen(self, split: str) -> np.ndarray | None:
-        """Returns whether each example has an unseen class, bool `[N]`; None if all or none have."""
+    def unseen(self, split: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """Returns which examples have an unseen class, `[N]`, and which classes these are, `[n]`.
+
+        None if all examples or none have one.
+        """
         if self.seen is None or not self.ranks_all(split):
             return None
         is_unseen = ~np.isin(np.arange(len(self.class_names)), self.seen)
         unseen = self.splits[split].class_matrix(len(is_unseen)).astype(np.int64) @ is_unseen > 0
-        return unseen if 0 < unseen.sum() < len(unseen) else None
+        return (unseen, is_unseen) if 0 < unseen.sum() < len(unseen) else None
