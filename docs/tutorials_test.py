@@ -96,7 +96,8 @@ def test_a_failing_block_fails(tmp_path):
 
 
 def test_all_tutorials_are_here():
-    assert [page.stem for page in PAGES] == ["images", "keras", "queries", "quick_start", "ratings", "texts"]
+    names = ["images", "keras", "notebook", "queries", "quick_start", "ratings", "texts"]
+    assert [page.stem for page in PAGES] == names
 
 
 @pytest.mark.nightly

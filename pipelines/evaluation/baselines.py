@@ -68,11 +68,15 @@ def has_vectors(experiment: config.Experiment, loaded: TaskData) -> bool:
     return loaded.inputs.kind.tokenizes and path is not None and files.exists(path)
 
 
-def load(experiment: config.Experiment, workdir: str) -> TaskData:
-    """Loads the task of an experiment with `encoder.path`; its features are the initial encoder's outputs."""
+def load(experiment: config.Experiment, workdir: str, dataset: data.Dataset | None = None) -> TaskData:
+    """Loads the task of an experiment with `encoder.path`; its features are the initial encoder's outputs.
+
+    The dataset is that of the experiment; None reads it.
+    """
     encoder = config.override(experiment, {"encoder.frozen": True}).encoder
     class_encoder = config.ClassEncoder("frozen_text", texts=experiment.class_encoder.texts)
-    return loading.load(experiment.data, encoder, class_encoder, experiment.evaluation_batch_size, workdir)
+    batch_size = experiment.evaluation_batch_size
+    return loading.load(experiment.data, encoder, class_encoder, batch_size, workdir, dataset=dataset)
 
 
 def evaluate(

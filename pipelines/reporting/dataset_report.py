@@ -226,7 +226,7 @@ class Report:
             yield f"Baseline, the classes ranked by their training examples, {first} first: {summaries}."
         has_texts = self.splits["train"].kind.tokenizes
         if has_texts and self.experiment.encoder.path and self._cache_dir is not None:
-            encoded = baselines.load(self.experiment, self._cache_dir)
+            encoded = baselines.load(self.experiment, self._cache_dir, self.dataset)
             by_split = {
                 split: baselines.evaluate(encoded, split, metrics, batch_size)
                 for split in self.splits
