@@ -77,12 +77,19 @@ def test_classes_and_scores_without_an_answer(rng):
     assert not nothing.decide([[1e30, np.nan]]).numpy().any()
     assert not Thresholds((0.0,)).decide([[1.0, np.nan]], [[False, True]]).numpy().any()
     broken = np.append(scores, [[np.nan, 9.0]], axis=0)
-    labels = csr_array(np.append(positive, [[True, True]], axis=0))
+    labels = csr_array(np.append(positive, [[False, False]], axis=0))
     whole = thresholds.fit(RATES["f1"], scores, csr_array(positive))
     assert thresholds.fit(RATES["f1"], broken, labels) == whole
-    where = np.append(np.ones([50, 2], bool), [[False, False]], axis=0)
-    finite = np.nan_to_num(broken)
-    assert thresholds.fit(RATES["f1"], finite, labels, where) == whole
+
+
+def test_excluded_classes_are_left_out(rng, monkeypatch):
+    monkeypatch.setattr(thresholds, "LEAST", 1)
+    positive, where = rng.random([2, 80, 2]) < 0.5
+    scores = rng.normal(size=[80, 2]) + positive
+    fitted = thresholds.fit(RATES["f1"], scores, csr_array(positive), where)
+    for j, rows in enumerate(where.T):
+        alone = thresholds.fit(RATES["f1"], scores[rows][:, [j]], csr_array(positive[rows][:, [j]]))
+        assert fitted.values[j] == alone.values[0]
 
 
 def test_neighboring_scores_are_told_apart():

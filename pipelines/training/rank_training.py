@@ -233,11 +233,9 @@ class TrainedModel:
         examples, replicas = loaded.splits[split], self.strategy.num_replicas_in_sync
         batch_size = -(-self.experiment.evaluation_batch_size // replicas) * replicas
         keep_scores &= predictions.scores_fit(len(examples), loaded.num_scored(split))
-        kept: bool | np.ndarray = keep_scores
-        if self.calibration is not None and not keep_scores:
+        kept: bool | np.ndarray = keep_scores or run_decisions.need_scores(self.experiment, examples)
+        if self.calibration is not None and not kept:
             kept = run_calibration.measured_examples(len(examples), loaded.num_scored(split))
-        if run_decisions.need_scores(self.experiment, examples):
-            kept = True
         evaluator = build_evaluators(self.experiment, loaded, self.model, strategy=self.strategy)[split]
         if distribution.needs_static_shapes(self.strategy):
             loaded = loaded.with_static_lengths()

@@ -29,21 +29,20 @@ _BLOCK = 1 << 20  # scores whose most probable sets are computed at a time
 
 def check(experiment: config.Experiment, validation: data.Split) -> None:
     """Raises ValueError if thresholds, or metrics of decided classes, do not fit the dataset or the model."""
-    rule, names, has_prior = experiment.thresholds.name, _metrics(experiment), _has_prior(experiment)
-    field, reason = f"thresholds={rule!r}", None
-    if rule != "none":
-        if not validation.multi_label:
-            reason = "each example of the dataset has one class. Set it to 'none'."
-        elif has_prior:
-            reason = f"count prior {experiment.count_prior.name!r} decides. Set one of the two to 'none'."
-    elif names:
-        field, loss = f"metrics={names[0]!r}", experiment.loss.name
-        if validation.multi_label and not has_prior and _of_loss(experiment) is None:
-            reason = f"loss {loss!r} has no threshold. Set thresholds, such as to 'f1', or count_prior."
-    if validation.kind.ranks_items and (names or rule != "none"):
-        reason = "the items of a list are not classes. Leave it out."
-    if reason:
-        raise ValueError(f"{field}: {reason}")
+    rule, prior, loss = experiment.thresholds.name, experiment.count_prior.name, experiment.loss.name
+    names = _metrics(experiment)
+    if rule == "none" and not names:
+        return
+    has_rule = rule != "none" or _has_prior(experiment) or _of_loss(experiment) is not None
+    for is_wrong, reason in (
+        (validation.kind.ranks_items, "the items of a list are not classes. Leave it out."),
+        (rule != "none" and not validation.multi_label, "each example has one class. Set it to 'none'."),
+        (rule != "none" and _has_prior(experiment), f"count prior {prior!r} decides. Set one to 'none'."),
+        (validation.multi_label and not has_rule, f"loss {loss!r} has no threshold. Set thresholds to 'f1'."),
+    ):
+        if is_wrong:
+            field = f"metrics={names[0]!r}" if rule == "none" else f"thresholds={rule!r}"
+            raise ValueError(f"{field}: {reason}")
 
 
 def need_scores(experiment: config.Experiment, split: data.Split) -> bool:

@@ -114,11 +114,9 @@ class TrainableRankModel:
         if self._progress:
             batches = Progress(f"evaluating {split}", "example", len(examples)).over(batches, size)
         # All evaluations keep the scores, so that the last ones run the function that is compiled already.
-        keep_scores: bool | np.ndarray = False
-        if self._calibration_method is not None:
+        keep_scores: bool | np.ndarray = run_decisions.need_scores(self._experiment, examples)
+        if self._calibration_method is not None and not keep_scores:
             keep_scores = run_calibration.measured_examples(len(examples), self._data.num_scored(split))
-        if run_decisions.need_scores(self._experiment, examples):
-            keep_scores = True
         result = self._evaluators[split](batches, keep_scores=keep_scores, stopping=should_stop)
         if result is None:
             return None
