@@ -19,7 +19,6 @@ from rank4class.data.batching import (
 )
 from rank4class.data.dataset import Dataset, Split, draw, draw_pairs
 from rank4class.data.kind import KINDS, Kind, RawInput, kind_of
-from rank4class.data.labels import distinct_names, encode_labels
 from rank4class.data.lazy_arrays import Origins, StoredRows
 from rank4class.data.preprocessing.images import (
     AUGMENTATIONS,

@@ -271,18 +271,3 @@ def test_drawing_of_several_classes_leaves_each_class_in_training():
     one_each = data.Split({"id": np.arange(30)}, csr_array(np.eye(30, dtype=np.float32)))
     with pytest.raises(ValueError, match=r"test_fraction=0.1: 3 of 30 examples, but 0 can be drawn"):
         data.draw(one_each, {"test": 0.1}, seed=0)
-
-
-def test_labels_by_name():
-    names = data.distinct_names(["10", "9", "-1", "9"])
-    assert (names, data.distinct_names([["b"], (), {"a", "b"}])) == (["-1", "9", "10"], ["a", "b"])
-    assert data.encode_labels(["10", "9", "-1", "9"], names).tolist() == [2, 1, 0, 1]
-    matrix = data.encode_labels([("c", "a"), set(), ["b"]], ["a", "b", "c"])
-    assert (matrix.dtype, matrix.has_canonical_format) == (np.float32, True)
-    np.testing.assert_array_equal(matrix.toarray(), [[1, 0, 1], [0, 0, 0], [0, 1, 0]])
-    for labels, message in (
-        (["a", "d"], r"labels\[1\]='d': not one of the classes"),
-        ([["a", "a"]], r"labels\[0\]=\['a', 'a'\]: a label is repeated"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            data.encode_labels(labels, ["a", "b"])

@@ -1,7 +1,6 @@
 """Labels by name, of one or several classes per example."""
 
 import array
-import itertools
 import re
 from collections.abc import Collection, Iterable, Sequence
 
@@ -63,39 +62,6 @@ class Labels:
         return [names[code] for code in self._entries[self._ends[i] : self._ends[i + 1]]]
 
 
-def encode_labels(
-    labels: Sequence[str] | Sequence[Collection[str]], class_names: Sequence[str]
-) -> np.ndarray | scipy.sparse.csr_array:
-    """Returns labels by name as those of a `Split`.
-
-    Args:
-      labels: one name per example, or a list (tuple, set) of names per example, which may be empty.
-      class_names: the names of all classes, by id.
-
-    Returns:
-      The class ids, int32 `[N]`; or for lists a `scipy.sparse.csr_array`, float32 `[N, n]`, of ones.
-
-    Raises:
-      ValueError: a label that is no class, or is repeated in an example.
-
-    >>> encode_labels(["b", "a"], ["a", "b"])
-    array([1, 0], dtype=int32)
-    >>> encode_labels([["b", "a"], [], ["b"]], ["a", "b"]).toarray().tolist()
-    [[1.0, 1.0], [0.0, 0.0], [0.0, 1.0]]
-    """
-    encoded = Labels(several=not all(isinstance(label, str) for label in labels))
-    for i, label in enumerate(labels):
-        names = [label] if isinstance(label, str) else list(label)
-        if len(set(names)) < len(names):
-            raise ValueError(f"labels[{i}]={label!r}: a label is repeated. Remove one.")
-        encoded.append(names)
-    matrix, is_unknown = encoded.encode(class_names)
-    if is_unknown.any():
-        i = int(np.argmax(is_unknown))
-        raise ValueError(f"labels[{i}]={labels[i]!r}: not one of the classes. Add it to them, or correct it.")
-    return matrix
-
-
 def sort_names(names: Collection[str]) -> list[str]:
     """Returns names of classes in their order: by value if all are integers, otherwise as strings.
 
@@ -105,13 +71,3 @@ def sort_names(names: Collection[str]) -> list[str]:
     if all(re.fullmatch("-?[0-9]+", name) for name in names):
         return sorted(names, key=lambda name: (int(name), name))
     return sorted(names)
-
-
-def distinct_names(labels: Sequence[str] | Sequence[Collection[str]]) -> list[str]:
-    """Returns the sorted names of the classes in labels as those of `encode_labels`.
-
-    >>> distinct_names([["b", "a"], ["b"]])
-    ['a', 'b']
-    """
-    lists = ([label] if isinstance(label, str) else label for label in labels)
-    return sort_names(set(itertools.chain.from_iterable(lists)))
