@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,6 +31,14 @@ LEARNING_RATE = 0.01
 SPARSE_BLOCK = 4096  # sparse rows that are dense at a time
 # Each fit evaluates another model, whose function TensorFlow takes for a retraced one and warns.
 tf.get_logger().addFilter(lambda record: "Evaluator.__init__" not in record.getMessage())
+
+
+class TopK(NamedTuple):
+    """The `k` best classes of each example, the best first, `[N, k]`; a run may have no probabilities."""
+
+    classes: np.ndarray
+    scores: np.ndarray
+    probabilities: np.ndarray | None
 
 
 class RankClassifier(ClassifierMixin, BaseEstimator):
@@ -173,12 +181,14 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         scores = self._outputs(X)["scores"]
         return scores if self._several or scores.shape[1] > 2 else scores[:, 1] - scores[:, 0]
 
-    def predict_top_k(self, X: Any, k: int | None = None) -> pd.DataFrame:
-        """Returns the `k` best classes of each example with scores and probabilities; see `Run.predict`."""
+    def predict_top_k(self, X: Any, k: int | None = None) -> TopK:
+        """Returns the `k` best classes of each example; None is 5, or all if there are fewer."""
         check_is_fitted(self, "run_")
         table = self.run_.predict(_rows(self._check(X)), k)
-        ids = {name: i for i, name in enumerate(self.run_.class_names)}
-        return table.assign(**{"class": self.classes_[table["class"].map(ids)]})
+        ids, shape = {name: i for i, name in enumerate(self.run_.class_names)}, (-1, table["rank"].max())
+        probabilities = table["probability"].to_numpy().reshape(shape) if "probability" in table else None
+        classes = self.classes_[table["class"].map(ids)].reshape(shape)
+        return TopK(classes, table["score"].to_numpy().reshape(shape), probabilities)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Returns the accuracy, in [0, 1]; of several labels that of the whole set."""

@@ -58,10 +58,10 @@ def test_predictions(fitted):
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-12)
     assert fitted.score(FRAME, Y) == accuracy_score(Y, fitted.predict(FRAME)) > 0.8
     best, order = fitted.predict_top_k(FRAME, k=2), np.argsort(-scores)[:, :2]
-    np.testing.assert_array_equal(best["class"], fitted.classes_[order].ravel())
-    np.testing.assert_array_equal(best["score"], np.take_along_axis(scores, order, axis=1).ravel())
-    expected = np.take_along_axis(probabilities, order, axis=1).ravel()
-    np.testing.assert_allclose(best["probability"], expected, rtol=1e-6)
+    np.testing.assert_array_equal(best.classes, fitted.classes_[order])
+    np.testing.assert_array_equal(best.scores, np.take_along_axis(scores, order, axis=1))
+    expected = np.take_along_axis(probabilities, order, axis=1)
+    np.testing.assert_allclose(best.probabilities, expected, rtol=1e-6)
 
 
 def test_a_run_has_its_validation_alone(fitted):
