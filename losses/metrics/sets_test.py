@@ -54,9 +54,8 @@ def test_masks_are_numbers_too():
 
 
 def test_exact_matches_by_hand():
-    sets = [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 1.0]]
-    values = metrics.exact_match([[5.0, 4.0, 0.0]] * 3, sets, np.log([0.1, 0.2, 0.7]))
-    assert values.numpy().tolist() == [1.0, 0.0, 0.0]
+    for labels, expected in ([1.0, 1.0, 0.0], 1.0), ([1.0, 0.0, 0.0], 0.0), ([1.0, 0.0, 1.0], 0.0):
+        assert metrics.exact_match([[5.0, 4.0, 0.0]], [labels], np.log([0.1, 0.2, 0.7])).numpy() == [expected]
 
 
 @pytest.mark.nightly
@@ -71,15 +70,17 @@ def test_invalid_scores_have_the_worst_value():
     assert tf.function(metrics.exact_match)(*broken).numpy().tolist() == [0.0]
 
 
-@pytest.mark.parametrize("labels", [[2], [-1], [[0.0, np.nan]], [[0.0, -1.0]], [[0.0, np.inf]]])
+@pytest.mark.parametrize(
+    "labels", [[3], [-1], [[0.0, np.nan, 0.0]], [[0.0, -1.0, 0.0]], [[0.0, np.inf, 0.0]]]
+)
 def test_invalid_labels_have_the_worst_value(labels):
-    scores, prior = [[-9.0, -9.0]], np.log([0.8, 0.1, 0.1])  # the most probable set is empty
-    assert metrics.exact_match(scores, [[0.0, 0.0]], prior).numpy() == [1.0]
+    scores, prior = [[-9.0, -9.0, -9.0]], np.log([0.8, 0.1, 0.1])  # the most probable set is empty
+    assert metrics.exact_match(scores, [[0.0, 0.0, 0.0]], prior).numpy() == [1.0]
     assert metrics.exact_match(scores, labels, prior).numpy() == [0.0]
     assert np.isinf(metrics.nll(scores, labels, prior))
     if np.ndim(labels) == 2:
-        where = tf.constant([[True, False]])
-        assert metrics.exact_match(scores, labels, prior[:2], where=where).numpy() == [1.0]
+        where = tf.constant([[True, False, True]])
+        assert metrics.exact_match(scores, labels, prior, where=where).numpy() == [1.0]
 
 
 def test_by_name():
