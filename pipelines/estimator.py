@@ -1,5 +1,6 @@
 """A rank model as a scikit-learn classifier: `rank4class.RankClassifier`."""
 
+import contextlib
 import itertools
 import operator
 import os
@@ -7,7 +8,7 @@ import pathlib
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,7 +147,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         dataset = data.Dataset(tuple(map(str, encoder.classes_)), splits)
 
         def train(folder: str | os.PathLike) -> None:
-            rank_training.train(experiment, folder, dataset=dataset, progress=bool(self.verbose))
+            with _without_warnings():
+                rank_training.train(experiment, folder, dataset=dataset, progress=bool(self.verbose))
 
         if self.workdir is None:
             self.run_ = _temporary_run(train)
@@ -360,6 +362,18 @@ def _probabilities(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
     if "probabilities" not in outputs:
         raise ValueError("calibration='none': the run has no probabilities. Call decision_function.")
     return outputs["probabilities"]
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Silences the warning of a function that is traced often: each fit of a search traces it once."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _temporary_run(write: Callable[[str], None]) -> Run:
