@@ -155,6 +155,17 @@ def mirrored():
     return distribution.get("mirrored")
 
 
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory):
+    """Returns a small finished run on the digits, whose folder tests must not change."""
+    import rank4class
+    from rank4class.pipelines import config
+    from rank4class.pipelines.configs import digits_mlp
+
+    experiment = config.override(digits_mlp.get_config(), {"epochs": 2.0, "encoder.hidden": (16,)})
+    return rank4class.train(experiment, tmp_path_factory.mktemp("digits") / "run", progress=False)
+
+
 @pytest.fixture
 def with_four_threads():
     """Returns a function of a program to its output where an operation takes four threads, here one."""

@@ -22,9 +22,7 @@ from rank4class import data
 from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import read as read_rows
-from rank4class.pipelines import config
 from rank4class.pipelines import run as run_module
-from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import calibration
 from rank4class.pipelines.export import answers, prediction, prediction_files
 from rank4class.pipelines.reporting import run_html
@@ -74,9 +72,8 @@ def test_doctests(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    changes = {"epochs": 2.0, "encoder.hidden": (16,)}
-    return trained(tmp_path_factory.mktemp("digits"), config.override(digits_mlp.get_config(), changes))
+def digits(digits_run):
+    return digits_run
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ def _reader(file: Any) -> Any:
 
 def _batches(path: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
     if path.lower().endswith(".parquet"):
-        with pa.parquet.ParquetFile(path) as file:
+        with pa.parquet.ParquetFile(path, pre_buffer=False) as file:  # or pyarrow keeps all that it has read
             yield from file.iter_batches(BATCH, columns=columns)
         return
     with pa.OSFile(path) as file:

@@ -43,8 +43,7 @@ def example(where: str, row: Row, columns: Columns, folder: str) -> Example:
         features["file"] = path
     if columns.has_vectors:
         features["embedding"] = _vector(where, row, columns)
-    labels, several = labels_of(where, row, columns) if columns.is_labeled else ([], False)
-    return Example(where, features, labels, several)
+    return Example(where, features, *labels_of(where, row, columns))
 
 
 def _vector(where: str, row: Row, columns: Columns) -> np.ndarray:
@@ -98,7 +97,9 @@ def check_width(where: str, width: int, expected: int | None) -> None:
 
 
 def labels_of(where: str, row: Row, columns: Columns) -> tuple[list[str], bool]:
-    """Returns the labels of a row, and whether it may have several."""
+    """Returns the labels of a row, [] without a column of them, and whether it may have several."""
+    if not columns.is_labeled:
+        return [], False
     if columns.labels:
         return [name for name in columns.labels if _flag(where, row, name, columns)], True
     column, separator = str(columns.label), columns.separator

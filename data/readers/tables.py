@@ -1,6 +1,8 @@
 """Tables of examples: text files, Parquet, Arrow, arrays and SVMlight rows, read block by block."""
 
 import array
+import collections
+import contextlib
 import itertools
 import os
 import re
@@ -14,7 +16,7 @@ from absl import logging
 from rank4class import strict_json
 from rank4class.data import lazy_arrays
 from rank4class.data.labels import Labels
-from rank4class.data.lazy_arrays import Origins
+from rank4class.data.lazy_arrays import Collector, Origins
 from rank4class.data.readers import arrays, arrow_files, row_values, text_rows
 from rank4class.data.readers.columns import Columns, Row
 from rank4class.data.readers.row_values import Example
@@ -22,6 +24,7 @@ from rank4class.data.readers.rows import BadRows, listed
 
 BLOCK = 4096  # rows
 LABEL = "y"  # of arrays
+NO_LABELS = Columns()
 FORMATS = (*text_rows.FORMATS, *arrow_files.ENDINGS, ".npz", *arrays.SVMLIGHT)
 
 
@@ -53,18 +56,18 @@ class Reader:
 
     def __init__(self, columns: Columns, bad_rows: BadRows, width: int | None = None):
         self._columns, self._bad_rows, self._width = columns, bad_rows, width
-        self._known_labels: dict[str | int, tuple[list[str], bool]] = {}
+        self._known_labels: dict[str | int, list[str]] = {}  # by cell
 
     def table(self, files: Sequence[str]) -> Table:
         """Returns the rows of the files of a table."""
         before = len(self._bad_rows.messages)
-        features: dict[str, list[Any]] = {}
+        features: dict[str, Collector] = collections.defaultdict(Collector)
         labels, file_of, numbers = Labels(), array.array("i"), array.array("q")
         with self._bad_rows.whole_file():
             for i, file in enumerate(files):
                 for block in self.blocks(file) if os.path.basename(file) != arrays.PAIR[1] else ():
                     for name, values in block.features.items() if block.labels else ():
-                        features.setdefault(name, []).append(values)
+                        features[name].append(values)
                     for names in block.labels:
                         labels.append(names)
                     labels.several |= block.several
@@ -72,8 +75,8 @@ class Reader:
                     file_of.extend([i] * len(block.numbers))
             check_any(files[0], len(labels), self._bad_rows.messages[before:])
         names = [origin(file, "{}") for file in files]
-        origins = Origins(names, np.array(file_of), np.array(numbers))
-        return Table({name: _concatenate(each) for name, each in features.items()}, labels, origins)
+        origins = Origins(names, np.frombuffer(file_of, np.int32), np.frombuffer(numbers, np.int64))
+        return Table({name: each.array() for name, each in features.items()}, labels, origins)
 
     def examples(self, path: str) -> Iterator[Example]:
         """Yields the examples of a file with columns, row by row."""
@@ -89,8 +92,7 @@ class Reader:
         """Yields the examples of a file, some rows at a time."""
         if arrays.is_arrays(path):
             vectors, labels = arrays.read(path, self._columns.is_labeled, self._width)
-            rows = [{}] * vectors.shape[0] if labels is None else [{LABEL: each} for each in labels]
-            yield self._valid_vectors(path, 0, vectors, rows, Columns(label=LABEL))
+            yield self._valid_vectors(path, 0, vectors, labels, Columns(label=LABEL))
         elif arrow_files.is_arrow(path) and self._columns.has_vectors:
             yield from self._arrow_vectors(path)
         else:
@@ -111,9 +113,12 @@ class Reader:
                 vectors, widths = arrow_files.vectors(path, batch, columns.vector, self._width)
             else:
                 vectors, widths = arrow_files.numbers(path, batch, columns.features), None
-            labels = [column for column in (columns.label, *columns.labels) if column is not None]
-            rows = batch.select(labels).to_pylist() if labels else [{}] * len(batch)
-            yield self._valid_vectors(path, start, vectors, rows, columns, widths)
+            labels: list[Any] | None = None
+            if columns.label is not None:
+                labels = batch.column(columns.label).to_pylist()
+            elif columns.labels:
+                labels = batch.select(list(columns.labels)).to_pylist()
+            yield self._valid_vectors(path, start, vectors, labels, columns, widths)
             start += len(batch)
 
     def _valid_vectors(
@@ -121,40 +126,46 @@ class Reader:
         path: str,
         start: int,
         vectors: Any,
-        rows: Sequence[Row],
+        cells: Sequence[Any] | None,
         columns: Columns,
         widths: np.ndarray | None = None,
     ) -> Block:
-        """Returns the valid ones of vectors and the rows with their labels, the first of which is `start`."""
+        """Returns the valid ones of vectors, the first of which is row `start`.
+
+        Args:
+          path, start: for messages.
+          vectors: `[N, d]`.
+          cells: the cells of the label column of each row, or by label column; None without labels.
+          columns: those of the labels.
+          widths: `[N]`, of vectors that may have another width than `d`.
+        """
         is_finite, is_other_width = _finite_rows(vectors), vectors.shape[1] != self._width
+        if cells is None:
+            cells, columns = [{}] * len(is_finite), NO_LABELS
+        if is_finite.all() and not is_other_width:
+            with contextlib.suppress(KeyError, TypeError):  # a cell that no row had before, or a list
+                labels = [self._known_labels[cell] for cell in cells]
+                numbers = range(start, start + len(labels))
+                return Block(numbers, {"embedding": vectors}, labels, columns.separator is not None)
         valid, labels, any_several = [], [], False
-        for i, row in enumerate(rows):
+        for i, cell in enumerate(cells):
             where = f"{path}[{start + i}]"
             try:
-                if not is_finite[i] or is_other_width:
-                    self._check_width(where, vectors.shape[1] if widths is None else int(widths[i]))
-                    row_values.check_finite(where, is_finite[i])
-                names, several = self._labels(where, row, columns)
+                self._check_width(where, vectors.shape[1] if widths is None else int(widths[i]))
+                row_values.check_finite(where, is_finite[i])
+                row = cell if columns.label is None else {columns.label: cell}
+                names, several = row_values.labels_of(where, row, columns)
             except ValueError as error:
                 self._bad_rows.reject(error)
                 continue
+            if isinstance(cell, str | int):
+                self._known_labels[cell] = names
             valid.append(i)
             labels.append(names)
             any_several |= several
-        if len(valid) < len(rows):
+        if len(valid) < len(cells):
             vectors = vectors[np.array(valid, int)]
         return Block([start + i for i in valid], {"embedding": vectors}, labels, any_several)
-
-    def _labels(self, where: str, row: Row, columns: Columns) -> tuple[list[str], bool]:
-        """Returns `row_values.labels_of` a row; most rows repeat the label of another."""
-        if not self._columns.is_labeled:
-            return [], False
-        value: Any = row.get(str(columns.label))
-        if type(value) not in (str, int):
-            return row_values.labels_of(where, row, columns)
-        if value not in self._known_labels:
-            self._known_labels[value] = row_values.labels_of(where, row, columns)
-        return self._known_labels[value]
 
     def _check_width(self, where: str, width: int) -> None:
         if self._width is None and width >= 0:
@@ -252,12 +263,6 @@ def _finite_rows(vectors: Any) -> np.ndarray:
         wrong = (~np.isfinite(vectors.data), vectors.indices, vectors.indptr)
         return scipy.sparse.csr_array(wrong, vectors.shape).sum(axis=1) == 0
     return np.concatenate([np.isfinite(block).all(axis=1) for block in lazy_arrays.blocks(vectors)] or [[]])
-
-
-def _concatenate(parts: list[Any]) -> Any:
-    if len(parts) == 1:
-        return parts[0]
-    return scipy.sparse.vstack(parts, "csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
 
 
 def check_any(path: str, count: int, messages: Sequence[str]) -> None:

@@ -78,7 +78,7 @@ def complete(
 
 
 def _draw(train: Split, first: np.ndarray, fractions: dict[str, float], seed: int) -> dict[str, Split]:
-    originals = np.unique(first)
+    originals = np.flatnonzero(first == np.arange(len(first)))
     parts = draw(Split({"index": originals}, train.labels[originals]), fractions, seed=seed)
     drawn = {name: np.flatnonzero(np.isin(first, part.features["index"])) for name, part in parts.items()}
     num_classes = train.labels.shape[1] if train.multi_label else int(train.labels.max()) + 1

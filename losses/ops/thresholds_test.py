@@ -202,7 +202,7 @@ def test_at_or_above(shape, m, dtype):
     np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize("shape", [(3, 1), (3, 2), (2, 3, 8), (9,)])
+@pytest.mark.parametrize("shape", [(3, 1), (2, 3, 8), (9,)])
 @pytest.mark.parametrize("m", [1, 5, *(pytest.param(m, marks=pytest.mark.nightly) for m in (2, 8, 100))])
 def test_excess_equals_the_sum_of_hinges(shape, m):
     rng = np.random.default_rng(m)

@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 from absl import logging
 
+from rank4class.data import lazy_arrays
 from rank4class.pipelines.storage import files
-
-VARIABLE = "RANK4CLASS_CACHE"
 
 
 class Cache:
@@ -22,8 +21,7 @@ class Cache:
     """
 
     def __init__(self, workdir: str | os.PathLike):
-        parent = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        shared = os.environ.get(VARIABLE, os.path.join(parent, "rank4class"))
+        shared = lazy_arrays.cache_folder()
         folders = [os.fspath(workdir)]
         if shared != "off":
             folders.insert(0, files.check_folder_name("--cache", shared))

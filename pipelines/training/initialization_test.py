@@ -17,14 +17,12 @@ from rank4class.pipelines.training import initialization, rank_training
 
 
 def small(**changes):
-    return config.override(digits_mlp.get_config(), {"epochs": 1.0, "encoder.hidden": (8,), **changes})
+    return config.override(digits_mlp.get_config(), {"epochs": 1.0, "encoder.hidden": (16,), **changes})
 
 
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    path = str(tmp_path_factory.mktemp("first") / "run")
-    rank_training.train(small(epochs=6.0), path, progress=False)
-    return path
+@pytest.fixture
+def first(digits_run):
+    return digits_run.workdir
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +55,7 @@ def test_weights_of_other_classes_and_layers_are_new(first, tmp_path, caplog):
     assert "2 of 4 weights are those of init_from" in caplog.text
     assert "not in init_from, newly initialized: class_encoder/" in caplog.text
     caplog.clear()
-    initial_weights(small(init_from=first, **{"encoder.hidden": (8, 8)}), tmp_path / "deeper")
+    initial_weights(small(init_from=first, **{"encoder.hidden": (16, 8)}), tmp_path / "deeper")
     assert "init_from, newly initialized: encoder/" in caplog.text
     with pytest.raises(ValueError, match="no weight of the run fits this model"):
         initial_weights(

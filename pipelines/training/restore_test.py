@@ -17,16 +17,10 @@ def trained(path, **changes):
     return path
 
 
-@pytest.fixture(scope="module")
-def finished_once(tmp_path_factory):
-    """Returns the folder of a finished run, which tests must not change."""
-    return trained(str(tmp_path_factory.mktemp("finished") / "run"))
-
-
 @pytest.fixture
-def finished(finished_once, tmp_path):
+def finished(digits_run, tmp_path):
     """Returns a copy of the folder of a finished run."""
-    return shutil.copytree(finished_once, str(tmp_path / "run"))
+    return shutil.copytree(digits_run.workdir, str(tmp_path / "run"))
 
 
 @pytest.mark.nightly

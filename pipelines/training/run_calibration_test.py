@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import shutil
 
 import numpy as np
@@ -150,17 +151,8 @@ def test_scores_that_are_not_finite_are_neither_fitted_nor_measured(messages):
     assert messages == [f"No calibration of the {split} split: {reason}" for split in ("validation", "test")]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Trains on the digits; returns the folder and the results."""
-    path = tmp_path_factory.mktemp("trained") / "run"
-    changes = {"epochs": 1.0, "encoder.hidden": (8,)}
-    experiment = config.override(digits_mlp.get_config(), changes)
-    return path, rank_training.train(experiment, path, progress=False)
-
-
-def test_a_run_writes_the_temperature_of_its_validation_split(trained):
-    path, results = trained
+def test_a_run_writes_the_temperature_of_its_validation_split(digits_run):
+    path, results = pathlib.Path(digits_run.workdir), digits_run.results
     restored = rank_training.restore(path)
     loaded, model = restored.load_task(), restored.model
     content = json.loads((path / "calibration.json").read_text())
@@ -183,8 +175,8 @@ def test_a_run_writes_the_temperature_of_its_validation_split(trained):
     assert fitted["after"]["nll"] < fitted["before"]["nll"]
 
 
-def test_a_run_that_is_resumed_at_its_end_writes_the_same_calibration(trained, tmp_path):
-    path, results = trained
+def test_a_run_that_is_resumed_at_its_end_writes_the_same_calibration(digits_run, tmp_path):
+    path, results = pathlib.Path(digits_run.workdir), digits_run.results
     copy = shutil.copytree(path, tmp_path / "run")
     for name in ("results.json", "calibration.json"):
         (copy / name).unlink()
