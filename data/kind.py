@@ -91,10 +91,11 @@ class Kind:
         Args:
           path: texts or ids as `.txt` (one per line), `.tsv`, `.csv` or `.jsonl`, or "-" for one per line of
             standard input; an image, or a folder of images and folders; arrays as `.npy` or `.npz`
-            `[N, ...]`, in the range of the training data; or queries as SVMlight rows.
+            `[N, ...]`, in the range of the training data; texts, images and vectors also as the tables of
+            dataset `table`; or queries as SVMlight rows.
           specs: from `raw_specs`.
           bad_rows: the policy for invalid rows.
-          columns: of texts or ids.
+          columns: of the inputs, and of labels, which are not read.
           ids: name -> id, for a model of ids.
 
         Yields:
@@ -106,8 +107,10 @@ class Kind:
         """
         if not (os.path.exists(path) or (path == text_rows.STANDARD_INPUT and self.has_rows)):
             raise FileNotFoundError(f"{path}: no such file or folder. Check the path.")
-        if columns.pair is not None and "text_pair" not in specs:
-            raise ValueError(f"text_pair_column={columns.pair}: the model takes one text. Leave it out.")
+        if columns.text_pair_column is not None and "text_pair" not in specs:
+            raise ValueError(
+                f"text_pair_column={columns.text_pair_column}: the model takes one text. Leave it out."
+            )
         return self._read(path, specs, bad_rows, columns, ids)
 
     def _read(self, path, specs, bad_rows, columns, ids):

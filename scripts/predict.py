@@ -4,8 +4,8 @@ r"""Predicts the classes of new inputs with the model of a run.
 
 Inputs are texts (.txt, .tsv, .csv, .jsonl), an image or a folder of images, arrays (.npy, .npz) in the
 range of the training data, such as 0..255 for uint8, users by name, or queries with documents, as the model
-takes them. Without --output the predictions are printed as TSV. TSV has no quotes: a backslash in a cell is
-\\, a tab \t, a line end \n, and a quote at the start \".
+takes them; or a table of `--data=table`. Without --output the predictions are printed as TSV. TSV has no
+quotes: a backslash in a cell is \\, a tab \t, a line end \n, and a quote at the start \".
 """
 
 import sys

@@ -4,6 +4,7 @@ import collections
 import itertools
 import os
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -76,45 +77,37 @@ def table(
       ValueError: an argument out of range; an invalid row, named by file and line or index; a file that
         cannot be read, without rows or without a column; fewer than two classes; splits that cannot be drawn.
     """
-    columns = Columns(
-        text_column,
-        text_pair_column,
-        None if label_columns else label_column,
-        image_column,
-        vector_column,
-        tuple(feature_columns),
-        tuple(label_columns),
-        label_separator,
-    )
-    fractions = check_fractions(validation_fraction, test_fraction)
-    return load(path, tables.FORMATS, columns, classes, fractions, split_seed, on_invalid_row)
+    return load(tables.FORMATS, **locals())
 
 
 def load(
-    path: str | None,
     formats: Sequence[str],
-    columns: Columns,
+    path: str | None,
     classes: str | None,
-    fractions: dict[str, float],
+    validation_fraction: float,
+    test_fraction: float,
     split_seed: int,
     on_invalid_row: str,
+    **columns_options: Any,
 ) -> Dataset:
-    """Returns the dataset of tables whose files have some of the `tables.FORMATS`."""
+    """Returns the dataset of tables whose files have some of the `tables.FORMATS`; see `table`."""
+    columns = Columns.of_options(columns_options)
+    fractions = check_fractions(validation_fraction, test_fraction)
     bad_rows = rows.BadRows(on_invalid_row)
     _check_labels(columns, classes)
     paths = table_files.find_splits(path, formats, classes, bad_rows)
     train_path = paths["train"][0]
     reader = tables.Reader(tables.choose_inputs(columns, train_path), bad_rows)
     read = {split: reader.table(each) for split, each in paths.items()}
-    if columns.separator is not None and read["train"].labels.most() < 2:
+    if columns.label_separator is not None and read["train"].labels.most() < 2:
         raise ValueError(
-            f"data.label_separator={columns.separator!r}: separates no labels in {train_path}. Leave it out, "
-            "or set it to their separator."
+            f"data.label_separator={columns.label_separator!r}: separates no labels in {train_path}. Leave "
+            "it out, or set it to their separator."
         )
     several = any(each.labels.several for each in read.values())
     for each in read.values():
         each.labels.several = several
-    names = columns.labels or user_splits.class_names(classes, read["train"].labels.codes, train_path)
+    names = columns.label_columns or user_splits.class_names(classes, read["train"].labels.codes, train_path)
     if not classes and not several:
         _warn_of_joined(names, train_path)
     known = f"in {classes or train_path}"
@@ -141,19 +134,9 @@ def labeled_rows(
     label_columns: tuple[str, ...] = (),
 ) -> Split:
     """Returns all rows of a table as one split; a row of another class is invalid."""
-    if not os.path.exists(path) or not tables.files_of(path):
+    columns, paths = Columns.of_options(locals()), tables.files_of(path)
+    if not os.path.exists(path) or not paths:
         raise FileNotFoundError(f"data.path={path}: no such file. Set it to a table with labels.")
-    columns = Columns(
-        text_column,
-        text_pair_column,
-        None if label_columns else label_column,
-        image_column,
-        vector_column,
-        tuple(feature_columns),
-        tuple(label_columns),
-        label_separator,
-    )
-    paths = tables.files_of(path)
     reader = tables.Reader(tables.choose_inputs(columns, paths[0]), bad_rows)
     return _split(path, reader.table(paths), class_names, "one of the model's", bad_rows)
 
@@ -161,11 +144,13 @@ def labeled_rows(
 def _check_labels(columns: Columns, classes: str | None) -> None:
     """Raises ValueError for options of labels that contradict each other."""
     columns.by_column()  # raises for a column that is selected twice
-    if columns.separator == "":
+    if columns.label_separator == "":
         raise ValueError("data.label_separator='': empty. Set it to the separator of the labels.")
-    if columns.labels and (columns.separator is not None or classes or len(columns.labels) < 2):
+    if columns.label_columns and (
+        columns.label_separator is not None or classes or len(columns.label_columns) < 2
+    ):
         raise ValueError(
-            f"data.label_columns={columns.labels}: it takes at least two columns, and neither "
+            f"data.label_columns={columns.label_columns}: it takes at least two columns, and neither "
             "data.label_separator nor data.classes. Change it, or leave these out."
         )
 

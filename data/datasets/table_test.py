@@ -322,17 +322,17 @@ VECTOR = {"vector_column": "v"}
         (
             parquet_of(v=[None, *[[1.0]] * 9], label=TEN),
             VECTOR,
-            r"parquet\[0\]: the vector is missing\. Add it",
+            r"parquet\[0\]: v None is not a list of numbers",
         ),
         (
             parquet_of(v=TEN, label=TEN),
             VECTOR,
-            r"parquet: 'v' holds string, not lists of numbers\. Choose an",
+            r"parquet\[0\]: v 'a' is not a list of numbers\. Correct",
         ),
         (
             parquet_of(v=TEN, label=TEN),
             {"feature_columns": ("v",)},
-            r"parquet: 'v' holds string, not numbers\.",
+            r"parquet\[0\]: v 'a' is not a number\. Corr",
         ),
         (
             parquet_of(a=range(10), label=np.arange(10) / 4),
@@ -376,7 +376,7 @@ def test_invalid_rows_are_skipped(tmp_path):
     assert sum(map(len, dataset.splits.values())) == 60
     assert [re.sub(".*parquet", "", message) for message in dataset.skipped] == [
         "[60]: 1 values, but 4 in the first vector. Correct it.",
-        "[61]: the vector is missing. Add it.",
+        "[61]: v None is not a list of numbers. Correct it.",
         "[62]: a number is missing, or not finite. Correct it.",
         "[63]: 'label' is empty.",
     ]

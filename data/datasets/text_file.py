@@ -1,8 +1,7 @@
 """Texts and labels from a user's files: TSV, CSV or JSON lines."""
 
-from rank4class.data.dataset import Dataset, check_fractions
+from rank4class.data.dataset import Dataset
 from rank4class.data.datasets import table
-from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.text_rows import FORMATS
 from rank4class.data.registry import DATASETS
 
@@ -56,8 +55,4 @@ def text_file(
         without rows or without a column; fewer than two classes; splits that cannot be drawn.
     """
     label = None if label_columns else label_column
-    columns = Columns(
-        text_column, text_pair_column, label, labels=tuple(label_columns), separator=label_separator
-    )
-    fractions = check_fractions(validation_fraction, test_fraction)
-    return table.load(path, FORMATS, columns, classes, fractions, split_seed, on_invalid_row)
+    return table.load(FORMATS, **locals())

@@ -18,7 +18,7 @@ class Ids(Kind):
     usage: Mapping[str, str] = {"id": "[0]"}
 
     def _read(self, path, specs, bad_rows, columns, ids):
-        columns = columns.without_labels()._replace(text=columns.text or "text")
+        columns = columns.without_labels()._replace(text_column=columns.text_column or "text")
         for example in tables.Reader(columns, bad_rows).examples(path):
             name = example.features["text"].strip()
             with bad_rows.row():

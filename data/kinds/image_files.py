@@ -45,7 +45,7 @@ class ImageFiles(Images):
         return {"image_bytes": specs["file"]}  # an image to predict is a file
 
     def _read(self, path, specs, bad_rows, columns, ids):
-        if columns.image is not None and path.lower().endswith(tables.FORMATS):
+        if columns.image_column is not None and path.lower().endswith(tables.FORMATS):
             for example in tables.Reader(columns.without_labels(), bad_rows).examples(path):
                 yield example.where, {"image_bytes": _bytes(example.features["file"])}
             return

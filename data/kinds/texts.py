@@ -29,13 +29,13 @@ class Texts(Kind):
         return tokenizer()
 
     def _read(self, path, specs, bad_rows, columns, ids):
-        if "text_pair" in specs and columns.pair is None:
+        if "text_pair" in specs and columns.text_pair_column is None:
             raise ValueError("text_pair_column=None: the model takes pairs of texts. Name the second column.")
         if "text_pair" in specs and not text_rows.has_columns(path):
             raise ValueError(
                 f"{path}: one text per line, but the model takes pairs of texts. Give a file with columns."
             )
-        columns = columns.without_labels()._replace(text=columns.text or "text")
+        columns = columns.without_labels()._replace(text_column=columns.text_column or "text")
         for example in tables.Reader(columns, bad_rows).examples(path):
             yield example.where, example.features
 

@@ -44,6 +44,8 @@ def read(path: str, is_labeled: bool, width: int | None) -> tuple[Any, list[Any]
     else:
         with np.errstate(over="ignore"):  # overflow gives infinity
             x = np.asarray(x).astype(np.float32, copy=False)
+    if width not in (None, x.shape[1]):
+        raise ValueError(f"{path}: vectors of {x.shape[1]} values, expected {width}. Give as many.")
     if not is_labeled:
         return x, None
     y = load(path if path.lower().endswith(".npz") else os.path.join(os.path.dirname(path), PAIR[1]), "y")

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,52 +40,32 @@ def column_kinds(path: str) -> dict[str, str]:
     return {n: "number" if _is_numeric(t) else "vector" if _is_vector(t) else "" for n, t in types.items()}
 
 
-def batches(path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yields batches of rows with some columns, the names of classes in place of their ids.
+def rows(path: str, columns: Sequence[str], vector_column: str | None) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a file with some columns, the names of classes in place of their ids.
 
     Hugging Face stores the names of a `ClassLabel` in the file, or in `dataset_info.json` beside it.
     """
     with _errors(path):
         features = _features(path)
         for batch in _batches(path, list(columns)):
-            for name in columns:
-                names = _class_names(features.get(name))
-                if names is not None:
-                    values = _named(batch.column(name), pa.array([*names, None]))
-                    batch = batch.set_column(batch.schema.get_field_index(name), name, values)
-            yield batch
+            cells = {name: _cells(batch.column(name), features.get(name)) for name in columns}
+            if vector_column is not None:
+                cells[vector_column] = _vectors(batch.column(vector_column))
+            yield from (dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True))
 
 
-def vectors(path: str, batch: pa.RecordBatch, name: str, width: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a column of lists as float32 `[N, d]`, and their lengths `[N]`, -1 for null.
-
-    A row of another length than `d`, the width or the length of the first list, is NaN.
-    """
-    column = batch.column(name)
-    if not _is_vector(column.type):
-        raise ValueError(
-            f"{path}: {name!r} holds {column.type}, not lists of numbers. Choose another vector_column, or "
-            "columns of numbers with feature_columns."
-        )
-    lengths = pa.compute.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
-    if width is None:
-        width = int(next(iter(lengths[lengths >= 0]), 0))
-    values = np.full([len(column), width], np.nan, np.float32)
-    is_whole = lengths == width
-    numbers = column.filter(pa.array(is_whole)).flatten().to_numpy(zero_copy_only=False)
-    with np.errstate(over="ignore"):  # overflow gives infinity
-        values[is_whole] = numbers.astype(np.float32, copy=False).reshape(np.sum(is_whole), width)
-    return values, lengths
+def _cells(column: pa.Array, feature: Any) -> Iterable[Any]:
+    names = _class_names(feature)
+    return (column if names is None else _named(column, pa.array([*names, None]))).to_pylist()
 
 
-def numbers(path: str, batch: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:
-    """Returns columns of numbers as vectors, float32 `[N, d]`, with NaN for null."""
-    for name in names:
-        if not _is_numeric(batch.column(name).type):
-            kind = batch.column(name).type
-            raise ValueError(f"{path}: {name!r} holds {kind}, not numbers. Choose other feature_columns.")
-    columns = (pa.compute.cast(batch.column(name), pa.float32(), safe=False) for name in names)
-    return np.stack([column.to_numpy(zero_copy_only=False) for column in columns], axis=1)
+def _vectors(column: pa.Array) -> Iterable[Any]:
+    """Returns the rows of a column of lists, arrays if they have one length."""
+    if _is_vector(column.type) and not column.null_count:
+        lengths = np.unique(pa.compute.list_value_length(column))
+        if len(lengths) == 1:
+            return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), lengths[0])
+    return column.to_pylist()
 
 
 def _is_numeric(kind: pa.DataType) -> bool:

@@ -10,68 +10,48 @@ Row = Mapping[str, Any]  # by column
 
 
 class Columns(NamedTuple):
-    """The columns to read, by name or position, as the options of dataset `table` select them."""
+    """The columns to read, by name or position: options of dataset `table`."""
 
-    text: str | None = None
-    pair: str | None = None
-    label: str | None = None
-    image: str | None = None
-    vector: str | None = None
-    features: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    separator: str | None = None
+    text_column: str | None = None
+    text_pair_column: str | None = None
+    label_column: str | None = None
+    image_column: str | None = None
+    vector_column: str | None = None
+    feature_columns: tuple[str, ...] = ()
+    label_columns: tuple[str, ...] = ()
+    label_separator: str | None = None
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> "Columns":
-        """Returns the columns that the options of a dataset select."""
-        labels = tuple(options.get("label_columns", ()))
-        return cls(
-            options.get("text_column"),
-            options.get("text_pair_column"),
-            None if labels else options.get("label_column"),
-            options.get("image_column"),
-            options.get("vector_column"),
-            tuple(options.get("feature_columns", ())),
-            labels,
-            options.get("label_separator"),
-        )
+        """Returns the columns that the options of a dataset, among others, select."""
+        columns = cls(**{name: options[name] for name in cls._fields if name in options})
+        return columns._replace(label_column=None) if columns.label_columns else columns
 
     def without_labels(self) -> "Columns":
         """Returns the columns of the inputs alone."""
-        return self._replace(label=None, labels=(), separator=None)
+        return self._replace(label_column=None, label_columns=(), label_separator=None)
 
     @property
     def is_labeled(self) -> bool:
         """Whether there is a column of labels."""
-        return bool(self.label or self.labels)
+        return bool(self.label_column or self.label_columns)
 
     @property
     def has_vectors(self) -> bool:
         """Whether the inputs are vectors."""
-        return bool(self.vector or self.features)
+        return bool(self.vector_column or self.feature_columns)
 
     def by_column(self) -> dict[str, str]:
-        """Returns the columns that are read, each with the field that selects it; raises ValueError if two
-        fields select one.
-        """
+        """Returns column -> field that selects it; raises ValueError if two fields select one."""
         section = "data." if self.is_labeled else ""  # predictions have other flags
-        fields = [
-            ("text_column", self.text),
-            ("text_pair_column", self.pair),
-            ("image_column", self.image),
-            ("vector_column", self.vector),
-            *(("feature_columns", column) for column in self.features),
-            ("label_column", self.label),
-            *(("label_columns", column) for column in self.labels),
-        ]
         selected: dict[str, str] = {}
-        for field, column in fields:
-            if column in selected:
-                raise ValueError(
-                    f"{selected[column]}={column}, {section}{field}={column}: the same column twice. Choose "
-                    "different columns."
-                )
-            if column is not None:
+        for field, value in zip(self._fields[:-1], self[:-1], strict=True):
+            for column in (value,) if isinstance(value, str) else value or ():
+                if column in selected:
+                    raise ValueError(
+                        f"{selected[column]}={column}, {section}{field}={column}: the same column twice. "
+                        "Choose different columns."
+                    )
                 selected[column] = f"{section}{field}"
         return selected
 
@@ -84,13 +64,16 @@ class Columns(NamedTuple):
                     f"{path}: {count} {_alternatives(column, names)}{hint or self._remedy(column, names)}"
                 )
 
+    def cell(self, where: str, row: Row, column: str) -> Any:
+        """Returns a cell of a row; raises ValueError if there is none."""
+        if column not in row:
+            remedy = self._remedy(column, list(row))
+            raise ValueError(f"{where}: no {_alternatives(column, list(row))}{remedy}")
+        return row[column]
+
     def string(self, where: str, row: Row, column: str) -> str:
         """Returns a cell of a row; raises ValueError if it is not a text in UTF-8."""
-        if column not in row:
-            raise ValueError(
-                f"{where}: no {_alternatives(column, list(row))}{self._remedy(column, list(row))}"
-            )
-        return check_string(where, column, row[column])
+        return check_string(where, column, self.cell(where, row, column))
 
     def _remedy(self, column: str, names: Collection[str]) -> str:
         """Returns the remedy for a repeated or missing column, with the fields that select missing ones."""

@@ -1,5 +1,6 @@
 """The inputs and labels in a row of a table."""
 
+import contextlib
 import json
 import os
 import re
@@ -27,18 +28,18 @@ class Example(NamedTuple):
 def example(where: str, row: Row, columns: Columns, folder: str) -> Example:
     """Returns the example in a row; paths of images are relative to the folder."""
     features: dict[str, Any] = {}
-    if columns.text is not None:
-        features["text"] = columns.string(where, row, columns.text)
-        if columns.pair is not None:
+    if columns.text_column is not None:
+        features["text"] = columns.string(where, row, columns.text_column)
+        if columns.text_pair_column is not None:
             # JSON has null.
-            is_null = row.get(columns.pair, "") is None
-            features["text_pair"] = "" if is_null else columns.string(where, row, columns.pair)
+            is_null = row.get(columns.text_pair_column, "") is None
+            features["text_pair"] = "" if is_null else columns.string(where, row, columns.text_pair_column)
         if not features["text"].strip():
-            raise ValueError(f"{where}: {columns.text!r} is empty.")
-    if columns.image is not None:
-        path = os.path.join(folder, columns.string(where, row, columns.image))
+            raise ValueError(f"{where}: {columns.text_column!r} is empty.")
+    if columns.image_column is not None:
+        path = os.path.join(folder, columns.string(where, row, columns.image_column))
         if not os.path.isfile(path):
-            raise ValueError(f"{where}: {columns.image}: {path}: no such file. Correct the path.")
+            raise ValueError(f"{where}: {columns.image_column}: {path}: no such file. Correct the path.")
         files.check_image(path)
         features["file"] = path
     if columns.has_vectors:
@@ -47,24 +48,17 @@ def example(where: str, row: Row, columns: Columns, folder: str) -> Example:
 
 
 def _vector(where: str, row: Row, columns: Columns) -> np.ndarray:
-    names = [columns.vector] if columns.vector else columns.features
-    for name in names:
-        if name not in row:
-            columns.string(where, row, name)  # raises
-    values = row[columns.vector] if columns.vector else [row[name] for name in columns.features]
-    try:
+    names = [columns.vector_column] if columns.vector_column else columns.feature_columns
+    cells = [columns.cell(where, row, str(name)) for name in names]
+    values = cells[0] if columns.vector_column else cells
+    vector = np.zeros((), np.float32)
+    with contextlib.suppress(ValueError, TypeError):
         vector = np.array(json.loads(values) if isinstance(values, str) else values, np.float32)
-    except (ValueError, TypeError) as error:
-        if columns.features:
-            culprit = next(name for name in names if not _is_number(row[name]))
-            raise ValueError(
-                f"{where}: {culprit} {reprlib.repr(row[culprit])} is not a number. Correct it."
-            ) from error
-        raise ValueError(
-            f"{where}: {columns.vector} {reprlib.repr(values)} is not a list of numbers. Correct it."
-        ) from error
     if vector.ndim != 1 or not len(vector):
-        raise ValueError(f"{where}: {columns.vector} is not a list of numbers. Correct it.")
+        wrong = next(((n, c) for n, c in zip(names, cells, strict=True) if not _is_number(c)), None)
+        name, cell = wrong or (names[0], cells[0])
+        kind = "list of numbers" if columns.vector_column else "number"
+        raise ValueError(f"{where}: {name} {reprlib.repr(cell)} is not a {kind}. Correct it.")
     check_finite(where, np.isfinite(vector).all())
     return vector
 
@@ -88,31 +82,26 @@ def check_finite(where: str, is_finite: bool | np.bool_) -> None:
         raise ValueError(f"{where}: a number is missing, or not finite. Correct it.")
 
 
-def check_width(where: str, width: int, expected: int | None) -> None:
-    """Raises ValueError for a vector of another number of values, -1 if it is missing."""
-    if width < 0:
-        raise ValueError(f"{where}: the vector is missing. Add it.")
+def check_width(where: str, width: int, expected: int) -> None:
+    """Raises ValueError for a vector of another number of values."""
     if width != expected:
         raise ValueError(f"{where}: {width} values, but {expected} in the first vector. Correct it.")
 
 
 def labels_of(where: str, row: Row, columns: Columns) -> tuple[list[str], bool]:
     """Returns the labels of a row, [] without a column of them, and whether it may have several."""
-    if not columns.is_labeled:
-        return [], False
-    if columns.labels:
-        return [name for name in columns.labels if _flag(where, row, name, columns)], True
-    column, separator = str(columns.label), columns.separator
-    value = row.get(column, "")
-    if isinstance(value, list):
-        names = [label(where, column, each) for each in value]
-    elif separator is not None and (value is None or isinstance(value, str)):
-        text = columns.string(where, row, column) if value is not None else ""
-        names = [label(where, column, each) for each in text.split(separator)] if text.strip() else []
-    elif column not in row:
-        columns.string(where, row, column)  # raises
-    else:
+    column, separator = columns.label_column, columns.label_separator
+    if column is None:
+        return [
+            name for name in columns.label_columns if _flag(where, row, name, columns)
+        ], columns.is_labeled
+    value = columns.cell(where, row, column)
+    if separator is not None and not isinstance(value, list | int):
+        text = "" if value is None else check_string(where, column, value)
+        value = text.split(separator) if text.strip() else []
+    if not isinstance(value, list):
         return [label(where, column, value)], separator is not None
+    names = [label(where, column, each) for each in value]
     if len(set(names)) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{where}: {column} {repeated!r} is repeated. Remove one.")
@@ -136,9 +125,8 @@ def label(where: str, column: str, value: Any) -> str:
 
 
 def _flag(where: str, row: Row, column: str, columns: Columns) -> bool:
-    if column not in row:
-        columns.string(where, row, column)  # raises
-    flag = FLAGS.get(str(row[column]).strip().lower())
+    cell = columns.cell(where, row, column)
+    flag = FLAGS.get(str(cell).strip().lower())
     if flag is None:
-        raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is neither 0 nor 1. Correct it.")
+        raise ValueError(f"{where}: {column} {reprlib.repr(cell)} is neither 0 nor 1. Correct it.")
     return flag

@@ -2,7 +2,6 @@
 
 import array
 import collections
-import contextlib
 import itertools
 import os
 import re
@@ -24,7 +23,6 @@ from rank4class.data.readers.rows import BadRows, listed
 
 BLOCK = 4096  # rows
 LABEL = "y"  # of arrays
-NO_LABELS = Columns()
 FORMATS = (*text_rows.FORMATS, *arrow_files.ENDINGS, ".npz", *arrays.SVMLIGHT)
 
 
@@ -56,7 +54,6 @@ class Reader:
 
     def __init__(self, columns: Columns, bad_rows: BadRows, width: int | None = None):
         self._columns, self._bad_rows, self._width = columns, bad_rows, width
-        self._known_labels: dict[str | int, list[str]] = {}  # by cell
 
     def table(self, files: Sequence[str]) -> Table:
         """Returns the rows of the files of a table."""
@@ -85,92 +82,40 @@ class Reader:
             with self._bad_rows.row():
                 example = row_values.example(where, row, self._columns, folder)
                 if self._columns.has_vectors:
-                    self._check_width(where, len(example.features["embedding"]))
+                    width = len(example.features["embedding"])
+                    self._width = width if self._width is None else self._width
+                    row_values.check_width(where, width, self._width)
                 yield example
 
     def blocks(self, path: str) -> Iterator[Block]:
         """Yields the examples of a file, some rows at a time."""
         if arrays.is_arrays(path):
-            vectors, labels = arrays.read(path, self._columns.is_labeled, self._width)
-            yield self._valid_vectors(path, 0, vectors, labels, Columns(label=LABEL))
-        elif arrow_files.is_arrow(path) and self._columns.has_vectors:
-            yield from self._arrow_vectors(path)
-        else:
-            examples = self.examples(path)
-            while block := list(itertools.islice(examples, BLOCK)):
-                yield Block(
-                    [int(re.split(r"[:\[]", each.where.rstrip("]"))[-1]) for each in block],
-                    {n: _stack([each.features[n] for each in block]) for n in block[0].features},
-                    [each.labels for each in block],
-                    any(each.several for each in block),
-                )
+            yield self._array_block(path)
+            return
+        examples = self.examples(path)
+        while block := list(itertools.islice(examples, BLOCK)):
+            yield Block(
+                [int(re.split(r"[:\[]", each.where.rstrip("]"))[-1]) for each in block],
+                {n: _stack([each.features[n] for each in block]) for n in block[0].features},
+                [each.labels for each in block],
+                any(each.several for each in block),
+            )
 
-    def _arrow_vectors(self, path: str) -> Iterator[Block]:
-        columns, start = self._columns, 0
-        columns.check(path, arrow_files.column_names(path))
-        for batch in arrow_files.batches(path, list(columns.by_column())):
-            if columns.vector:
-                vectors, widths = arrow_files.vectors(path, batch, columns.vector, self._width)
-            else:
-                vectors, widths = arrow_files.numbers(path, batch, columns.features), None
-            labels: list[Any] | None = None
-            if columns.label is not None:
-                labels = batch.column(columns.label).to_pylist()
-            elif columns.labels:
-                labels = batch.select(list(columns.labels)).to_pylist()
-            yield self._valid_vectors(path, start, vectors, labels, columns, widths)
-            start += len(batch)
-
-    def _valid_vectors(
-        self,
-        path: str,
-        start: int,
-        vectors: Any,
-        cells: Sequence[Any] | None,
-        columns: Columns,
-        widths: np.ndarray | None = None,
-    ) -> Block:
-        """Returns the valid ones of vectors, the first of which is row `start`.
-
-        Args:
-          path, start: for messages.
-          vectors: `[N, d]`.
-          cells: the cells of the label column of each row, or by label column; None without labels.
-          columns: those of the labels.
-          widths: `[N]`, of vectors that may have another width than `d`.
-        """
-        is_finite, is_other_width = _finite_rows(vectors), vectors.shape[1] != self._width
-        if cells is None:
-            cells, columns = [{}] * len(is_finite), NO_LABELS
-        if is_finite.all() and not is_other_width:
-            with contextlib.suppress(KeyError, TypeError):  # a cell that no row had before, or a list
-                labels = [self._known_labels[cell] for cell in cells]
-                numbers = range(start, start + len(labels))
-                return Block(numbers, {"embedding": vectors}, labels, columns.separator is not None)
-        valid, labels, any_several = [], [], False
-        for i, cell in enumerate(cells):
-            where = f"{path}[{start + i}]"
-            try:
-                self._check_width(where, vectors.shape[1] if widths is None else int(widths[i]))
-                row_values.check_finite(where, is_finite[i])
-                row = cell if columns.label is None else {columns.label: cell}
-                names, several = row_values.labels_of(where, row, columns)
-            except ValueError as error:
-                self._bad_rows.reject(error)
-                continue
-            if isinstance(cell, str | int):
-                self._known_labels[cell] = names
-            valid.append(i)
-            labels.append(names)
-            any_several |= several
-        if len(valid) < len(cells):
-            vectors = vectors[np.array(valid, int)]
-        return Block([start + i for i in valid], {"embedding": vectors}, labels, any_several)
-
-    def _check_width(self, where: str, width: int) -> None:
-        if self._width is None and width >= 0:
-            self._width = width
-        row_values.check_width(where, width, self._width)
+    def _array_block(self, path: str) -> Block:
+        vectors, cells = arrays.read(path, self._columns.is_labeled, self._width)
+        self._width = vectors.shape[1]
+        is_finite, columns = _finite_rows(vectors), Columns(label_column=LABEL if cells else None)
+        numbers, labels, any_several = [], [], False
+        for i, cell in enumerate(cells or itertools.repeat(None, len(is_finite))):
+            with self._bad_rows.row():
+                row_values.check_finite(f"{path}[{i}]", is_finite[i])
+                names, several = row_values.labels_of(f"{path}[{i}]", {LABEL: cell}, columns)
+                numbers.append(i)
+                labels.append(names)
+                any_several |= several
+        if len(numbers) < len(is_finite):
+            vectors = vectors[np.array(numbers, int)]
+        return Block(numbers, {"embedding": vectors}, labels, any_several)
 
 
 def files_of(path: str) -> list[str]:
@@ -198,15 +143,18 @@ def choose_inputs(columns: Columns, path: str) -> Columns:
     """
     inputs = {
         field: column
-        for column, field in columns._replace(pair=None).by_column().items()
-        if column != columns.label and column not in columns.labels
+        for column, field in columns._replace(text_pair_column=None).by_column().items()
+        if column != columns.label_column and column not in columns.label_columns
     }
     if len(inputs) > 1:
         fields = ", ".join(f"{field}={column}" for field, column in inputs.items())
         raise ValueError(f"{fields}: columns of different kinds of inputs. Choose one kind.")
     if arrays.is_arrays(path):
-        if inputs or columns.labels or columns.separator is not None:
-            field = [*inputs, *(["data.label_columns"] if columns.labels else ["data.label_separator"])][0]
+        if inputs or columns.label_columns or columns.label_separator is not None:
+            field = [
+                *inputs,
+                *(["data.label_columns"] if columns.label_columns else ["data.label_separator"]),
+            ][0]
             raise ValueError(f"{field}: {path} has no columns. Leave it out.")
         return columns
     if inputs:
@@ -214,21 +162,21 @@ def choose_inputs(columns: Columns, path: str) -> Columns:
     if arrow_files.is_arrow(path):
         kinds = arrow_files.column_kinds(path)
     else:
-        row = text_rows.first_row(path, by_position=str(columns.label).isdecimal())
+        row = text_rows.first_row(path, by_position=str(columns.label_column).isdecimal())
         check_any(path, len(row), ())
         kinds = {name: row_values.kind_of(value) for name, value in row.items()}
     if "text" in kinds:
         logging.info("%s: the inputs are the texts of column 'text'", path)
-        return columns._replace(text="text")
+        return columns._replace(text_column="text")
     by_kind: dict[str, list[str]] = {"vector": [], "number": [], "": []}
-    for name in sorted(set(kinds) - {columns.label, *columns.labels}):
+    for name in sorted(set(kinds) - {columns.label_column, *columns.label_columns}):
         by_kind[kinds[name]].append(name)
     if len(by_kind["vector"]) == 1:
         logging.info("%s: the inputs are the vectors of column %r", path, by_kind["vector"][0])
-        return columns._replace(vector=by_kind["vector"][0])
+        return columns._replace(vector_column=by_kind["vector"][0])
     if by_kind["number"]:
         logging.info("%s: the inputs are the numbers of the columns %s", path, listed(by_kind["number"]))
-        return columns._replace(features=tuple(by_kind["number"]))
+        return columns._replace(feature_columns=tuple(by_kind["number"]))
     raise ValueError(
         f"{path}: no column 'text', of vectors or of numbers besides the label. The columns are "
         f"{listed([repr(name[:40]) for name in kinds])}. Choose the inputs with data.text_column or "
@@ -242,8 +190,7 @@ def _rows(path: str, columns: Columns, bad_rows: BadRows) -> Iterator[tuple[str,
         yield from text_rows.read(path, columns, bad_rows)
         return
     columns.check(path, arrow_files.column_names(path))
-    batches = arrow_files.batches(path, list(columns.by_column()))
-    all_rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+    all_rows = arrow_files.rows(path, list(columns.by_column()), columns.vector_column)
     yield from ((f"{path}[{i}]", row) for i, row in enumerate(all_rows))
 
 

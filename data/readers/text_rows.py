@@ -40,7 +40,7 @@ def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[tuple[
             )
         is_file = path != STANDARD_INPUT
         lines = rows.lines(path, bad_rows) if is_file else rows.lines("stdin", bad_rows, sys.stdin.buffer)
-        yield from ((where, {str(columns.text): line}) for where, line in lines)
+        yield from ((where, {str(columns.text_column): line}) for where, line in lines)
     elif extension == ".tsv":
         yield from _table(path, rows.tsv_records(path, bad_rows), columns, bad_rows)
     elif extension == ".csv":
@@ -115,8 +115,8 @@ def _check_repeated_header(where: str, row: Row, columns: Columns, names: Sequen
 
     A text alone may be the name of its column.
     """
-    required = [column for column in columns.by_column() if column != columns.pair]
-    if _bare(row[columns.label or required[0]]) not in names:  # nearly every row
+    required = [column for column in columns.by_column() if column != columns.text_pair_column]
+    if _bare(row[columns.label_column or required[0]]) not in names:  # nearly every row
         return
     in_place = len(required) > 1 and all(_bare(row[column]) == _bare(column) for column in required)
     if in_place or (len(names) > 1 and sorted(map(_bare, row.values())) == names):
@@ -128,9 +128,13 @@ def _check_usual_header(where: str, row: Row, columns: Columns) -> None:
 
     A text alone may be such a name, except in the first row.
     """
-    if columns.text is None or _bare(row[columns.text]) not in TEXT_NAMES:
+    if columns.text_column is None or _bare(row[columns.text_column]) not in TEXT_NAMES:
         return
-    if where.endswith(":1") if columns.label is None else _bare(row[columns.label]) in LABEL_NAMES:
+    if (
+        where.endswith(":1")
+        if columns.label_column is None
+        else _bare(row[columns.label_column]) in LABEL_NAMES
+    ):
         fields = columns.by_column()
         column, field = next(iter(fields.items()))
         names = ((field, row[column].lstrip(BYTE_ORDER_MARK)) for column, field in fields.items())

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+import scipy.sparse
 
 from rank4class import data, models
 from rank4class.pipelines import config
@@ -138,7 +139,8 @@ def _with_class_means(
     if vectors is None:
         encoded = frozen_features.encode_splits(task, encoder_name, batch_size, cache)
         vectors = encoded.splits["train"].features["embedding"]
-    means = class_texts.unit(train.class_matrix(len(task.class_names)).T @ vectors)
+    sums = train.class_matrix(len(task.class_names)).T @ vectors
+    means = class_texts.unit(sums.toarray() if scipy.sparse.issparse(sums) else sums)
     means[np.isin(task.class_names, held_out)] = 0.0
     return dataclasses.replace(task, class_vectors=means)
 
