@@ -72,10 +72,18 @@ def test_class_encoders_without_texts_train_all_classes(tiny_bert, tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("several", [False, True])
-def test_results_report_them_apart(several, tiny_bert, tmp_path):
+@pytest.mark.parametrize(
+    ("several", "changes"),
+    [
+        (False, {}),
+        (True, {"thresholds": config.Thresholds("f1")}),
+        (True, {"loss": config.Loss("n_choose_k"), "count_prior": config.CountPrior("empirical")}),
+    ],
+)
+def test_results_report_them_apart(several, changes, tiny_bert, tmp_path):
     whole = dataset(several)
-    results = rank_training.train(experiment(tiny_bert, several), tmp_path / "run", dataset=whole)["test"]
+    trained = experiment(tiny_bert, several, **changes)
+    results = rank_training.train(trained, tmp_path / "run", dataset=whole)["test"]
     unseen = whole.splits["test"].class_matrix(4).toarray()[:, 1]
     errors = RunDirectory(tmp_path / "run").test_values()["top1_error"]
     for name, rows in (("seen", ~unseen), ("unseen", unseen)):
