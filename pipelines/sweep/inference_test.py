@@ -207,7 +207,10 @@ def test_small_levels_hold(rng):
     assert rejected / repeats <= level
 
 
-@pytest.mark.parametrize("effects", [(0.0, 0.0), (0.0, 0.3), (0.1, 0.5), (0.3, 0.0)])
+@pytest.mark.parametrize(
+    "effects",
+    [(0.0, 0.3), (0.3, 0.0), *(pytest.param(e, marks=pytest.mark.nightly) for e in ((0.0, 0.0), (0.1, 0.5)))],
+)
 def test_differences_have_their_coverage_and_false_equivalence(rng, effects):
     """At a true difference of the margin, equivalence is false."""
     held, equivalent, repeats = 0, 0, 2000
