@@ -48,9 +48,11 @@ def rows(path: str, columns: Sequence[str], vector_column: str | None) -> Iterat
     with _errors(path):
         features = _features(path)
         for batch in _batches(path, list(columns)):
-            cells = {name: _cells(batch.column(name), features.get(name)) for name in columns}
-            if vector_column is not None:
-                cells[vector_column] = _vectors(batch.column(vector_column))
+            cells = {
+                name: _vectors(batch.column(name)) if name == vector_column
+                else _cells(batch.column(name), features.get(name))
+                for name in columns
+            }  # fmt: skip
             yield from (dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True))
 
 

@@ -1,6 +1,5 @@
 """The inputs and labels in a row of a table."""
 
-import contextlib
 import json
 import os
 import re
@@ -48,12 +47,13 @@ def example(where: str, row: Row, columns: Columns, folder: str) -> Example:
 
 
 def _vector(where: str, row: Row, columns: Columns) -> np.ndarray:
-    names = [columns.vector_column] if columns.vector_column else columns.feature_columns
-    cells = [columns.cell(where, row, str(name)) for name in names]
+    names = (columns.vector_column,) if columns.vector_column else columns.feature_columns
+    cells = [columns.cell(where, row, name) for name in names]
     values = cells[0] if columns.vector_column else cells
-    vector = np.zeros((), np.float32)
-    with contextlib.suppress(ValueError, TypeError):
+    try:
         vector = np.array(json.loads(values) if isinstance(values, str) else values, np.float32)
+    except (ValueError, TypeError):
+        vector = np.zeros((), np.float32)
     if vector.ndim != 1 or not len(vector):
         wrong = next(((n, c) for n, c in zip(names, cells, strict=True) if not _is_number(c)), None)
         name, cell = wrong or (names[0], cells[0])
