@@ -40,20 +40,24 @@ def column_kinds(path: str) -> dict[str, str]:
     return {n: "number" if _is_numeric(t) else "vector" if _is_vector(t) else "" for n, t in types.items()}
 
 
-def rows(path: str, columns: Sequence[str], vector_column: str | None) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a file with some columns, the names of classes in place of their ids.
+def batches(path: str, columns: Sequence[str], vector_column: str | None) -> Iterator[dict[str, Any]]:
+    """Yields the cells of some rows by column, the names of classes in place of their ids.
 
     Hugging Face stores the names of a `ClassLabel` in the file, or in `dataset_info.json` beside it.
     """
     with _errors(path):
         features = _features(path)
         for batch in _batches(path, list(columns)):
-            cells = {
+            yield {
                 name: _vectors(batch.column(name)) if name == vector_column
                 else _cells(batch.column(name), features.get(name))
                 for name in columns
             }  # fmt: skip
-            yield from (dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True))
+
+
+def rows(cells: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a batch."""
+    return (dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True))
 
 
 def _cells(column: pa.Array, feature: Any) -> Iterable[Any]:

@@ -54,6 +54,7 @@ class Reader:
 
     def __init__(self, columns: Columns, bad_rows: BadRows, width: int | None = None):
         self._columns, self._bad_rows, self._width = columns, bad_rows, width
+        self._known_labels: dict[str | int, list[str]] = {}  # by cell
 
     def table(self, files: Sequence[str]) -> Table:
         """Returns the rows of the files of a table."""
@@ -77,14 +78,27 @@ class Reader:
 
     def examples(self, path: str) -> Iterator[Example]:
         """Yields the examples of a file with columns, row by row."""
+        if not arrow_files.is_arrow(path):
+            return self._examples(path, text_rows.read(path, self._columns, self._bad_rows))
+        rows = itertools.chain.from_iterable(map(arrow_files.rows, self._batches(path)))
+        return self._examples(path, ((f"{path}[{i}]", row) for i, row in enumerate(rows)))
+
+    def _batches(self, path: str) -> Iterator[dict[str, Any]]:
+        columns = self._columns
+        columns.check(path, arrow_files.column_names(path))
+        return arrow_files.batches(path, list(columns.by_column()), columns.vector_column)
+
+    def _examples(self, path: str, rows: Iterator[tuple[str, Row]]) -> Iterator[Example]:
         folder = os.path.dirname(path)
-        for where, row in _rows(path, self._columns, self._bad_rows):
+        for where, row in rows:
             with self._bad_rows.row():
                 example = row_values.example(where, row, self._columns, folder)
                 if self._columns.has_vectors:
                     width = len(example.features["embedding"])
                     self._width = width if self._width is None else self._width
                     row_values.check_width(where, width, self._width)
+                    if isinstance(cell := row.get(str(self._columns.label_column)), str | int):
+                        self._known_labels[cell] = example.labels
                 yield example
 
     def blocks(self, path: str) -> Iterator[Block]:
@@ -92,14 +106,33 @@ class Reader:
         if arrays.is_arrays(path):
             yield self._array_block(path)
             return
+        if arrow_files.is_arrow(path):
+            start = 0
+            for cells in self._batches(path):
+                names = [f"{path}[{start + i}]" for i in range(len(next(iter(cells.values()))))]
+                rows = zip(names, arrow_files.rows(cells), strict=True)
+                yield self._known_block(start, cells) or _block(list(self._examples(path, rows)))
+                start += len(names)
+            return
         examples = self.examples(path)
         while block := list(itertools.islice(examples, BLOCK)):
-            yield Block(
-                [int(re.split(r"[:\[]", each.where.rstrip("]"))[-1]) for each in block],
-                {n: _stack([each.features[n] for each in block]) for n in block[0].features},
-                [each.labels for each in block],
-                any(each.several for each in block),
-            )
+            yield _block(block)
+
+    def _known_block(self, start: int, cells: dict[str, Any]) -> Block | None:
+        """Returns a batch of valid vectors with labels of earlier rows, not row by row; otherwise None."""
+        vectors = cells.get(str(self._columns.vector_column))
+        if not isinstance(vectors, np.ndarray) or vectors.shape[1] != self._width:
+            return None
+        with np.errstate(over="ignore"):  # overflow gives infinity
+            vectors = vectors.astype(np.float32, copy=False)
+        try:
+            labels = [self._known_labels[cell] for cell in cells[str(self._columns.label_column)]]
+        except (KeyError, TypeError):  # TypeError: a list
+            return None
+        if not np.isfinite(vectors).all():
+            return None
+        numbers = range(start, start + len(labels))
+        return Block(numbers, {"embedding": vectors}, labels, self._columns.label_separator is not None)
 
     def _array_block(self, path: str) -> Block:
         vectors, cells = arrays.read(path, self._columns.is_labeled, self._width)
@@ -184,14 +217,14 @@ def choose_inputs(columns: Columns, path: str) -> Columns:
     )
 
 
-def _rows(path: str, columns: Columns, bad_rows: BadRows) -> Iterator[tuple[str, Row]]:
-    """Yields the name and the content of each row of a file with columns."""
-    if not arrow_files.is_arrow(path):
-        yield from text_rows.read(path, columns, bad_rows)
-        return
-    columns.check(path, arrow_files.column_names(path))
-    all_rows = arrow_files.rows(path, list(columns.by_column()), columns.vector_column)
-    yield from ((f"{path}[{i}]", row) for i, row in enumerate(all_rows))
+def _block(examples: list[Example]) -> Block:
+    names = examples[0].features if examples else ()
+    return Block(
+        [int(re.split(r"[:\[]", each.where.rstrip("]"))[-1]) for each in examples],
+        {name: _stack([each.features[name] for each in examples]) for name in names},
+        [each.labels for each in examples],
+        any(each.several for each in examples),
+    )
 
 
 def origin(path: str, number: int | str) -> str:
