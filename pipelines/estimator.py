@@ -1,6 +1,5 @@
 """A rank model as a scikit-learn classifier: `rank4class.RankClassifier`."""
 
-import contextlib
 import itertools
 import operator
 import os
@@ -8,7 +7,7 @@ import pathlib
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,8 +146,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         dataset = data.Dataset(tuple(map(str, encoder.classes_)), splits)
 
         def train(folder: str | os.PathLike) -> None:
-            with _without_warnings():
-                rank_training.train(experiment, folder, dataset=dataset, progress=bool(self.verbose))
+            rank_training.train(experiment, folder, dataset=dataset, progress=bool(self.verbose))
 
         if self.workdir is None:
             self.run_ = _temporary_run(train)
@@ -362,18 +360,6 @@ def _probabilities(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
     if "probabilities" not in outputs:
         raise ValueError("calibration='none': the run has no probabilities. Call decision_function.")
     return outputs["probabilities"]
-
-
-@contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Silences the warning of a function that is traced often: each fit of a search traces it once."""
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel("ERROR")
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _temporary_run(write: Callable[[str], None]) -> Run:
