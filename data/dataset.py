@@ -150,6 +150,7 @@ class Dataset:
       splits: "train", "validation" and "test"; a dataset in memory may lack "test".
       skipped: one message per skipped row or example.
       files: path -> SHA-256 of the files that were read, if they are few.
+      columns: the columns of a table whose numbers are the vectors, in their order.
 
     Raises:
       ValueError: two classes of one name, or a split that is empty, has labels of another number of classes,
@@ -160,6 +161,7 @@ class Dataset:
     splits: dict[str, Split]
     skipped: tuple[str, ...] = ()
     files: dict[str, str] = dataclasses.field(default_factory=dict)
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self):
         for name, count in collections.Counter(self.class_names).items():

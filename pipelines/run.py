@@ -116,7 +116,8 @@ class Run:
         Args:
           inputs: texts, or pairs of texts; paths of images; names of ids; or an array of vectors or images
             `[N, ...]`, or of the items of each list, with numbers in the range of the training data. Texts
-            are not empty or white space, except the second of a pair.
+            are not empty or white space, except the second of a pair. For a model of a table's columns also
+            a DataFrame with these.
           k: number of classes per input; None is 5, or all if there are fewer, and all items of a list.
 
         Returns:
@@ -188,7 +189,11 @@ class Run:
         kind.check_columns(path, text_column=text_column, text_pair_column=text_pair_column)
         bad_rows = BadRows(on_invalid_row, "on_invalid_row")
         options = self.experiment.data.options()
-        selected = {"text_column": text_column, "text_pair_column": text_pair_column}
+        selected = {
+            "text_column": text_column,
+            "text_pair_column": text_pair_column,
+            "feature_columns": self.answers.columns or None,
+        }
         columns = Columns.of_options(
             options | {name: column for name, column in selected.items() if column is not None}
         )

@@ -52,7 +52,7 @@ def table(
       path: required; a table, from which validation and test are drawn; or a folder with the tables `train`,
         and optionally `validation` (or `dev`, `val`, `valid`) and `test`, files or folders.
       text_column: the texts. Without a column of inputs, "text" if there is one, or the only one of lists of
-        numbers, or the vectors of all columns of numbers except the labels, in the order of their names.
+        numbers, or the vectors of all columns of numbers except the labels, in the order of the file.
       text_pair_column: second texts, which may be empty.
       image_column: paths of images, relative to the folder of the table.
       vector_column: vectors, lists of one length; in a text file JSON lists.
@@ -97,7 +97,8 @@ def load(
     _check_labels(columns, classes)
     paths = table_files.find_splits(path, formats, classes, bad_rows)
     train_path = paths["train"][0]
-    reader = tables.Reader(tables.choose_inputs(columns, train_path), bad_rows)
+    columns = tables.choose_inputs(columns, train_path)
+    reader = tables.Reader(columns, bad_rows)
     read = {split: reader.table(each) for split, each in paths.items()}
     if columns.label_separator is not None and read["train"].labels.most() < 2:
         raise ValueError(
@@ -112,10 +113,11 @@ def load(
         _warn_of_joined(names, train_path)
     known = f"in {classes or train_path}"
     splits = {split: _split(paths[split][0], each, names, known, bad_rows) for split, each in read.items()}
-    _report_unlabeled(splits)
     splits = user_splits.complete(splits, fractions, split_seed, bad_rows)
+    _report_unlabeled(splits)
     sources = [*itertools.chain(*paths.values()), *([classes] if classes else [])]
-    return Dataset(names, splits, tuple(bad_rows.messages), {file: files.sha256(file) for file in sources})
+    hashes = {file: files.sha256(file) for file in sources}
+    return Dataset(names, splits, tuple(bad_rows.messages), hashes, columns.feature_columns)
 
 
 @LABELED.register("table")

@@ -202,8 +202,9 @@ def choose_inputs(columns: Columns, path: str) -> Columns:
         logging.info("%s: the inputs are the texts of column 'text'", path)
         return columns._replace(text_column="text")
     by_kind: dict[str, list[str]] = {"vector": [], "number": [], "": []}
-    for name in sorted(set(kinds) - {columns.label_column, *columns.label_columns}):
-        by_kind[kinds[name]].append(name)
+    for name, kind in kinds.items():
+        if name not in (columns.label_column, *columns.label_columns):
+            by_kind[kind].append(name)
     if len(by_kind["vector"]) == 1:
         logging.info("%s: the inputs are the vectors of column %r", path, by_kind["vector"][0])
         return columns._replace(vector_column=by_kind["vector"][0])
@@ -213,7 +214,7 @@ def choose_inputs(columns: Columns, path: str) -> Columns:
     raise ValueError(
         f"{path}: no column 'text', of vectors or of numbers besides the label. The columns are "
         f"{listed([repr(name[:40]) for name in kinds])}. Choose the inputs with data.text_column or "
-        "data.image_column."
+        f"data.image_column.{text_rows.separator_hint(list(kinds))}"
     )
 
 

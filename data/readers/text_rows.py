@@ -76,7 +76,7 @@ def _table(
     if by_position:
         names = [str(i) for i in range(1, len(names) + 1)]
         records = itertools.chain([(where, header)], records)
-    columns.check(path, names, _separator(header))
+    columns.check(path, names, separator_hint(header))
     bare_names = sorted(map(_bare, names))
     for where, fields in records:
         with bad_rows.row():
@@ -105,7 +105,7 @@ def first_row(path: str, by_position: bool) -> dict[str, Any]:
     return dict(zip(names, values, strict=False))
 
 
-def _separator(fields: Sequence[str]) -> str:
+def separator_hint(fields: Sequence[str]) -> str:
     mark = next((mark for mark in ";\t," if len(fields) == 1 and mark in fields[0]), None)
     return f" They seem to be separated by {mark!r}." if mark else ""
 

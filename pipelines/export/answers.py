@@ -35,6 +35,11 @@ class Answers(tf.Module):
         return self._inputs.kind
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a table that vectors hold, in their order; () for other inputs."""
+        return self._inputs.columns
+
+    @property
     def specs(self) -> dict[str, tf.TensorSpec]:
         """Name -> `tf.TensorSpec` of the raw features of a batch; images in files are their `image_bytes`."""
         return self.kind.raw_specs(self._inputs.specs)

@@ -219,6 +219,10 @@ def named_inputs(inputs: Iterable[Any], answers: Answers, ids: Mapping[str, int]
     """Yields inputs with their place as the name; see `data.Kind.features_of`."""
     if isinstance(inputs, str | bytes):
         raise ValueError(f"inputs={inputs[:80]!r}: a single text. Give a list of inputs.")
+    if isinstance(inputs, pd.DataFrame) and answers.columns:
+        if missing := [name for name in answers.columns if name not in inputs]:
+            raise ValueError(f"inputs: no column {missing[0]!r}, which the model takes. Add it.")
+        inputs = inputs[list(answers.columns)].to_numpy()
     if isinstance(inputs, pd.DataFrame | Mapping) or not isinstance(inputs, Iterable):
         raise ValueError(f"inputs: a {type(inputs).__name__}. Give a list of inputs, such as a column.")
     for i, value in enumerate(inputs):

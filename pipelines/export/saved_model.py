@@ -66,7 +66,8 @@ def usage(answers: Answers) -> str:
     usage = answers.kind.usage
     inputs = [f"{name}=tf.constant({usage.get(name, '...')})" for name in answers.specs]
     inputs += ["excluded=..."] if answers.has_items else []
-    lines = ["import tensorflow as tf"]
+    lines = [f"# The columns of embedding: {', '.join(answers.columns)}"] if answers.columns else []
+    lines += ["import tensorflow as tf"]
     if answers.kind.tokenizes:
         lines.append("import tensorflow_text  # the operations of the tokenizer")
     lines += [

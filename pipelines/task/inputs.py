@@ -29,6 +29,7 @@ class Inputs:
     specs: dict[str, tf.TensorSpec]  # of the raw features of a batch, with None for the number of examples
     preprocess: Any = None  # function of the raw features of a batch
     encoder: tf.keras.layers.Layer | None = None  # the frozen encoder of the preprocessed features
+    columns: tuple[str, ...] = ()  # of a table, whose numbers are the vectors
 
     @property
     def kind(self) -> data.Kind:
@@ -53,6 +54,8 @@ class Inputs:
         if preprocess is not None:
             preprocess = {"name": type(preprocess).__name__, "settings": preprocess.settings}
         content = {"features": specs_to_json(self.specs), "preprocess": preprocess}
+        if self.columns:
+            content["columns"] = self.columns
         kinds = {name: data.KINDS.module_of_user(name) for name in self.specs if name in data.KINDS}
         if any(kinds.values()):
             content["kinds"] = kinds  # registered by modules of the user
@@ -169,7 +172,7 @@ def read(folder: str) -> Inputs:
             )
     prefix = os.path.join(folder, "encoder")
     encoder = _read_encoder(prefix) if files.exists(f"{prefix}.json") else None
-    return Inputs(specs, preprocess, encoder)
+    return Inputs(specs, preprocess, encoder, tuple(content.get("columns", ())))
 
 
 def _read_encoder(prefix: str) -> tf.keras.layers.Layer:

@@ -46,7 +46,11 @@ def load(
     check_class_weights(data_config, dataset.splits["train"])
     splits = limit_examples(data_config, dataset.splits)
     is_untrained = _untrained(data_config, class_encoder, dataset, splits["train"])
-    inputs = trained or build_inputs(data_config, encoder, splits["train"])
+    inputs = trained
+    if inputs is None:
+        inputs = dataclasses.replace(
+            build_inputs(data_config, encoder, splits["train"]), columns=dataset.columns
+        )
     task = _of_splits(data_config, dataset.class_names, splits, inputs)
     task = dataclasses.replace(task, augment=build_augment(data_config, splits["train"], task.preprocess))
     if trained is None:
@@ -79,7 +83,8 @@ def load_labeled(
     Raises:
       FileNotFoundError, ValueError: the data cannot be loaded, or have other classes.
     """
-    options = {**data_config.options(), "path": path}
+    columns = {"feature_columns": trained.columns} if trained.columns else {}
+    options = {**data_config.options(), **columns, "path": path}
     split = data.get_labeled(data_config.name, class_names, **options)
     splits: dict[str, data.Split] = dict.fromkeys(("train", "validation", "test"), split)
     task = _of_splits(data_config, class_names, splits, trained)
