@@ -238,6 +238,11 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
         training.append(rest[too_few])
         rest = rest[~too_few]
         count, num_classes = round(fraction * len(split)), len(np.unique(split.labels[rest]))
+        if not num_classes:
+            raise ValueError(
+                f"data.{name}_fraction={fraction}: no class has {min_count} examples, one for each split. "
+                "Give the split, or labels that are classes."
+            )
         try:
             rest, indices[name] = sklearn.model_selection.train_test_split(
                 rest, test_size=count, random_state=seed, stratify=split.labels[rest]

@@ -235,7 +235,7 @@ def test_seed_determines_the_splits():
             0.4,
             "0.4: 4 of 10 examples, too .* of 1 classes with three",
         ),
-        ([0, 1, 2, 0], 0.1, "0.1: 0 of 4 examples, too .* of 0 classes with three"),
+        ([0, 1, 2, 0], 0.1, "0.1: no class has 3 examples, one for each split"),
         (
             [1] * 3 + [0] * 30,
             0.9,

@@ -188,15 +188,13 @@ class Run:
         path, kind = os.fspath(path), self.answers.kind
         kind.check_columns(path, text_column=text_column, text_pair_column=text_pair_column)
         bad_rows = BadRows(on_invalid_row, "on_invalid_row")
-        options = self.experiment.data.options()
-        selected = {
-            "text_column": text_column,
-            "text_pair_column": text_pair_column,
-            "feature_columns": self.answers.columns or None,
-        }
-        columns = Columns.of_options(
-            options | {name: column for name, column in selected.items() if column is not None}
+        columns = Columns.of_options(self.experiment.data.options())._replace(
+            feature_columns=self.answers.columns
         )
+        if text_column is not None:
+            columns = columns._replace(text_column=text_column)
+        if text_pair_column is not None:
+            columns = columns._replace(text_pair_column=text_pair_column)
         ids = self._trained.description.instance_ids
         inputs = kind.read(path, self.answers.specs, bad_rows, columns, ids)
         predictor = self._predictor(self._k(k), exclude_known)

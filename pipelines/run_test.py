@@ -22,6 +22,7 @@ from rank4class import data
 from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import read as read_rows
+from rank4class.pipelines import config
 from rank4class.pipelines import run as run_module
 from rank4class.pipelines.evaluation import calibration
 from rank4class.pipelines.export import answers, prediction, prediction_files
@@ -326,6 +327,29 @@ def test_scores_that_are_not_finite_are_no_prediction(digits, test_images):
 
 def test_k_is_any_integer(digits, test_images):
     assert len(digits.predict(test_images[:1], k=np.int64(2))) == 2
+
+
+def test_vectors_of_columns_are_found_by_name(tmp_path, rng):
+    frame = pd.DataFrame(np.float32(rng.normal(size=[60, 3])), columns=["c", "a", "b"])
+    frame.assign(label=frame["c"] > 0).replace({"label": {True: "y", False: "n"}}).to_csv(
+        tmp_path / "mine.csv", index=False
+    )
+    experiment = config.Experiment(
+        data=config.Data("table", path=str(tmp_path / "mine.csv")),
+        encoder=config.Encoder("identity"),
+        metrics=("ndcg@5",),
+    )
+    run = trained(tmp_path, experiment)
+    expected = run.predict(frame.to_numpy(), k=1)
+    frame[["a", "b", "c"]].assign(id=7).to_csv(tmp_path / "new.csv", index=False)
+    run.predict_file(tmp_path / "new.csv", tmp_path / "out.csv", k=1)
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["score_1"], expected["score"], rtol=1e-5)
+    assert run.predict(frame[["a", "b", "c"]], k=1).equals(expected)
+    assert run.evaluate(tmp_path / "mine.csv")["examples"] == 60
+    run.export(tmp_path / "model")
+    assert "# The columns of embedding: c, a, b" in (tmp_path / "model" / "README.md").read_text()
+    with pytest.raises(ValueError, match=r"inputs: no column 'a', which the model takes\. Add it\."):
+        run.predict(frame[["c"]])
 
 
 def test_invalid_arrays(digits, tmp_path):
