@@ -279,8 +279,7 @@ def _draw_at_random(split, fractions, seed):
                 "drawn and leave an example of each class in training. Change it, or give the split."
             )
         indices[name], rest = rest[:count], rest[count:]
-    drawn = np.concatenate([*indices.values()]) if indices else order[:0]
-    indices["train"] = np.setdiff1d(order, drawn)
+    indices["train"] = np.setdiff1d(order, np.concatenate([order[:0], *indices.values()]))
     return {name: split.select(np.sort(part)) for name, part in indices.items()}
 
 

@@ -99,7 +99,8 @@ class Collector:
     def array(self) -> Any:
         """Returns all rows, `[N, ...]`."""
         if self._file is not None:
-            self._write() if self._blocks else None
+            if self._blocks:
+                self._write()
             self._file.flush()
             return StoredRows(self._file, self._last.dtype, (self._count, *self._last.shape[1:]))
         return self._blocks[0] if len(self._blocks) == 1 else np.concatenate(self._blocks)

@@ -20,7 +20,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from rank4class import arguments, data, models
+from rank4class import arguments, data
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import goemotions_minilm
 from rank4class.pipelines.run import Run
@@ -133,9 +133,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         y = _encode(encoder, y)
         check_consistent_length(X, y)
         experiment = self._experiment(X)
-        # The image of "mlp" may be a vector, `[B, d]`.
-        takes_image = "image" in getattr(models.ENCODERS[experiment.encoder.name], "FEATURES", ())
-        feature = "text" if X.dtype == object else "image" if X.ndim == 4 or takes_image else "embedding"
+        feature = "text" if X.dtype == object else "image" if X.ndim == 4 else "embedding"
         splits = {"train": data.Split({feature: X}, y)}
         if validation_data is None:
             splits = _draw(splits["train"], self.validation_fraction, experiment.seed)
