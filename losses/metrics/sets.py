@@ -18,7 +18,17 @@ from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses.ops import label_checks, set_sizes, tensors
 
-__all__ = ["DECISION_METRICS", "SET_METRICS", "SetMetric", "exact_match", "f1_macro", "f1_micro", "nll"]
+__all__ = [
+    "DECISION_METRICS",
+    "SET_METRICS",
+    "SetMetric",
+    "balanced_accuracy",
+    "exact_match",
+    "f1_macro",
+    "f1_micro",
+    "macro_top1_error",
+    "nll",
+]
 
 
 def nll(
@@ -92,6 +102,40 @@ def f1_macro(hits: TensorLike, decided: TensorLike, relevant: TensorLike) -> tf.
     return tf.reduce_mean(_f1(hits, decided, relevant), axis=-1)
 
 
+def balanced_accuracy(hits: TensorLike, decided: TensorLike, relevant: TensorLike) -> tf.Tensor:
+    r"""Returns the mean recall of the classes, `[...]`, in [0, 1]; the arguments are those of `f1_micro`.
+
+    $$\frac{1}{|C|} \sum_{j \in C} \frac{TP_j}{TP_j + FN_j}, \quad C = \{j : TP_j + FN_j > 0\}$$
+
+    A class without examples is left out, and without any example the value is 0. For examples of one class,
+    each with one decided class, it is that of `sklearn.metrics.balanced_accuracy_score`.
+
+    References:
+      Brodersen, Ong, Stephan, Buhmann (2010), "The balanced accuracy and its posterior distribution".
+
+    >>> print(balanced_accuracy([4.0, 1.0, 0.0], [4.0, 2.0, 1.0], [5.0, 2.0, 0.0]).numpy())  # (4/5 + 1/2) / 2
+    0.65
+    """
+    del decided
+    recalls = tf.math.divide_no_nan(hits, relevant)
+    present = tf.math.count_nonzero(relevant, axis=-1, dtype=recalls.dtype)
+    return tf.math.divide_no_nan(tf.reduce_sum(recalls, axis=-1), present)
+
+
+def macro_top1_error(hits: TensorLike, decided: TensorLike, relevant: TensorLike) -> tf.Tensor:
+    """Returns one minus the `balanced_accuracy`, `[...]`: the mean of the top-1 errors of the classes.
+
+    The decided class of each example is the one with the highest score.
+
+    References:
+      Menon, Jayasumana, Rawat, Jain, Veit, Kumar (2021), "Long-tail learning via logit adjustment", eq. 2.
+
+    >>> print(macro_top1_error([4.0, 1.0, 0.0], [4.0, 2.0, 1.0], [5.0, 2.0, 0.0]).numpy().round(2))
+    0.35
+    """
+    return 1.0 - balanced_accuracy(hits, decided, relevant)
+
+
 def _f1(hits: TensorLike, decided: TensorLike, relevant: TensorLike) -> tf.Tensor:
     return tf.math.divide_no_nan(tf.multiply(hits, 2.0), tf.add(decided, relevant))
 
@@ -112,14 +156,16 @@ class SetMetric:
     """A metric of sets.
 
     The function of `SET_METRICS` is `function(scores, labels, log_prior, *, where=None)`. That of
-    `DECISION_METRICS` takes the counts of `f1_micro`; it is None for a metric of single examples. The other
-    attributes are those of `losses.metrics.RankingMetric`: whether it is reported in percent, and whether a
-    higher value is better.
+    `DECISION_METRICS` takes the counts of `f1_micro`; it is None for a metric of single examples. The
+    attributes `percent` and `higher_is_better` are those of `losses.metrics.RankingMetric`: whether it is
+    reported in percent, and whether a higher value is better. `one_class` says whether each example must have
+    one class.
     """
 
     function: Any
     percent: bool
     higher_is_better: bool
+    one_class: bool = False
 
     def check_classes(self, num_classes: int) -> None:
         """Allows any number of classes."""
@@ -132,5 +178,7 @@ SET_METRICS = {
 DECISION_METRICS = {
     "f1_micro": SetMetric(f1_micro, percent=True, higher_is_better=True),
     "f1_macro": SetMetric(f1_macro, percent=True, higher_is_better=True),
+    "macro_top1_error": SetMetric(macro_top1_error, percent=True, higher_is_better=False, one_class=True),
+    "balanced_accuracy": SetMetric(balanced_accuracy, percent=True, higher_is_better=True, one_class=True),
     "subset_accuracy": SetMetric(None, percent=True, higher_is_better=True),
 }

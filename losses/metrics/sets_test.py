@@ -117,3 +117,17 @@ def test_f1_of_counts_equals_scikit_learns(average, errors):
     np.testing.assert_allclose(metric.function(*counts), expected, rtol=1e-12)
     np.testing.assert_allclose(metric.function(*np.stack([counts] * 2, axis=1)), [expected] * 2)
     assert metric.function(*np.zeros([3, 5])) == 0.0
+
+
+def test_mean_recall_of_counts_equals_scikit_learns():
+    labels, top = np.random.default_rng(0).integers([[4], [6]], size=[2, 60])  # two classes have no example
+    decided, relevant = np.eye(6)[top], np.eye(6)[labels]
+    counts = [part.sum(axis=0) for part in (decided * relevant, decided, relevant)]
+    with pytest.warns(UserWarning, match="y_pred contains classes not in y_true"):
+        expected = sklearn.metrics.balanced_accuracy_score(labels, top)
+    assert 0.0 < expected < 1.0
+    accuracy, error = (losses.get_metric(name) for name in ("balanced_accuracy", "macro_top1_error"))
+    np.testing.assert_allclose(accuracy.function(*np.stack([counts] * 2, axis=1)), [expected] * 2)
+    np.testing.assert_allclose(error.function(*counts), 1.0 - expected)
+    assert (accuracy.higher_is_better, error.higher_is_better) == (True, False)
+    assert error.function(*np.zeros([3, 6])) == 1.0  # without an example

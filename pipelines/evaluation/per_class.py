@@ -97,10 +97,11 @@ def by_frequency(
 def worst_first(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Sorts a `per_class` table by a metric, the worst class first and classes without examples last.
 
-    For the F1 of all classes, that is the F1 of each.
+    For the F1 of all classes, that is the F1 of each; for their mean recall or error, the recall of each.
     """
-    ascending = losses.get_metric(metric).higher_is_better
-    heading = "f1 (%)" if decisions.of_counts([metric]) else metric_heading(metric)
+    ascending, heading = losses.get_metric(metric).higher_is_better, metric_heading(metric)
+    if decisions.of_counts([metric]):
+        ascending, heading = True, "f1 (%)" if metric.startswith("f1") else "decided recall (%)"
     return table.sort_values(heading, ascending=ascending, kind="stable")
 
 

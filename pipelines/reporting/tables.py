@@ -118,7 +118,8 @@ def class_table(table: pd.DataFrame, metrics: Iterable[str]) -> str:
     columns["precision (%)"] = _means_with_intervals(table, "precision (%)", "precision")
     if "f1 (%)" in table:
         columns["decided"] = table["decided"].map("{:,}".format)
-        columns["f1 (%)"] = ["-" if np.isnan(f1) else f"{f1:.2f}" for f1 in table["f1 (%)"]]
+        for name in ("decided recall (%)", "f1 (%)"):
+            columns[name] = ["-" if np.isnan(value) else f"{value:.2f}" for value in table[name]]
     confused = table[["most confused with", "most confused count"]].itertuples(index=False)
     columns["most confused with"] = [f"{name} ({count:,})" if count else "-" for name, count in confused]
     return _column_table(columns, ["left", *["right"] * (len(columns) - 2), "left"])

@@ -34,14 +34,18 @@ def check(experiment: config.Experiment, validation: data.Split) -> None:
     if rule == "none" and not names:
         return
     has_rule = rule != "none" or _has_prior(experiment) or _of_loss(experiment) is not None
+    field = f"metrics={names[0]!r}" if rule == "none" else f"thresholds={rule!r}"
+    if validation.kind.ranks_items:
+        raise ValueError(f"{field}: the items of a list are not classes. Leave it out.")
+    for name in names:
+        if validation.multi_label and DECISION_METRICS[name].one_class:
+            raise ValueError(f"metrics={name!r}: an example may have several classes. Choose 'f1_macro'.")
     for is_wrong, reason in (
-        (validation.kind.ranks_items, "the items of a list are not classes. Leave it out."),
         (rule != "none" and not validation.multi_label, "each example has one class. Set it to 'none'."),
         (rule != "none" and _has_prior(experiment), f"count prior {prior!r} decides. Set one to 'none'."),
         (validation.multi_label and not has_rule, f"loss {loss!r} has no threshold. Set thresholds to 'f1'."),
     ):
         if is_wrong:
-            field = f"metrics={names[0]!r}" if rule == "none" else f"thresholds={rule!r}"
             raise ValueError(f"{field}: {reason}")
 
 

@@ -158,6 +158,25 @@ def test_one_class_per_example_decides_for_the_top_class(rng):
     assert measured.means()["f1_micro"] == pytest.approx(measured.means()["subset_accuracy"])
 
 
+def test_mean_recall_of_examples_of_one_class(rng):
+    top, labels = rng.integers([[5], [4]], size=[2, 50])  # the last class has no example
+    result = EvaluationResult((), np.zeros([50, 0]), top, top == labels, top)
+    loaded = TaskData(tuple("abcde"), {"test": data.Split({}, labels)}, None, None, None)
+    names = ("balanced_accuracy", "macro_top1_error")
+    measured = run_decisions.measure(result, experiment("softmax", metrics=names), loaded, "test", None)
+    recalls = 100.0 * sklearn.metrics.recall_score(labels, top, average=None, labels=range(4))
+    summary = measured.summarize()
+    assert [summary[name] for name in names] == pytest.approx([recalls.mean(), 100.0 - recalls.mean()])
+    low, high = summary["intervals"]["macro_top1_error"]
+    assert low < summary["macro_top1_error"] < high
+    table = per_class.per_class(measured, labels, loaded.class_names)
+    for name in names:
+        ordered = per_class.worst_first(table, name)["decided recall (%)"]
+        np.testing.assert_allclose(ordered, [*sorted(recalls), np.nan])
+    with pytest.raises(ValueError, match=r"^metrics='balanced_accuracy': an example may have several clas"):
+        run_decisions.check(experiment(metrics=("map", *names)), SEVERAL)
+
+
 def test_scores_that_are_not_finite_decide_for_no_class():
     top, scores = np.array([0, -1], np.int32), np.float32([[1.0, -1.0], [np.inf, np.nan]])
     result = EvaluationResult((), np.zeros([2, 0]), top, top, top, scores)
