@@ -255,4 +255,5 @@ COUNT_PRIORS = _Layers("count_prior", "COUNT_PRIORS.register", "models/count_pri
 SORTERS = _Layers("sorter", "SORTERS.register", "models/sorters/layers.py")
 LOSSES = _Losses("loss", "base.register", "losses/*.py")
 THRESHOLDS = Registry("thresholds", "THRESHOLDS.register", "pipelines/evaluation/thresholds.py")
+SET_SCORES = Registry("sets", "SET_SCORES.register", "pipelines/evaluation/prediction_sets.py")
 OPTIMIZERS = Registry("optimizer", "OPTIMIZERS.register", "pipelines/training/optimizers.py")

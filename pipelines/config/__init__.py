@@ -31,5 +31,6 @@ from rank4class.pipelines.config.parts import (
     Loss,
     Optimizer,
     Part,
+    Sets,
     Thresholds,
 )

@@ -334,6 +334,30 @@ class Thresholds(Part):
     others = ("none",)
 
 
+class Sets(Part):
+    """The prediction sets, which contain the class of an example with the probability that a user chooses.
+
+    Their examples are a part of the validation split that chooses no checkpoint and fits no temperature, the
+    split "calibration". "rank" has the same number of classes for all examples, "threshold" the smallest sets
+    on average, and "adaptive" a size that fits each example. "none" keeps no such examples.
+
+    Attributes:
+      fraction: of the validation examples that calibrate, in (0, 1), drawn with `data.split_seed`; a dataset
+        with a split "calibration" has it instead.
+      by_class: whether classes with enough calibration examples have separate limits: then the sets of each
+        of them contain it with the probability. Other classes share limits in clusters.
+    """
+
+    kind = "sets"
+    entries = registry.SET_SCORES
+    default = "none"
+    provided = ("probabilities", "places")
+    others = ("none",)
+
+    fraction: float = 0.5
+    by_class: bool = False
+
+
 class Optimizer(Part):
     """The optimizer and the schedule of its learning rate.
 
@@ -365,5 +389,5 @@ class Optimizer(Part):
 
 PARTS: dict[str, type[Part]] = {
     part.kind: part
-    for part in (Data, Encoder, ClassEncoder, Interaction, Loss, CountPrior, Thresholds, Optimizer)
+    for part in (Data, Encoder, ClassEncoder, Interaction, Loss, CountPrior, Thresholds, Sets, Optimizer)
 }

@@ -12,7 +12,7 @@ from rank4class import arguments, losses, models
 from rank4class.losses.ops import ranks
 from rank4class.pipelines import config
 from rank4class.pipelines.task import count_priors, rank_functions
-from rank4class.registry import DATASETS, OPTIMIZERS, THRESHOLDS
+from rank4class.registry import DATASETS, OPTIMIZERS, SET_SCORES, THRESHOLDS
 
 _POSITIVE = (
     "data.max_length",
@@ -84,6 +84,11 @@ def _check_options(experiment: config.Experiment, trains: bool) -> None:
         with arguments.in_section("thresholds."):
             counts = {"hits": np.ones(1), "decided": np.ones(1), "relevant": 1}
             THRESHOLDS.build(experiment.thresholds.name, **counts, **experiment.thresholds.options())
+    if experiment.sets.name != "none":
+        with arguments.in_section("sets."):
+            two_classes = {"probabilities": np.full([1, 2], 0.5, np.float32), "places": np.array([[0, 1]])}
+            SET_SCORES.build(experiment.sets.name, **two_classes, **experiment.sets.options())
+            arguments.check_fraction(False, fraction=experiment.sets.fraction)
     rank_functions.check(experiment.loss)
     with arguments.in_section("loss."):
         _check_loss(experiment.loss)

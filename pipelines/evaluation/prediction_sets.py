@@ -1,0 +1,287 @@
+"""Prediction sets: the classes of an example that contain its class with a stated probability.
+
+A registered function scores how unusual each class is for an example. A set has the classes whose score is at
+most a limit, which split conformal prediction takes from the true classes of calibration examples. If these
+and a new example are exchangeable, its set contains its class with at least the stated probability.
+
+For examples of several classes conformal risk control takes the limit: the expected recall of the set is at
+least the stated one. With one class per example, both are the same.
+
+The functions take the probabilities, float32 `[B, n]`, and the places of the classes in the ranking, int32
+`[B, n]` from 0, and return scores, float32 `[B, n]`.
+
+References:
+  Papadopoulos, Proedrou, Vovk, Gammerman (2002), "Inductive confidence machines for regression".
+  Angelopoulos, Bates, Fisch, Lei, Schuster (2024), "Conformal risk control", eq. 4.
+  Ding, Angelopoulos, Bates, Jordan, Tibshirani (2023), "Class-conditional conformal prediction with many
+  classes".
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.stats
+import sklearn.cluster
+import tensorflow as tf
+
+from rank4class import arguments
+from rank4class.pipelines.evaluation.calibration import Labels
+from rank4class.registry import SET_SCORES
+
+LEAST_PER_GROUP = 100  # calibration examples of a class, or a cluster of classes, with a separate limit
+LEAST_TO_CLUSTER = 10  # calibration examples of a class that is in a cluster
+_QUANTILES = (0.5, 0.6, 0.7, 0.8, 0.9)  # of the scores of a class, by which classes are clustered
+_DRAWS = 1009.0  # draws repeat when the gap of two log-probabilities changes by the inverse of it
+_ROUNDING = 1e-9
+
+Block = tuple[Any, Any, Any]  # probabilities and ranking `[B, n]`, and `where`, bool `[B, n]` or None
+
+
+@SET_SCORES.register("rank")
+def rank(probabilities: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """The rank of the class: all sets have the same number of classes.
+
+    >>> print(rank(None, tf.constant([[1, 0, 2]])).numpy())
+    [[2. 1. 3.]]
+    """
+    return tf.cast(places + 1, tf.float32)
+
+
+@SET_SCORES.register("threshold")
+def threshold(probabilities: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    r"""A threshold of the probability: the smallest sets on average, of which some may be empty.
+
+    $$-\log p_j$$
+
+    References:
+      Sadinle, Lei, Wasserman (2019), "Least ambiguous set-valued classifiers with bounded error levels".
+
+    >>> print(threshold(tf.constant([[0.5, 0.25, 0.25]]), None).numpy().round(2))
+    [[0.69 1.39 1.39]]
+    """
+    return -tf.math.log(probabilities)
+
+
+@SET_SCORES.register("adaptive")
+def adaptive(
+    probabilities: tf.Tensor, places: tf.Tensor, penalty: float = 0.01, free_ranks: int = 5, seed: int = 0
+) -> tf.Tensor:
+    r"""The probability of better classes, which adapts the size to the example; no set is empty (RAPS).
+
+    $$\sum_{i \prec j} p_i + u\, p_j + \text{penalty} \cdot \max(\text{rank}_j - \text{free\_ranks}, 0)$$
+
+    The draw `u` in [0, 1) is a function of the seed and of the log-probabilities of the two best classes, so
+    that an example has the same set in any batch. The penalty shortens large sets.
+
+    References:
+      Angelopoulos, Bates, Malik, Jordan (2021), "Uncertainty sets for image classifiers using conformal
+      prediction", algorithm 2.
+
+    >>> scores = adaptive(tf.constant([[0.25, 0.5, 0.25]]), tf.constant([[1, 0, 2]]))
+    >>> bool(scores[0, 1] < 0.5 <= scores[0, 0] < 0.75 <= scores[0, 2] < 1.0)
+    True
+    """
+    arguments.check_at_least(0.0, penalty=penalty)
+    arguments.check_integer(0, free_ranks=free_ranks)
+    arguments.check_seed(seed)
+    order = tf.argsort(places)
+    best_first = tf.gather(probabilities, order, batch_dims=1)
+    before = tf.gather(tf.cumsum(best_first, axis=1, exclusive=True), places, batch_dims=1)
+    first, second = tf.unstack(tf.math.log(tf.maximum(best_first[:, :2], 1e-37)), axis=1)
+    draw = tf.math.floormod(_DRAWS * (first - second) + np.float32(seed * 0.6180339887 % 1.0), 1.0)
+    penalties = penalty * tf.cast(tf.maximum(places + 1 - free_ranks, 0), tf.float32)
+    return before + draw[:, None] * probabilities + penalties
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictionSets:
+    """Scores of the true classes of calibration examples, from which the limit for any coverage follows.
+
+    Classes of one group share a limit.
+
+    Attributes:
+      name: of the score, with its `options`.
+      values: scores of the pairs of an example and a true class, in increasing order, float32 `[P]`.
+      weights: of the pairs, one over the number of classes of the example, float32 `[P]`.
+      groups: of the pairs, int32 `[P]`.
+      examples: number of calibration examples of each group, int64 `[G]`.
+      class_groups: group of each class, int32 `[n]`; None for a single group.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    values: np.ndarray
+    weights: np.ndarray
+    groups: np.ndarray
+    examples: np.ndarray
+    class_groups: np.ndarray | None = None
+
+    def limits(self, coverage: float) -> np.ndarray:
+        """Returns the largest score in a set, float32 `[n]`, or `[1]` for all classes.
+
+        Raises:
+          ValueError: the coverage is not in (0, 1), or needs more calibration examples.
+        """
+        arguments.check_fraction(False, coverage=coverage)
+        limits = np.empty(len(self.examples), np.float32)
+        for group, count in enumerate(self.examples.tolist()):
+            allowed = count - (count + 1) * coverage + _ROUNDING * count  # missed examples
+            if allowed < 0.0:
+                of_group = f" of each class or group of classes, and one has {count}"
+                of_all = f", and there are {count}"
+                raise ValueError(
+                    f"coverage={coverage}: needs {least_examples(coverage):,} calibration examples"
+                    f"{of_all if len(limits) == 1 else of_group}. Lower it, or calibrate with more."
+                )
+            values, weights = (each[self.groups == group] for each in (self.values, self.weights))
+            total = weights.sum(dtype=np.float64)
+            missed = total - np.cumsum(weights, dtype=np.float64)  # with a limit at each value
+            limits[group] = -np.inf if total <= allowed else values[np.argmax(missed <= allowed)]
+        return limits if self.class_groups is None else limits[self.class_groups]
+
+    def scores(
+        self, probabilities: tf.Tensor, ranking: tf.Tensor, where: Any = None, *, calibrates: bool = False
+    ) -> tf.Tensor:
+        """Returns the scores of all classes, float32 `[B, n]`, of which a set has those up to its limit.
+
+        They are infinite for excluded classes, where `where` is False, and for examples that are not finite.
+        The best class by "adaptive" has the score 0, so that no set is empty; but if it `calibrates`.
+
+        Args:
+          probabilities: float32 `[B, n]`; "rank" does not read them.
+          ranking: floats `[B, n]`, by which the best class has the highest value, and of equals the first.
+          where: bool `[B, n]`, or None.
+          calibrates: whether the examples are those of the calibration.
+        """
+        finite = tf.reduce_all(tf.math.is_finite(ranking), axis=1, keepdims=True)
+        if where is not None:
+            ranking = tf.where(where, ranking, -np.inf)
+        order = tf.argsort(ranking, axis=1, direction="DESCENDING", stable=True)
+        places = tf.argsort(order, axis=1)
+        scores = SET_SCORES[self.name](probabilities, places, **self.options)
+        if self.name == "adaptive" and not calibrates:
+            scores = tf.where(places == 0, 0.0, scores)
+        scores = tf.where(finite & ~tf.math.is_nan(scores), scores, np.inf)
+        return scores if where is None else tf.where(where, scores, np.inf)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the scores and groups, of types that JSON has; None is infinity."""
+        content = {name: getattr(self, name) for name in ("values", "weights", "groups", "examples")}
+        lists = {
+            name: [None if v == np.inf else v for v in array.tolist()] for name, array in content.items()
+        }
+        groups = None if self.class_groups is None else self.class_groups.tolist()
+        return {"name": self.name, "options": dict(self.options), **lists, "class_groups": groups}
+
+    @staticmethod
+    def from_json(content: dict[str, Any]) -> "PredictionSets":
+        """Returns the sets that `to_json` described."""
+        types = {"values": np.float32, "weights": np.float32, "groups": np.int32, "examples": np.int64}
+        arrays = {
+            name: np.array([np.inf if v is None else v for v in content[name]], dtype)
+            for name, dtype in types.items()
+        }
+        groups = content["class_groups"]
+        groups = None if groups is None else np.array(groups, np.int32)
+        return PredictionSets(content["name"], content["options"], **arrays, class_groups=groups)
+
+
+def fit(
+    name: str,
+    options: Mapping[str, Any],
+    blocks: Iterable[Block],
+    labels: Labels,
+    *,
+    by_class: bool = False,
+    num_classes: int | None = None,
+) -> PredictionSets:
+    """Returns the sets that calibration examples define.
+
+    An example without a class counts as one whose set has recall 1. With `by_class`, each class with
+    `LEAST_PER_GROUP` examples has a separate limit. Classes with `LEAST_TO_CLUSTER` are clustered by half of
+    their examples, and the other half sets the limit of their cluster; all others have that of all examples.
+
+    Args:
+      name, options: of the score.
+      blocks: the examples in their order, see `PredictionSets.scores`.
+      labels: class ids, int `[N]`, or for several classes a `scipy.sparse.csr_array` `[N, n]`.
+      by_class: whether classes have separate limits; for class ids.
+      num_classes: the number `n`; for `by_class`.
+    """
+    rows, classes = (np.arange(len(labels)), labels) if labels.ndim == 1 else labels.nonzero()
+    unfitted = PredictionSets(name, options, *[np.zeros(0)] * 4)
+    values, first = [], 0
+    for probabilities, ranking, where in blocks:
+        scores = unfitted.scores(probabilities, ranking, where, calibrates=True).numpy()
+        of_block = (rows >= first) & (rows < first + len(scores))
+        values.append(scores[rows[of_block] - first, classes[of_block]])
+        first += len(scores)
+    assert first == labels.shape[0]
+    pairs = np.concatenate(values) if values else np.zeros(0, np.float32)
+    weights = (1.0 / np.bincount(rows, minlength=first)[rows]).astype(np.float32)
+    groups, class_groups = [np.arange(len(pairs))], None
+    if by_class:
+        assert num_classes is not None
+        groups, class_groups = _by_class(pairs, classes, num_classes)
+    examples = np.array([first, *map(len, groups[1:])], np.int64)
+    groups = [pairs_of[np.argsort(pairs[pairs_of], kind="stable")] for pairs_of in groups]
+    ids = np.repeat(np.arange(len(groups), dtype=np.int32), [len(each) for each in groups])
+    order = np.concatenate(groups)
+    return PredictionSets(name, options, pairs[order], weights[order], ids, examples, class_groups)
+
+
+def least_examples(coverage: float) -> int:
+    """Returns the number of calibration examples that a coverage needs at least.
+
+    >>> least_examples(0.9), least_examples(0.99)
+    (9, 99)
+    """
+    return math.ceil(coverage / (1.0 - coverage) - 1e-6)
+
+
+def coverage_interval(examples: int, coverage: float) -> tuple[float, float]:
+    """Returns the 95% interval of the coverage over draws of the calibration examples.
+
+    For `m` of them and one class per example, it has the law `Beta(k, m + 1 - k)`, `k = ceil((m + 1) c)`.
+
+    >>> print([round(end, 3) for end in coverage_interval(1000, 0.9)])
+    [0.881, 0.918]
+    """
+    k = math.ceil((examples + 1) * coverage - _ROUNDING * examples)
+    low, high = scipy.stats.beta.ppf([0.025, 0.975], k, examples + 1 - k)
+    return float(low), float(high)
+
+
+def _by_class(values: np.ndarray, classes: np.ndarray, n: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Returns the examples of each group, all of them first, and the group of each class; see `fit`."""
+    counts = np.bincount(classes, minlength=n)
+    groups, class_groups = [np.arange(len(values))], np.zeros(n, np.int32)
+
+    def add(members: Any, rows: np.ndarray) -> None:
+        class_groups[members] = len(groups)
+        groups.append(rows)
+
+    for j in np.flatnonzero(counts >= LEAST_PER_GROUP):
+        add([j], np.flatnonzero(classes == j))
+    clusters = np.random.default_rng(0).random(len(values)) < 0.5  # these examples cluster the classes
+    rows_of = {
+        j: np.flatnonzero(classes == j) for j in range(n) if LEAST_TO_CLUSTER <= counts[j] < LEAST_PER_GROUP
+    }
+    halves = {j: (rows[clusters[rows]], rows[~clusters[rows]]) for j, rows in rows_of.items()}
+    halves = {j: pair for j, pair in halves.items() if len(pair[0])}
+    number = min(len(halves), sum(len(rest) for _, rest in halves.values()) // (2 * LEAST_PER_GROUP))
+    if number < 1:
+        return groups, class_groups
+    vectors = [np.quantile(values[first], _QUANTILES, method="higher") for first, _ in halves.values()]
+    sizes = np.sqrt([len(first) for first, _ in halves.values()])
+    means = sklearn.cluster.KMeans(number, random_state=0)
+    labels = means.fit_predict(np.minimum(vectors, np.finfo(np.float32).max), sample_weight=sizes)
+    for i in range(number):
+        members = [j for j, label in zip(halves, labels, strict=True) if label == i]
+        rows = np.concatenate([halves[j][1] for j in members])
+        if len(rows) >= LEAST_PER_GROUP:
+            add(members, rows)
+    return groups, class_groups
