@@ -1,8 +1,10 @@
-"""Reliability of probabilities: calibration error and likelihood with intervals, and the reliability diagram.
+"""Reliability of probabilities: calibration error, likelihood and risk-coverage curve, with intervals.
 
 A prediction is the top class of an example of one class, or each pair of an example and a ranked class if
 examples may have several. Its confidence is its probability. Among classes that share the highest score, the
 top class is right in the fraction of them that is the example's.
+
+Reference: Geifman, El-Yaniv (2017), "Selective classification for deep neural networks".
 """
 
 import dataclasses
@@ -27,6 +29,8 @@ class Reliability:
       nlls: `Calibration.negative_log_likelihood`, `[N]`.
       predictions: number of each example's predictions, `[N]`.
       counts, confidences: number of predictions by bin, and sums of their confidences, `[BINS]`.
+      top: confidence of each example's top class, and whether it is right, `[N, 2]`; None if examples may
+        have several.
     """
 
     gaps: np.ndarray
@@ -34,6 +38,7 @@ class Reliability:
     predictions: np.ndarray
     counts: np.ndarray
     confidences: np.ndarray
+    top: np.ndarray | None = None
 
     def table(self) -> pd.DataFrame:
         """Returns a row per bin of the reliability diagram.
@@ -54,9 +59,12 @@ class Reliability:
         r"""Returns "ece" in percent, "nll", and "intervals": name -> [low, high].
 
         "ece" is the expected calibration error $\sum_b (n_b / n) |right_b - confidence_b|$, "nll" the mean.
+        Examples of one class have "aurc" in percent too, the area under the `risk_coverage` curve, and
+        "aurc_optimal", its value if all right predictions had a higher confidence than the wrong ones.
 
-        The 95% intervals are from a bootstrap of the examples. Noise raises the "ece" of a resample, so its
-        interval is the basic one, which reflects the quantiles at the estimate.
+        The 95% intervals are from a bootstrap of the examples, and None if all resamples are equal. Noise
+        raises the "ece" of a resample, so its interval is the basic one, which reflects the quantiles at the
+        estimate.
         """
         columns = np.column_stack([self.gaps, self.nlls, self.predictions, np.ones(len(self.nlls))])
         sums = np.vstack([columns.sum(axis=0), *statistics.resampled_sums(columns)])
@@ -67,12 +75,41 @@ class Reliability:
             "ece": [float(np.clip(low, 0.0, error)), float(max(high, error))],
             "nll": np.percentile(nlls, [2.5, 97.5]).tolist(),
         }
-        return {"ece": float(error), "nll": float(nll), "intervals": intervals}
+        summary = {"ece": float(error), "nll": float(nll)}
+        if self.top is not None:
+            confidence, right = self.top.T
+            errors = 100.0 * (1.0 - right)
+            summary["aurc"], intervals["aurc"] = statistics.by_value(_area, -confidence, errors)
+            summary["aurc_optimal"], _ = statistics.by_value(_area, errors, errors)
+        return {**summary, "intervals": intervals}
 
     @property
     def ece(self) -> float:
         """The expected calibration error, in [0, 1]; see `summarize`."""
         return float(np.abs(self.gaps.sum(axis=0)).sum() / self.predictions.sum())
+
+    def risk_coverage(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the share of at least as confident examples and their error, by confidence, highest first.
+
+        Both are float64 `[V]` in [0, 1].
+        """
+        assert self.top is not None
+        _, groups = np.unique(-self.top[:, 0], return_inverse=True)
+        examples = np.bincount(groups).cumsum()
+        return examples / examples[-1], np.bincount(groups, 1.0 - self.top[:, 1]).cumsum() / examples
+
+
+def _area(counts: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    r"""Returns $\frac{1}{N} \sum_{k=1}^N e_k / k$ for $e_k$ errors in the first $k$ examples; see `by_value`.
+
+    It is the mean over all orders of examples of equal value.
+    """
+    ends, rates = counts.cumsum(axis=1), errors / np.maximum(counts, 1)
+    starts, before = ends - counts, errors.cumsum(axis=1) - errors
+    harmonic = np.append(0.0, np.cumsum(1.0 / np.arange(1, ends.max() + 1)))
+    # The sum of (before + rate (k - start)) / k for k from start + 1 to end.
+    sums = errors + (before - starts * rates) * (harmonic[ends] - harmonic[starts])
+    return sums.sum(axis=1) / ends[:, -1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,9 +150,9 @@ def measure(
         of_block = labels[block] if isinstance(labels, np.ndarray) else labels[block].toarray() > 0
         ranked = None if where is None else where[block]
         parts.append(_measure_block(calibration, np.asarray(scores[block], np.float64), of_block, ranked))
-    gaps, nlls, predictions, counts, confidences = zip(*parts, strict=True)
-    gaps, nlls, predictions = (np.concatenate(each) for each in (gaps, nlls, predictions))
-    return Reliability(gaps, nlls, predictions, np.sum(counts, axis=0), np.sum(confidences, axis=0))
+    gaps, nlls, predictions, counts, confidences, *top = zip(*parts, strict=True)
+    gaps, nlls, predictions, *top = (np.concatenate(each) for each in (gaps, nlls, predictions, *top))
+    return Reliability(gaps, nlls, predictions, np.sum(counts, axis=0), np.sum(confidences, axis=0), *top)
 
 
 def _measure_block(
@@ -139,4 +176,5 @@ def _measure_block(
     nlls = calibration.negative_log_likelihood(scores, labels, where)
     predictions = np.bincount(rows, minlength=len(scores))
     counts, confidences = np.bincount(bins, minlength=BINS), np.bincount(bins, confidence, BINS)
-    return gaps.reshape(-1, BINS), nlls, predictions, counts, confidences
+    top = (np.column_stack([confidence, right]),) if labels.ndim == 1 else ()
+    return gaps.reshape(-1, BINS), nlls, predictions, counts, confidences, *top

@@ -1,4 +1,4 @@
-"""Calibration errors and likelihoods against arithmetic, brute force and scikit-learn; intervals."""
+"""Calibration errors, likelihoods and risks against arithmetic, brute force and scikit-learn; intervals."""
 
 import numpy as np
 import pytest
@@ -29,6 +29,41 @@ def test_top_classes_by_hand():
     assert table.loc[0, ["confidence", "accuracy", "low", "high"]].isna().all()
 
 
+def test_risk_coverage_by_hand():
+    # Confidences 0.9 (right), 0.8 (wrong), 0.6 (one right, one wrong).
+    p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.6, 0.4]])
+    measured = reliability.measure(Temperature(1.0), np.log(p), np.array([0, 0, 1, 0]))
+    share, error = measured.risk_coverage()
+    np.testing.assert_allclose(share, [0.25, 0.5, 1.0])
+    np.testing.assert_allclose(error, [0.0, 0.5, 0.5])
+    summary = measured.summarize()
+    # Errors among the first 1, 2, 3, 4: in the mean over both orders of 0.6 the third adds a half.
+    assert summary["aurc"] == pytest.approx(100 * (0 + 1 / 2 + 1.5 / 3 + 2 / 4) / 4)
+    assert summary["aurc_optimal"] == pytest.approx(100 * (0 + 0 + 1 / 3 + 2 / 4) / 4)
+    low, high = summary["intervals"]["aurc"]
+    assert 0 <= low < summary["aurc"] < high <= 100
+
+
+def test_area_under_risk_coverage_by_brute_force(rng, monkeypatch):
+    scores = rng.normal(size=[100, 3]).round(1)  # many ties of confidence, some of top classes
+    labels = rng.integers(3, size=100)
+    measured = reliability.measure(Temperature(1.0), scores, labels)
+    confidence, right = measured.top.T
+
+    def one_order(rows):
+        errors = 1 - right[rows][np.lexsort([rng.random(len(rows)), -confidence[rows]])]
+        return 100 * np.mean(np.cumsum(errors) / np.arange(1, len(rows) + 1))
+
+    summary = measured.summarize()
+    orders = [one_order(np.arange(100)) for _ in range(2000)]
+    assert summary["aurc"] == pytest.approx(np.mean(orders), rel=0.002)
+    draws = [one_order(rng.integers(100, size=100)) for _ in range(2000)]
+    interval = summary["intervals"]["aurc"]
+    np.testing.assert_allclose(interval, np.percentile(draws, [2.5, 97.5]), rtol=0.04)
+    monkeypatch.setattr(statistics, "MAX_UNITS", 25)  # merges neighbors
+    np.testing.assert_allclose(measured.summarize()["intervals"]["aurc"], interval, rtol=0.02)
+
+
 def test_pairs_by_hand():
     # Ranked pairs: 0.1 (wrong), 0.9 (right), 0.95 (wrong), and 0.12 (right); one pair is excluded.
     p = np.array([[0.1, 0.9, 0.5], [0.95, 0.12, 0.3]])
@@ -40,6 +75,7 @@ def test_pairs_by_hand():
     expected = -(np.log([0.9, 0.9]).sum() + np.log([0.05, 0.12]).sum()) / 2
     assert measured.summarize()["nll"] == pytest.approx(expected)
     assert measured.table()["count"].sum() == 4
+    assert "aurc" not in measured.summarize()
 
 
 def test_brute_force_in_blocks(rng, monkeypatch):
@@ -62,6 +98,8 @@ def test_brute_force_in_blocks(rng, monkeypatch):
 def test_equal_scores_are_right_in_their_share():
     measured = reliability.measure(Temperature(1.0), np.zeros([4, 4]), np.arange(4))
     assert measured.ece == pytest.approx(0.0)
+    assert measured.summarize()["aurc"] == pytest.approx(75.0)  # whatever the order
+    assert measured.summarize()["intervals"]["aurc"] is None
     assert measured.nlls == pytest.approx(np.log(4))
 
 
@@ -77,9 +115,11 @@ def test_resampled_sums_of_groups(rng, monkeypatch):
 def test_intervals_cover_the_true_calibration_error(monkeypatch):
     monkeypatch.setattr(statistics, "RESAMPLES", 200)
     # Two classes with confidence 0.9 are right in 0.7, those with 0.6 in 0.5: the error is 0.15.
-    covered = {"ece": 0, "nll": 0}
+    covered = {"ece": 0, "nll": 0, "aurc": 0}
     truth = {"ece": 15.0, "nll": -0.5 * (np.log([0.9, 0.1]) @ [0.7, 0.3] + np.log([0.6, 0.4]) @ [0.5, 0.5])}
-    for seed in range(200):
+    # The error of the most confident share c is 0.3 up to 1/2, and then (0.15 + 0.5 (c - 1/2)) / c.
+    truth["aurc"] = 100.0 * (0.15 + 0.25 - 0.1 * np.log(2.0))
+    for seed in range(120):
         rng = np.random.default_rng(seed)
         sure = rng.random(400) < 0.5
         p = np.where(sure, 0.9, 0.6)
@@ -89,7 +129,7 @@ def test_intervals_cover_the_true_calibration_error(monkeypatch):
         for name, (low, high) in summary["intervals"].items():
             covered[name] += low <= truth[name] <= high
             assert low <= summary[name] <= high
-    assert all(0.9 * 200 <= count <= 0.99 * 200 for count in covered.values()), covered
+    assert all(0.9 * 120 <= count <= 0.99 * 120 for count in covered.values()), covered
 
 
 def test_a_calibration_is_compared_with_raw_scores(rng):

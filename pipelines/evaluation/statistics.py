@@ -4,7 +4,7 @@ SciPy's `bootstrap` and `permutation_test` draw every example of every resample.
 counts of equal values, which takes less time and memory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import scipy.sparse
@@ -72,6 +72,28 @@ def resampled_sums(values: np.ndarray | scipy.sparse.csr_array) -> Iterator[np.n
     for rows in _blocks(RESAMPLES, max(size, columns)):
         draws = [np.bincount(rng.integers(size, size=size), minlength=size) for _ in range(rows)]
         yield np.stack(draws) @ values
+
+
+def by_value(
+    statistic: Callable[[np.ndarray, np.ndarray], np.ndarray], values: np.ndarray, marks: np.ndarray
+) -> tuple[float, list[float] | None]:
+    """Returns a statistic of the order of examples, and its bootstrap interval; None for equal resamples.
+
+    `statistic(counts, sums)` takes of each distinct value `[N]`, in ascending order, the number of examples
+    and the sum of their marks `[N]`, both `[R, V]`, and returns `[R]`; NaN for a resample without a result.
+    Of more than `MAX_UNITS` values, the bootstrap counts neighbors as equal.
+    """
+    _, groups = np.unique(values, return_inverse=True)
+    estimate = statistic(np.bincount(groups)[None], np.bincount(groups, marks)[None])
+    groups = groups // (1 + groups.max() // MAX_UNITS)
+    (groups, marks), counts = np.unique([groups, marks], axis=1, return_counts=True)
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    results = [
+        statistic(np.add.reduceat(draws, starts, axis=1), np.add.reduceat(draws * marks, starts, axis=1))
+        for draws in resamples(counts)
+    ]
+    low, high = np.nanpercentile(np.concatenate(results), [2.5, 97.5])
+    return float(estimate[0]), [float(low), float(high)] if low < high else None
 
 
 def difference_interval(differences: np.ndarray, *, bounded: bool) -> tuple[float, float]:

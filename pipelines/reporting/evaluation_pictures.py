@@ -31,6 +31,8 @@ def draw(
         )
     if evaluation.calibrated:
         pictures["reliability_diagram"] = plots.reliability_diagram(evaluation.calibrated)
+        if not examples.multi_label:
+            pictures["risk_coverage"] = plots.risk_coverage(evaluation.calibrated)
     if counts is not None:
         pictures["number_of_classes"] = plots.count_distributions(
             *counts, loaded.splits["train"].num_relevant()

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from rank4class.pipelines.evaluation.reliability import BINS, Calibrated
 from rank4class.pipelines.reporting import tables
@@ -220,6 +221,22 @@ def reliability_diagram(calibrated: Calibrated) -> np.ndarray:
         figure, panels, "examples" if calibrated.calibration.method == "temperature" else "pairs"
     )
     figure.suptitle(calibrated.calibration.describe(), fontsize=TEXT, x=0.01, ha="left")
+    return pixels(figure)
+
+
+def risk_coverage(calibrated: Calibrated) -> np.ndarray:
+    """Draws the error of the most confident examples over their share, before and after calibration."""
+    figure, axis = _card()
+    for name, one, color in (("before", calibrated.before, WRONG), ("after", calibrated.after, RIGHT)):
+        share, error = one.risk_coverage()
+        axis.plot([0.0, *share], [error[0], *error], color=color, label=f"{name} calibration")
+    axis.set_xlabel("share of the examples, most confident first", fontsize=TEXT)
+    axis.set_ylabel("error of their top classes", fontsize=TEXT)
+    axis.set(xlim=(0.0, 1.0), ylim=(0.0, None))
+    axis.xaxis.set_major_formatter("{x:.0%}")
+    axis.yaxis.set_major_formatter(PercentFormatter(1.0))
+    finish(axis)
+    axis.legend(frameon=False, fontsize=TEXT)
     return pixels(figure)
 
 

@@ -117,6 +117,16 @@ def test_diagrams_show_the_calibration():
     assert not np.array_equal(other[40:, middle:], pixels[40:, middle:])  # after
 
 
+def test_risk_coverage_is_drawn_before_and_after_the_calibration():
+    scores, labels = np.array([[9.0, 0.0, 0.0], [2.0, 2.0, 0.0], [1.0, 0.0, 0.0]]), np.array([0, 1, 1])
+    low, high = (
+        plots.risk_coverage(reliability.evaluate(Temperature(t), scores, labels)) for t in (0.01, 1.0)
+    )
+    for pixels in (low, high):
+        assert has_color(pixels, plots.RIGHT)
+    assert not np.array_equal(low, high)  # certain predictions share their place
+
+
 @pytest.mark.parametrize("score", [-1e6, 1e6])
 def test_diagrams_of_certain_predictions(score):
     labels = scipy.sparse.csr_array(np.eye(4, 5))

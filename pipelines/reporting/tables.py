@@ -96,17 +96,22 @@ def calibration_table(summaries: dict[str, dict[str, Any]]) -> str:
     if not calibrated:
         return ""
     rows = [[next(iter(calibrated.values()))["parameters"], *calibrated]]
-    headings = {"ece": "ece (%)", "nll": "nll"}
+    headings = {"ece": "ece (%)", "nll": "nll", "aurc": "aurc (%)"}
     for name, when in itertools.product(headings, ("before", "after")):
         results = [calibration[when] for calibration in calibrated.values()]
-        cells = ["{:.3f}  [{:.3f}, {:.3f}]".format(one[name], *one["intervals"][name]) for one in results]
-        rows.append([f"{headings[name]} {when}", *cells])
+        if all(name in one for one in results):
+            cells = (f"{one[name]:.3f}  {format_interval(one['intervals'][name], 3)}" for one in results)
+            rows.append([f"{headings[name]} {when}", *cells])
+    if rows[-1][0] == "aurc (%) after":
+        rows.append(
+            ["aurc (%) optimal", *(f"{one['after']['aurc_optimal']:.3f}" for one in calibrated.values())]
+        )
     return text_table(rows)
 
 
-def format_interval(interval: Sequence[float] | None) -> str:
+def format_interval(interval: Sequence[float] | None, digits: int = 2) -> str:
     """Returns an interval in brackets."""
-    return "no interval" if interval is None else "[{:.2f}, {:.2f}]".format(*interval)
+    return "no interval" if interval is None else f"[{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
 
 
 def class_table(table: pd.DataFrame, metrics: Iterable[str]) -> str:

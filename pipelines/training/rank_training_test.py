@@ -173,6 +173,7 @@ def test_tensorboard_has_losses_metrics_and_config(finished):
         "test/confusion_matrix",
         "test/rank_of_the_true_class",
         "test/reliability_diagram",
+        "test/risk_coverage",
     }
 
 
