@@ -41,6 +41,7 @@ LEVELS = {
     "training": 5,
     "export": 6,
     "run": 7,
+    "compare": 8,
     "estimator": 8,
     "sweep": 6,
 }
@@ -210,7 +211,7 @@ NIGHTLY = [("rank4class.models.sorters.layers", 0), ("rank4class.pipelines.estim
 
 
 # Modules whose doctests read files, and run in a separate test.
-WITH_FILES = ["rank4class.pipelines.run"]
+WITH_FILES = ["rank4class.pipelines.compare", "rank4class.pipelines.run"]
 
 
 def doctest_cases():

@@ -22,7 +22,7 @@ from rank4class import data
 from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import read as read_rows
-from rank4class.pipelines import config
+from rank4class.pipelines import compare, config
 from rank4class.pipelines import run as run_module
 from rank4class.pipelines.evaluation import calibration
 from rank4class.pipelines.export import answers, prediction, prediction_files
@@ -63,7 +63,8 @@ def test_doctests(tmp_path, monkeypatch):
     finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     tests = [
         test
-        for test in finder.find(run_module, extraglobs={"rank4class": rank4class, "data": data})
+        for module in (run_module, compare)
+        for test in finder.find(module, extraglobs={"rank4class": rank4class, "data": data})
         if test.examples
     ]
     for test in sorted(tests, key=lambda test: test.name != f"{run_module.__name__}.train"):
