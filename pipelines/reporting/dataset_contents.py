@@ -14,7 +14,6 @@ from rank4class import data
 from rank4class.progress import Progress
 
 BATCH = 1_000  # examples in memory at a time
-CUT_FRACTIONS = {95: "at most 5%", 99: "at most 1%", 100: "none"}  # percentile of the lengths -> longer texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,22 +43,10 @@ def read_images(name: str, split: data.Split) -> Images:
     return Images(split.select(readable), np.array(sizes), digests, unreadable)
 
 
-def comparable_labels(split: data.Split) -> list[Any]:
-    """Returns a hashable value for the labels of each example."""
-    if not split.multi_label:
-        return split.labels.tolist()
-    labels = split.label_matrix
-    rows = itertools.starmap(slice, itertools.pairwise(labels.indptr))
-    return [labels.indices[row].tobytes() + labels.data[row].tobytes() for row in rows]
-
-
 def find_duplicates(
     split: str, other: str, contents: Mapping[str, Iterable[Any]], labels: Mapping[str, Sequence[Any]]
 ) -> tuple[list[tuple[int, int]], int]:
-    """Returns pairs of an example and its first copy in another split, and how many have other labels.
-
-    Within a split only earlier examples are copies.
-    """
+    """Returns pairs of an example and its first copy (earlier, in one split); how many have other labels."""
     seen: dict[Any, tuple[int, set]] = {}  # content -> index of its first example, labels of all
     pairs, relabeled = [], 0
     for name in dict.fromkeys((other, split)):
@@ -93,19 +80,12 @@ def pixel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def truncation(lengths: np.ndarray, max_length: int, limit: int) -> str:
-    """Returns a sentence on the texts that `data.max_length` cuts, and on lengths that cut fewer."""
+    """Returns a sentence on the texts that `data.max_length` cuts."""
     cut, longest = np.mean(lengths > max_length), lengths.max()
     if not cut:
         return f"data.max_length={max_length} cuts no training text; the longest has {longest:,} tokens."
-    # Of equal lengths the last remains: no text is longer than the longest.
-    percentiles = np.percentile(lengths, list(CUT_FRACTIONS), method="higher")
-    fractions = dict(zip(percentiles, CUT_FRACTIONS.values(), strict=True))
-    remedies = [f"{n:,} would cut {fraction}" for n, fraction in fractions.items() if max_length < n <= limit]
-    if longest > limit > max_length:
-        remedies.append(f"{limit:,}, the limit of the encoder, would cut {np.mean(lengths > limit):.2%}")
-    elif longest > limit:
-        remedies.append(f"{limit:,} is the limit of the encoder")
-    return f"data.max_length={max_length} cuts {cut:.2%} of the training texts; {', '.join(remedies)}."
+    of_encoder = f"; the encoder takes at most {limit:,}" if longest > limit else ""
+    return f"data.max_length={max_length} cuts {cut:.2%} of the training texts{of_encoder}."
 
 
 def class_sizes(counts: Mapping[str, np.ndarray]) -> list[list[str]]:

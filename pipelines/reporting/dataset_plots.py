@@ -13,11 +13,10 @@ MAX_NAMED = 60  # largest number of classes that are all named
 LOG_IMBALANCE = 20  # ratio of the largest to the smallest class above which an axis is logarithmic
 
 
-def plot_class_counts(
-    class_names: Sequence[str], counts: dict[str, np.ndarray], imbalance: float, path: str
-) -> None:
+def plot_class_counts(class_names: Sequence[str], counts: dict[str, np.ndarray], path: str) -> None:
     """Plots the number of examples of each class, in this order, in each split: bars, or curves of many."""
     n, has_bars = len(class_names), len(class_names) <= MAX_NAMED
+    train = counts["train"]
     figure = Figure(figsize=(7, 1.4 + 0.26 * n if has_bars else 4))
     axis = figure.subplots()
     for i, (split, values) in enumerate(counts.items()):
@@ -32,12 +31,10 @@ def plot_class_counts(
         axis.set_ylim(n - 0.4, -0.6)
     else:
         axis.set_xlabel("classes, by their training examples")
-    is_log = imbalance > LOG_IMBALANCE
-    if is_log and has_bars:
-        axis.set(xscale="log", xlim=(0.7, None))  # shows a bar of one example
-    elif is_log:
-        axis.set(yscale="log", ylim=(0.7, None))
-    count_axis = axis.xaxis if has_bars else axis.yaxis
+    is_log = train.max() > LOG_IMBALANCE * train[train > 0].min()
+    name, count_axis = ("x", axis.xaxis) if has_bars else ("y", axis.yaxis)
+    if is_log:
+        axis.set(**{f"{name}scale": "log", f"{name}lim": (0.7, None)})  # shows a bar of one example
     count_axis.set_label_text("examples, log scale" if is_log else "examples")
     _format_numbers(count_axis)
     count_axis.grid(alpha=0.3)
@@ -52,10 +49,9 @@ def _format_numbers(axis: Axis) -> None:
 def plot_cumulative(
     panels: dict[str, dict[str, np.ndarray]], limits: Mapping[str, tuple[str, float]], path: str
 ) -> None:
-    """Plots the fraction of the examples up to each length or size.
+    """Plots the fraction of the examples up to each value, from quantity -> split -> values `[N]`.
 
-    The panels are quantity -> split -> values of its examples, `[N]`; the limits are quantity -> name and
-    value of the config field that limits it.
+    The limits are quantity -> name and value of the config field that limits it.
     """
     figure = Figure(figsize=(4.2 * len(panels), 3.4))
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]

@@ -31,17 +31,13 @@ PARAGRAPH_WIDTH = 100  # characters of a line in the terminal
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A section of the report: a title, paragraphs, a table with its header, lines and plots, in this order.
-
-    Of the lines, which are shown as they are, the terminal has `shown_lines`. The plots are name -> function
-    of a path.
-    """
+    """A title, paragraphs, a table with its header, lines, and plots (name -> function of a path)."""
 
     title: str
     paragraphs: Sequence[str] = ()
     table: Sequence[Sequence[str]] = ()
     lines: Sequence[str] = ()
-    shown_lines: int = SHOWN_LINES
+    shown_lines: int = SHOWN_LINES  # in the terminal
     plots: Mapping[str, Callable[[str], None]] = dataclasses.field(default_factory=dict)
 
 
@@ -71,28 +67,28 @@ class Report:
         self._class_names = tuple(map(files.printable, dataset.class_names))
         self._all_splits = _merge_equal(dataset.splits)
         self.splits = loading.limit_examples(section, self._all_splits)
-        source = self._source()
-        images: dict[str, dataset_contents.Images] = {}
+        self.sections = [self._source()]
+        self._images: dict[str, dataset_contents.Images] = {}
         if kind.reads_files:
-            images = {name: dataset_contents.read_images(name, split) for name, split in self.splits.items()}
-            self.splits = {name: read.readable for name, read in images.items()}
+            self._images = {name: dataset_contents.read_images(name, s) for name, s in self.splits.items()}
+            self.splits = {name: read.readable for name, read in self._images.items()}
         self.counts = {name: s.class_counts(len(self._class_names)) for name, s in self.splits.items()}
         self._order = np.argsort(-self.counts["train"], kind="stable")
-        self.sections = [source]
+        shown = self._order[:SHOWN_CLASSES]
+        self._frequent = shown[self.counts["train"][shown] > 0]
         if dataset.skipped:
             skipped = f"Rows and examples left out: {len(dataset.skipped):,}."
             self.sections.append(Section("Skipped", [skipped], [], dataset.skipped, SHOWN_PAIRS))
-        self.sections.append(self._lists() if kind.ranks_items else self._classes())
-        if kind.tokenizes:
-            self.sections.append(self._texts())
-        if images:
-            self.sections.append(self._image_files(images))
-        if kind.has_pixels:
-            self.sections.append(self._images_in_memory())
-        if not kind.has_ids:  # otherwise the splits hold other classes of the same users
-            self.sections.append(self._duplicates(images))
-        if kind.tokenizes:
-            self.sections.append(self._examples())
+        sections = {
+            self._lists: kind.ranks_items,
+            self._classes: not kind.ranks_items,
+            self._texts: kind.tokenizes,
+            self._image_files: kind.reads_files,
+            self._images_in_memory: kind.has_pixels,
+            self._duplicates: not kind.has_ids,  # otherwise the splits hold other classes of the same users
+            self._examples: kind.tokenizes,
+        }
+        self.sections += [section() for section, is_shown in sections.items() if is_shown]
 
     def text(self) -> str:
         """Returns the report for a terminal, with shortened lists."""
@@ -170,8 +166,7 @@ class Report:
         if excluded := {n: split.excluded for n, split in splits.items() if split.excluded is not None}:
             means = _per_split(excluded, lambda array: f"{np.diff(array.indptr).mean():.2f}")
             paragraphs.append(f"Classes excluded from the ranking of an example, mean: {means}.")
-        imbalance, sentence = self._imbalance()
-        paragraphs += [sentence, *self._baselines()]
+        paragraphs += [self._imbalance(), *self._baselines()]
         for name in splits:
             if missing := [names[i] for i in np.flatnonzero(self.counts[name] == 0)]:
                 paragraphs.append(f"No {name} example of {len(missing):,} classes: {listed(missing)}.")
@@ -181,9 +176,8 @@ class Report:
                 f"The table has the {SHOWN_LINES} classes with the most training examples. Below it are the "
                 "numbers of classes by their number of examples."
             )
-            sizes = tables.text_table(
-                dataset_contents.class_sizes(self.counts), ["right"] * (1 + len(splits))
-            ).split("\n")
+            rows = dataset_contents.class_sizes(self.counts)
+            sizes = tables.text_table(rows, ["right"] * len(rows[0])).split("\n")
         shown = order[:SHOWN_LINES]
         columns = [["class", *(names[i] for i in shown)]]
         for name, split in splits.items():
@@ -198,21 +192,21 @@ class Report:
             )
             columns.append(["weight", *(f"{weights[i]:.3g}" if is_trained[i] else "held out" for i in shown)])
         counts = {name: values[order] for name, values in self.counts.items()}
-        plot = partial(dataset_plots.plot_class_counts, [names[i] for i in order], counts, imbalance)
+        plot = partial(dataset_plots.plot_class_counts, [names[i] for i in order], counts)
         table = list(zip(*columns, strict=True))
         return Section("Classes", paragraphs, table, sizes, plots={"classes.png": plot})
 
     def _imbalance(self):
-        """Returns the ratio of the largest to the smallest class that is not empty, and a sentence on it."""
+        """Returns a sentence on the ratio of the largest to the smallest class that is not empty."""
         counts, names = self.counts["train"], self._class_names
         present = np.flatnonzero(counts)
         largest, smallest = self._order[0], present[counts[present].argmin()]
-        ratio = counts[largest] / counts[smallest]
-        if ratio == 1.0:
-            return ratio, f"Balance: {counts[largest]:,} training examples of every class that has any."
-        return ratio, (
+        if counts[largest] == counts[smallest]:
+            return f"Balance: {counts[largest]:,} training examples of every class that has any."
+        return (
             f"Imbalance: the largest class of train ({names[largest]}, {counts[largest]:,}) has "
-            f"{ratio:,.1f} times the examples of the smallest ({names[smallest]}, {counts[smallest]:,})."
+            f"{counts[largest] / counts[smallest]:,.1f} times the examples of the smallest "
+            f"({names[smallest]}, {counts[smallest]:,})."
         )
 
     def _baselines(self):
@@ -242,25 +236,25 @@ class Report:
         return "; ".join(f"{name} {evaluator.one_line(measure(name))}" for name in names)
 
     def _texts(self):
-        max_length, path = self.experiment.data.max_length, self.experiment.encoder.path
+        max_length, path, splits = self.experiment.data.max_length, self.experiment.encoder.path, self.splits
         truncation = "No tokens are counted. Set encoder.path to see which texts data.max_length cuts."
-        lengths: dict[str, dict[str, np.ndarray]] = {}
-        for name in _text_names(self.splits["train"]):
-            characters = {split: [*map(len, each.features[name])] for split, each in self.splits.items()}
-            lengths[f"characters of {name}"] = {split: np.array(each) for split, each in characters.items()}
-        if path is not None:
-            lengths["tokens"] = {
-                name: dataset_contents.token_counts(self._preprocess, each)
-                for name, each in self.splits.items()
+        lengths = {
+            f"characters of {feature}": {
+                name: np.array([*map(len, split.features[feature])]) for name, split in splits.items()
             }
+            for feature in splits["train"].features
+        }
+        if path is not None:
+            tokens = {name: dataset_contents.token_counts(self._preprocess, s) for name, s in splits.items()}
+            lengths["tokens"] = tokens
             limit = checkpoints.find(path).settings.get("max_positions", sys.maxsize)
-            truncation = dataset_contents.truncation(lengths["tokens"]["train"], max_length, limit)
+            truncation = dataset_contents.truncation(tokens["train"], max_length, limit)
         rows = [["length in", "split", "median", "95%", "longest", f"over {max_length}"]]
         for unit, by_split in lengths.items():
-            for split, values in by_split.items():
+            for name, values in by_split.items():
                 over = f"{np.mean(values > max_length):.2%}" if unit == "tokens" else ""
                 percentiles = np.percentile(values, (50, 95, 100), method="higher")
-                rows.append([unit, split, *(f"{length:,}" for length in percentiles), over])
+                rows.append([unit, name, *(f"{length:,}" for length in percentiles), over])
         limits = {"tokens": ("data.max_length", max_length)}
         plot = partial(dataset_plots.plot_cumulative, lengths, limits)
         return Section("Texts", [truncation], rows, plots={"lengths.png": plot})
@@ -268,16 +262,18 @@ class Report:
     def _images_in_memory(self):
         images = self.splits["train"].features["image"]
         shape = " x ".join(map(str, images.shape[1:]))
-        statistics = dataset_contents.pixel_statistics(images)
-        mean, deviation = (" ".join(f"{value:.4g}" for value in values) for values in statistics)
+        mean, deviation = (
+            " ".join(f"{value:.4g}" for value in values)
+            for values in dataset_contents.pixel_statistics(images)
+        )
         paragraph = (
             f"Images of {shape} {images.dtype.name} in memory; the channels of the training images have mean "
             f"{mean} and standard deviation {deviation}."
         )
         return Section("Images", [paragraph], plots={"examples.png": self._plot_examples})
 
-    def _image_files(self, images):
-        side = self.experiment.data.image_size
+    def _image_files(self):
+        images, side = self._images, self.experiment.data.image_size
         paragraphs = [f"A square of each image is cropped and resized to {side} x {side} (data.image_size)."]
         for name, read in images.items():
             if read.unreadable:
@@ -296,17 +292,15 @@ class Report:
             for i, axis in enumerate(("height", "width"))
         }
         limits = dict.fromkeys(panels, ("data.image_size", side))
-        plots: dict[str, Callable[[str], None]] = {
-            "sizes.png": partial(dataset_plots.plot_cumulative, panels, limits),
-            "examples.png": self._plot_examples,
-        }
+        plot: Any = partial(dataset_plots.plot_cumulative, panels, limits)
+        plots = {"sizes.png": plot, "examples.png": self._plot_examples}
         lines = [message for read in images.values() for message in read.unreadable]
         return Section("Images", paragraphs, rows, lines, SHOWN_PAIRS, plots)
 
     def _plot_examples(self, path):
         """Shows training images of the most frequent classes as evaluated and as trained on."""
-        train, classes = self.splits["train"], self._frequent_classes()
-        by_class = [_examples_of(train, c, SHOWN_IMAGES) for c in classes]
+        train = self.splits["train"]
+        by_class = [_examples_of(train, c, SHOWN_IMAGES) for c in self._frequent]
         indices, ends = np.concatenate(by_class), np.cumsum(list(map(len, by_class)))[:-1]
         features = {name: tf.constant(values[indices]) for name, values in train.features.items()}
         batches = {"as evaluated": self._preprocess(features) if self._preprocess else features}
@@ -317,15 +311,14 @@ class Report:
         images = {
             title: np.split(np.clip(batch["image"], 0.0, 1.0), ends) for title, batch in batches.items()
         }
-        names = [self._class_names[c] for c in classes]
-        dataset_plots.plot_images(names, images, path)
+        dataset_plots.plot_images([self._class_names[c] for c in self._frequent], images, path)
 
-    def _duplicates(self, images):
+    def _duplicates(self):
         contents = {
-            name: images[name].digests if images else split.kind.contents(split.features)
+            name: self._images[name].digests if self._images else split.kind.contents(split.features)
             for name, split in self.splits.items()
         }
-        labels = {name: dataset_contents.comparable_labels(split) for name, split in self.splits.items()}
+        labels = {name: data.Kind().contents({"labels": s.labels}) for name, s in self.splits.items()}
         rows, lines, leaked = [["examples of", "also in", "count", "%", "with another label"]], [], 0
         for i, name in enumerate(self.splits):
             for other in list(self.splits)[: i + 1]:
@@ -334,7 +327,10 @@ class Report:
                 percentage = f"{100 * len(pairs) / len(self.splits[name]):.2f}"
                 also_in = f"{other}, earlier" if other == name else other
                 rows.append([name, also_in, f"{len(pairs):,}", percentage, f"{relabeled:,}"])
-                lines += [self._duplicate_line(name, j, other, k) for j, k in pairs[:SHOWN_PAIRS]]
+                for j, k in pairs[:SHOWN_PAIRS]:
+                    text = self.splits[name].features.get("text")
+                    shown = "" if text is None else f": {tables.shortened(text[j], TEXT_WIDTH // 2)}"
+                    lines.append(f"{self._name_of(name, j)} = {self._name_of(other, k)}{shown}")
         paragraphs = [self.splits["train"].kind.duplicates]
         if leaked:
             paragraphs.append(
@@ -343,40 +339,26 @@ class Report:
             )
         return Section("Duplicates", paragraphs, rows, lines)
 
-    def _duplicate_line(self, split, i, other, j):
-        examples = [
-            f"{name} {self.splits[name].origin(index)} ({self._classes_of(self.splits[name], index)})"
-            for name, index in ((split, i), (other, j))
-        ]
-        line, texts = " = ".join(examples), self.splits[split].features.get("text")
-        return line if texts is None else f"{line}: {tables.shortened(texts[i], TEXT_WIDTH // 2)}"
-
-    def _classes_of(self, split, i):
+    def _name_of(self, name, i):
+        """Returns an example of a split with its classes."""
+        split = self.splits[name]
         ids = split.label_matrix[[i]].indices if split.multi_label else [split.labels[i]]
-        return ", ".join(self._class_names[j] for j in ids) or "no class"
+        return f"{name} {split.origin(i)} ({', '.join(self._class_names[j] for j in ids) or 'no class'})"
 
     def _examples(self):
         train, lines = self.splits["train"], []
-        for c in self._frequent_classes():
+        for c in self._frequent:
             lines.append(f"{self._class_names[c]}:")
             for i in _examples_of(train, c, SHOWN_TEXTS):
-                texts = [train.features[name][i] for name in _text_names(train)]
-                lines.append("  " + " | ".join(tables.shortened(text, TEXT_WIDTH) for text in texts))
+                texts = (tables.shortened(values[i], TEXT_WIDTH) for values in train.features.values())
+                lines.append("  " + " | ".join(texts))
         return Section("Examples", ["Training examples of the most frequent classes."], lines=lines)
-
-    def _frequent_classes(self):
-        """Returns the ids of the most frequent classes that have training examples."""
-        return [c for c in self._order[:SHOWN_CLASSES] if self.counts["train"][c]]
 
 
 def _table_and_lines(table, lines, format_table, indent):
     """Returns the blocks of a table and of lines, if there are any."""
     blocks = [format_table(table, tables.figure_alignment(table))] if table else []
     return blocks + (["\n".join(indent + files.printable(line) for line in lines)] if lines else [])
-
-
-def _text_names(split):
-    return [name for name in ("text", "text_pair") if name in split.features]
 
 
 def _merge_equal(splits):
