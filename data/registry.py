@@ -10,7 +10,7 @@ from rank4class.data.dataset import Dataset, Split
 from rank4class.data.readers.rows import BadRows
 from rank4class.registry import DATASETS, Registry
 
-# Functions that read one labeled file or folder as a split, by the name of the dataset of its layout.
+# Functions of a path, class names, `BadRows` and options that read a labeled file or folder as one split.
 LABELED = Registry("dataset of labeled files", "LABELED.register", "data/datasets/*.py")
 
 
@@ -26,29 +26,25 @@ def get(name: str, **options: Any) -> Dataset:
     >>> len(data.get("digits").class_names)
     10
     """
-    dataset = DATASETS.build(name, **_as_strings(options))
+    strings = {key: os.fspath(v) if isinstance(v, os.PathLike) else v for key, v in options.items()}
+    dataset = DATASETS.build(name, **strings)
     warn_of_skipped(dataset.skipped)
     return dataset
 
 
-def get_labeled(name: str, class_names: Sequence[str], **options: Any) -> Split:
+def get_labeled(name: str, class_names: Sequence[str], *, path: str | os.PathLike, **options: Any) -> Split:
     """Returns all examples of a labeled file or folder, and logs those that it skipped.
 
     Args:
       name: one of `LABELED`.
       class_names: the names of all classes, by id; an example of another one is an invalid row.
-      **options: of the dataset of this name, `path` among them; those that concern splits are ignored.
+      path: the file or folder.
+      **options: of the dataset of this name; those that concern splits are ignored.
     """
-    known = LABELED.options(name)
     bad_rows = BadRows(options.pop("on_invalid_row", "fail"))
-    options = {key: value for key, value in _as_strings(options).items() if key in known}
-    split = LABELED.build(name, class_names=class_names, bad_rows=bad_rows, **options)
+    split = LABELED[name](os.fspath(path), class_names, bad_rows, **options)
     warn_of_skipped(bad_rows.messages)
     return split
-
-
-def _as_strings(options: dict[str, Any]) -> dict[str, Any]:
-    return {key: os.fspath(v) if isinstance(v, os.PathLike) else v for key, v in options.items()}
 
 
 def warn_of_skipped(messages: Sequence[str]) -> None:

@@ -47,7 +47,10 @@ def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
     class_names = tuple(name.strip() for _, name in rows.lines(names_path) if name.strip())
     if len(set(class_names)) != 10:
         raise files.damaged(names_path, f"{len(set(class_names))} different class names, expected 10")
-    train, test = _concatenate([_read_records(path) for path in train_paths]), _read_records(test_path)
+    parts, test = [_read_records(path) for path in train_paths], _read_records(test_path)
+    images = np.concatenate([part.features["image"] for part in parts])
+    labels, origins = (np.concatenate([getattr(p, name) for p in parts]) for name in ("labels", "origins"))
+    train = Split({"image": images}, labels, origins)
     hashes = {path: files.sha256(path) for path in (names_path, *train_paths, test_path)}
     return small_images.hold_out_tenth(title, class_names, train, test, hashes)
 
@@ -63,9 +66,3 @@ def _read_records(path):
     small_images.check_ids(path, records[:, 0])
     images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return small_images.numbered_split(os.path.basename(path), images, records[:, 0])
-
-
-def _concatenate(splits):
-    images = np.concatenate([split.features["image"] for split in splits])
-    labels, origins = (np.concatenate([getattr(s, name) for s in splits]) for name in ("labels", "origins"))
-    return Split({"image": images}, labels, origins)

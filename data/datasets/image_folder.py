@@ -56,7 +56,7 @@ def image_folder(
 
 
 @LABELED.register("image_folder")
-def labeled_images(path: str, class_names: Sequence[str], bad_rows: rows.BadRows) -> Split:
+def labeled_images(path: str, class_names: Sequence[str], bad_rows: rows.BadRows, **_: object) -> Split:
     """Returns the images of a folder of class folders as one split; other classes are invalid rows."""
     if not os.path.isdir(path):
         raise FileNotFoundError(f"data.path={path}: no such folder. Set it to a folder of class folders.")

@@ -112,9 +112,12 @@ def load(
     if not classes and not several:
         _warn_of_joined(names, train_path)
     known = f"in {classes or train_path}"
-    splits = {split: _split(paths[split][0], each, names, known, bad_rows) for split, each in read.items()}
+    splits = {split: to_split(paths[split][0], each, names, known, bad_rows) for split, each in read.items()}
     splits = user_splits.complete(splits, fractions, split_seed, bad_rows)
-    _report_unlabeled(splits)
+    counts = {name: int(np.sum(each.num_relevant() == 0)) for name, each in splits.items() if several}
+    if any(counts.values()):
+        listed = ", ".join(f"{count:,} of {name}" for name, count in counts.items())
+        logging.warning("examples without a label, for which metrics of ranks are the worst: %s", listed)
     sources = [*itertools.chain(*paths.values()), *([classes] if classes else [])]
     hashes = {file: files.sha256(file) for file in sources}
     return Dataset(names, splits, tuple(bad_rows.messages), hashes, columns.feature_columns)
@@ -122,25 +125,13 @@ def load(
 
 @LABELED.register("table")
 @LABELED.register("text_file")
-def labeled_rows(
-    path: str,
-    class_names: Sequence[str],
-    bad_rows: rows.BadRows,
-    text_column: str | None = None,
-    text_pair_column: str | None = None,
-    image_column: str | None = None,
-    vector_column: str | None = None,
-    feature_columns: tuple[str, ...] = (),
-    label_column: str = "label",
-    label_separator: str | None = None,
-    label_columns: tuple[str, ...] = (),
-) -> Split:
+def labeled_rows(path: str, class_names: Sequence[str], bad_rows: rows.BadRows, **options: Any) -> Split:
     """Returns all rows of a table as one split; a row of another class is invalid."""
-    columns, paths = Columns.of_options(locals()), tables.files_of(path)
+    columns, paths = Columns.of_options({"label_column": "label", **options}), tables.files_of(path)
     if not os.path.exists(path) or not paths:
         raise FileNotFoundError(f"data.path={path}: no such file. Set it to a table with labels.")
     reader = tables.Reader(tables.choose_inputs(columns, paths[0]), bad_rows)
-    return _split(path, reader.table(paths), class_names, "one of the model's", bad_rows)
+    return to_split(path, reader.table(paths), class_names, "one of the model's", bad_rows)
 
 
 def _check_labels(columns: Columns, classes: str | None) -> None:
@@ -157,7 +148,7 @@ def _check_labels(columns: Columns, classes: str | None) -> None:
         )
 
 
-def _split(
+def to_split(
     path: str, table: tables.Table, class_names: Sequence[str], known: str, bad_rows: rows.BadRows
 ) -> Split:
     """Returns the rows of known classes; `known` names these in messages."""
@@ -173,16 +164,6 @@ def _split(
                 raise ValueError(f"{split.origin(i)}: class {unknown!r} is not {known}.")
         tables.check_any(path, int(np.sum(~is_unknown)), bad_rows.messages[before:])
     return split.select(~is_unknown)
-
-
-def _report_unlabeled(splits: dict[str, Split]) -> None:
-    """Logs the number of examples without a label."""
-    counts = {
-        name: int(np.sum(split.num_relevant() == 0)) for name, split in splits.items() if split.multi_label
-    }
-    if any(counts.values()):
-        listed = ", ".join(f"{count:,} of {name}" for name, count in counts.items())
-        logging.warning("examples without a label, for which metrics of ranks are the worst: %s", listed)
 
 
 def _warn_of_joined(labels: Collection[str], path: str) -> None:

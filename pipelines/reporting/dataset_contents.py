@@ -44,7 +44,7 @@ def read_images(name: str, split: data.Split) -> Images:
 
 
 def find_duplicates(
-    split: str, other: str, contents: Mapping[str, Iterable[Any]], labels: Mapping[str, Sequence[Any]]
+    split: str, other: str, contents: Mapping[str, Iterable[Any]], labels: Mapping[str, Iterable[Any]]
 ) -> tuple[list[tuple[int, int]], int]:
     """Returns pairs of an example and its first copy (earlier, in one split); how many have other labels."""
     seen: dict[Any, tuple[int, set]] = {}  # content -> index of its first example, labels of all
