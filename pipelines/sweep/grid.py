@@ -3,7 +3,7 @@
 import concurrent.futures
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from rank4class import arguments
 from rank4class.pipelines import config
@@ -13,7 +13,6 @@ from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.sweep import parallel, search_report, space
 from rank4class.pipelines.sweep.grid_run import GridRun, cell_name
 from rank4class.pipelines.task import checks
-from rank4class.pipelines.training.trainable_rank_model import Draw
 
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
 FIRST_TUNING_SEED = 10_000
@@ -28,12 +27,7 @@ _NOT_TUNABLE = {
 def parse_tune(
     texts: Iterable[str], base: config.Experiment, losses: Sequence[str], interactions: Sequence[str]
 ) -> dict[str, space.Values]:
-    """Returns field -> values of the flags `--tune`, each `FIELD=VALUE,VALUE,...` or `FIELD=LOW:HIGH`.
-
-    >>> texts = ["optimizer.learning_rate=0.003,0.01", "optimizer.decay=none,cosine"]
-    >>> parse_tune(texts, config.Experiment(), ["mse"], ["dot"])
-    {'optimizer.learning_rate': (0.003, 0.01), 'optimizer.decay': ('none', 'cosine')}
-    """
+    """Returns field -> values of the flags `--tune`, each `FIELD=VALUE,VALUE,...` or `FIELD=LOW:HIGH`."""
     cells = build_cells(base, losses, interactions)
     pairs = [text.partition("=") for text in texts]
     names = {field: values.split(",") for field, _, values in pairs if space.is_name(field)}
@@ -59,13 +53,8 @@ def build_cells(
     cells = []
     for title, interaction in itertools.product(losses, interactions):
         loss, mark, rank_fn = title.partition("@")
-        cell = config.override(base, {"loss.name": loss, "interaction.name": interaction})
-        if mark and not config.has_field(cell, "loss.rank_fn"):
-            raise ValueError(
-                f"losses={title}: this loss takes no rank function. Use {loss!r}, or a loss that takes one, "
-                "such as 'approx_ndcg'."
-            )
-        cells.append(config.override(cell, {"loss.rank_fn": rank_fn}) if mark else cell)
+        names = {"loss.name": loss, "interaction.name": interaction}
+        cells.append(config.override(base, {**names, "loss.rank_fn": rank_fn} if mark else names))
     return cells
 
 
@@ -92,33 +81,22 @@ def run_grid(
     executor: concurrent.futures.Executor | None = None,
     pictures: bool = False,
 ) -> list[GridRun]:
-    """Trains every combination; finished runs are not repeated.
-
-    Each cell, a loss with an interaction, is tuned by itself; see `search.Search`. The best choice of values
-    is then trained with all seeds, all unseen by the search. A cell has the changed fields of `base` and the
-    tuned ones that its loss and its interaction have; its runs list the others as `ignored`.
+    """Trains every combination, and returns the finished runs by cell and seed; see the guide on tuning.
 
     Args:
-      base: the experiment that the combinations change.
-      root: folder of the grid; the folder of a run is named after its loss, interaction and seed.
+      base: the experiment that the combinations change. The runs of a cell, a loss with an interaction, list
+        its changed fields that the cell lacks as `ignored`.
+      root: folder of the grid. Finished runs there are not repeated.
       losses: names, with `@` and the name of a rank function for a loss that takes one.
-      interactions, seeds: of the runs.
-      tune: field -> values to choose from, or a `space.Range`. The search is written to `search.json`.
-      trials: number of choices that are tried for each cell; None tries all combinations of lists.
-      tuning_seeds: number of runs of each trial, with the seeds from `FIRST_TUNING_SEED` on.
-      widen: number of times that lists with the best value at a boundary are widened, at most.
-      jobs: number of runs to train at once.
+      tune: field -> values to choose from for each cell, or a `space.Range`; see `search.Search`.
+      trials, tuning_seeds, widen, jobs, pictures: see the flags of `rank4class sweep`.
       executor: trains the runs. None trains in this process with one job, and in spawned processes with more,
         which import the main module of the program, as `multiprocessing` describes.
-      pictures: whether to draw the evaluations of each final run for TensorBoard.
-
-    Returns:
-      The finished runs, by cell and seed.
 
     Raises:
       ValueError: a combination cannot run, two are the same experiment, or no cell has a tuned field: nothing
         has run then. Or the data have changed since an earlier run of the folder.
-      FloatingPointError: a run diverged, or all trials of a cell did. Finished runs are kept.
+      FloatingPointError: a run diverged, or all trials of a cell did.
       OSError, Interrupted: see `parallel.Pool.train`.
     """
     root = check_folder(root, "sweep")
@@ -129,7 +107,11 @@ def run_grid(
     cells = build_cells(base, losses, interactions)
     lists = {f"values of {field}": values for field, values in tune.items() if isinstance(values, Sequence)}
     axes = {"losses": losses, "interactions": interactions, "seeds": seeds, **lists}
-    _check_axes({**axes, "cells": list(map(cell_name, cells))})
+    for name, values in {**axes, "cells": list(map(cell_name, cells))}.items():
+        if repeated := [value for i, value in enumerate(values) if value in values[:i]]:
+            raise ValueError(f"{name}={repeated[0]!r}: repeated, so its runs would count twice. Remove one.")
+        if not values:
+            raise ValueError(f"{name}=(): a grid needs at least one. Add one.")
     _check_tune(base, cells, tune, trials)
     combinations = [space.combinations(cell, tune) for cell in cells]
     for cell, choices in zip(cells, combinations, strict=True):
@@ -159,20 +141,14 @@ def run_grid(
             experiment = space.apply(cell, {**chosen[name], "seed": seed})
             path = os.path.join(root, f"{name}-seed{seed}")
             runs.append(GridRun(experiment, path, ignored(base, experiment, tune)))
-        _train(pool, runs, evaluation_pictures.draw if pictures else None)
+            parallel.stored_results(runs[-1])  # raises before the first run is trained
+        waiting, draw = iter(runs), evaluation_pictures.draw if pictures else None
+        for ended, (run, outcome) in enumerate(pool.train(lambda: next(waiting, None), draw), 1):
+            pool.report(ended, len(runs), run, outcome, "test")
+            if isinstance(outcome, FloatingPointError):
+                raise outcome
+            run.results = outcome
     return runs
-
-
-def _train(pool: parallel.Pool, runs: Sequence[GridRun], draw: Draw | None) -> None:
-    """Trains the final runs of a grid and sets their results."""
-    for run in runs:
-        parallel.stored_results(run)  # raises before the first run is trained
-    waiting = iter(runs)
-    for ended, (run, outcome) in enumerate(pool.train(lambda: next(waiting, None), draw), 1):
-        pool.report(ended, len(runs), run, outcome, "test")
-        if isinstance(outcome, FloatingPointError):
-            raise outcome
-        run.results = outcome
 
 
 def check_overrides(
@@ -196,15 +172,6 @@ def check_overrides(
             raise ValueError(f"config.{field}: --tune sets {alternative}. Leave one of the two out.")
         if not any(config.has_field(cell, field) for cell in cells):
             raise ValueError(f"config.{field}: no loss or interaction of this grid has it. Leave it out.")
-
-
-def _check_axes(axes: Mapping[str, Sequence]) -> None:
-    for name, values in axes.items():
-        repeated = [value for i, value in enumerate(values) if value in values[:i]]
-        if repeated:
-            raise ValueError(f"{name}={repeated[0]!r}: repeated, so its runs would count twice. Remove one.")
-        if not values:
-            raise ValueError(f"{name}=(): a grid needs at least one. Add one.")
 
 
 def _check_tune(

@@ -63,18 +63,9 @@ def summarize(
     all metrics share it. With one seed the verdicts are on these runs, not on the cells: other seeds may
     reverse them.
 
-    Args:
-      cells: the cells, with the same seeds and metrics.
-      baseline: name of the cell that the others are compared with; None compares none.
-      margin: largest difference, in points of percent, that counts as equivalent, for metrics in percent.
-      metrics: definitions of the metrics that `losses.get_metric` does not know.
-      test_to_train: see `inference.crossed_variances`.
-
-    Returns:
-      A dict that JSON can hold, see `docs/reference/files.md`. Numbers that are not finite are None.
-
-    Raises:
-      ValueError: seeds or numbers of examples differ, a metric is unknown, or the baseline is not a cell.
+    The result, which JSON can hold, is described in `docs/reference/files.md`; numbers that are not finite
+    are None. The margin is in percentage points, `metrics` defines those that `losses.get_metric` does not
+    know, and `test_to_train` is that of `inference.crossed_variances`.
     """
     if any(list(cell.seeds) != list(cells[0].seeds) for cell in cells):
         raise ValueError("seeds: the cells have different ones. Train all cells with the same.")

@@ -309,7 +309,7 @@ def test_types_of_tuned_fields():
         ),
         (
             {"losses": ["softmax", "softmax@cnn"]},
-            "losses=softmax@cnn: this loss takes no rank function. Use 'softmax', or",
+            "loss.rank_fn: loss 'softmax' has no such option.",
         ),
         (
             {"losses": ["mse", "softmax"], "tune": {"loss.kappa": (1.0, 2.0)}},

@@ -21,21 +21,14 @@ _LEAST = 1e-100  # least p-value
 class Estimate:
     r"""A mean over crossed seeds and examples with its standard errors.
 
-    Banerjee's interval is `center` $\pm \sqrt{\sum_k t_k^2 v_k}$, with Student's $t_k$ of the degrees of
-    freedom of each variance $v_k$. It misses the true mean of normal values in at most the stated fraction of
-    cases, whatever the sizes of the variances, also at the small levels of many comparisons.
-
-    Attributes:
-      center: of the interval: the mean, or with the pseudo-examples of `paired_estimate`.
-      variances: pairs of a positive variance of the mean and its degrees of freedom; none if unknown.
-
-    Reference: Banerjee (1960), "Approximate confidence interval for linear functions of means of k
-    populations when the population variances are not equal".
+    Its interval is `center` $\pm \sqrt{\sum_k t_k^2 v_k}$ for variances of the mean $v_k$ with Student's
+    $t_k$: conservative for normal values, whatever the sizes of the variances (Banerjee, 1960, "Approximate
+    confidence interval for linear functions of means of k populations").
     """
 
     mean: float
-    center: float
-    variances: tuple[tuple[float, float], ...]
+    center: float  # the mean, or that with the pseudo-examples of `paired_estimate`
+    variances: tuple[tuple[float, float], ...]  # each positive, with its degrees of freedom; none if unknown
 
     @property
     def error(self) -> float:
@@ -88,21 +81,15 @@ class Estimate:
 def crossed_variances(values: np.ndarray, test_to_train: float = 0.0) -> tuple[tuple[float, float], ...]:
     r"""Returns the variances of the mean of values `[S, N]` over seeds and examples, and degrees of freedom.
 
-    Both are drawn at random: $x_{si} = m + a_s + b_i + e_{si}$. Of the mean squares $A$ of the seeds, $B$ of
-    the examples and $E$ of the rest, the variances of the mean are
+    Both are drawn at random. Of the mean squares $A$ of the seeds, $B$ of the examples and $E$ of the rest,
 
     $$v_1 = \frac{\max(A, E)}{S N}, \quad v_2 = \frac{\max(B - E, 0)}{S N}$$
 
-    with $S - 1$ and $N - 1$ degrees of freedom, as in studies in which several readers, here the seeds, judge
-    the same cases (DBM, Obuchowski-Rockette). Variances of 0, or of rounding errors, are left out.
-
-    If each seed draws another split of the same examples, `test_to_train` is $n_{test} / n_{train}$: Nadeau
-    and Bengio's correction multiplies $v_1$ by $1 + S n_{test} / n_{train}$.
-
-    References:
-      Hillis (2007), "A comparison of denominator degrees of freedom methods for multiple observer ROC
-      analysis". Owen (2007), "The pigeonhole bootstrap". Nadeau & Bengio (2003), "Inference for the
-      generalization error".
+    with $S - 1$ and $N - 1$ degrees of freedom, as for several readers of the same cases (Hillis, 2007, "A
+    comparison of denominator degrees of freedom methods for multiple observer ROC analysis"). If each seed
+    draws another split of the same examples, `test_to_train` is $n_{test} / n_{train}$: the correction of
+    Nadeau & Bengio (2003, "Inference for the generalization error") multiplies $v_1$ by
+    $1 + S n_{test} / n_{train}$.
     """
     seeds, examples = values.shape
     of_seeds, of_examples, rest = _mean_squares(values) / values.size
@@ -129,12 +116,8 @@ def crossed_interval(values: np.ndarray, *, bounded: bool, test_to_train: float 
 
     Values in [0, 1] (`bounded`) have Wilson's interval for the number of independent values that would have
     the standard error of `crossed_variances`, or of examples if all are equal. It is None for one value, an
-    infinite one, or equal ones without a bound.
-
-    References:
-      Korn & Graubard (1998), "Confidence intervals for proportions with small expected number of positive
-      counts estimated from survey data". Dean & Pagano (2015), "Evaluating confidence interval methods for
-      binomial proportions in clustered surveys".
+    infinite one, or equal ones without a bound. See Dean & Pagano (2015), "Evaluating confidence interval
+    methods for binomial proportions in clustered surveys".
     """
     size, examples = values.size, values.shape[1]
     if size < 2 or not np.isfinite(values).all():
@@ -216,18 +199,12 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 def detectable(estimate: Estimate, seeds: int, level: float) -> np.ndarray:
     r"""Returns the least true difference that a test finds in 80% of cases, by the number of seeds from 0 on.
 
-    Of the variances of `crossed_variances`, that of the seeds falls with their number $S$, from the $S_0$
-    seeds of the estimate (at least 2), and that of the examples does not:
+    The variance of the seeds falls with their number $S$, from the $S_0$ seeds of the estimate (at least 2):
 
     $$\delta(S) = h_{1 - \alpha / 2}(S) + h_{0.8}(S), \quad
       h_q(S)^2 = t_{q, S - 1}^2 \frac{S_0 v_1}{S} + t_{q, N - 1}^2 v_2$$
 
-    where $t_{q, \nu}$ is the quantile of Student's t, and $h_{1 - \alpha / 2}$ half the width of the interval
-    of a test of level $\alpha$. For $v_2 = 0$ it is the usual $S = (t_{1 - \alpha / 2} + t_{0.8})^2 s^2 /
-    \delta^2$. The variances are estimates: with few seeds the result is a guide. It is infinite below 2
-    seeds.
-
-    Reference: Sokal & Rohlf (1995), "Biometry", 3rd edition, section 9.8.
+    with quantiles $t_{q, \nu}$ of Student's t (Sokal & Rohlf, 1995, "Biometry", section 9.8).
     """
     counts = np.arange(2, MOST_SEEDS + 1)
     width = np.zeros(len(counts)) if estimate.variances else np.full(len(counts), np.nan)

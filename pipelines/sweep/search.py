@@ -67,15 +67,10 @@ class _TrialRun(GridRun):
 class Search:
     """A search for the values of tuned fields of several cells, by name.
 
-    Each trial trains a choice of values with all tuning seeds; its value is the mean of their best validation
-    values of the monitored metric. All combinations are tried. If there are more than `num_trials`, TPE
-    proposes as many choices for each cell.
-
-    Once all combinations have been tried, each list of numbers gets another value at an end where the best
-    value of a cell is, for all cells that have the field: all get the same budget. That is repeated up to
-    `widen` times.
-
-    The trials are recorded in `search.json`, from which a killed search resumes.
+    All combinations are tried; if there are more than `num_trials`, TPE proposes as many choices for each
+    cell. Once all combinations have been tried, each list of numbers gets another value at an end where the
+    best value of a cell is, for all cells that have the field, up to `widen` times: all cells get the same
+    budget. The trials are recorded in `search.json`, from which a killed search resumes.
     """
 
     def __init__(
