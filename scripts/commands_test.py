@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 import scipy.special
+import sklearn.metrics
 
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
@@ -143,6 +144,32 @@ def test_evaluate_many_classes_with_few_examples(output_of, tmp_path):
     assert summary["step"] == read_json(path / "results.json")["steps"]
     with np.load(output / "predictions.npz") as npz:
         assert len(npz["values"]) == summary["examples"]
+
+
+@pytest.mark.nightly
+def test_evaluate_tells_unknown_inputs_from_known_ones(output_of, tmp_path):
+    run = f"--workdir={tmp_path}"
+    output_of("train", *QUICK, "--config.data.held_out=('2','7')", run)
+    scores = {}
+    for split in ("validation", "test"):
+        shown = output_of("evaluate", run, f"--split={split}", f"--output={tmp_path / split}")
+        with np.load(tmp_path / split / "predictions.npz") as npz:
+            scores[split] = np.float64(npz["scores"])
+    known, unknown = scores["validation"], np.delete(scores["test"], [2, 7], axis=1)
+    temperature = read_json(tmp_path / "calibration.json")["temperature"]
+    both = np.concatenate([known, unknown]) / temperature
+    is_unknown = np.arange(len(both)) >= len(known)
+    summary = read_json(tmp_path / "test" / "evaluation.json")["unknown_inputs"]
+    for name, values in {
+        "maximum_probability": -scipy.special.softmax(both, axis=1).max(axis=1),
+        "energy": -scipy.special.logsumexp(both, axis=1),
+    }.items():
+        auroc = 100 * sklearn.metrics.roc_auc_score(is_unknown, values)
+        assert summary[name] == pytest.approx(auroc, abs=1e-4)
+        low, high = summary["intervals"][name]
+        assert f"{auroc:.2f}% [{low:.2f}, {high:.2f}] by {name.replace('_', ' ')}" in shown
+    assert f"telling {len(unknown)} unknown from {len(known)} known examples" in shown
+    assert "unknown_inputs" not in read_json(tmp_path / "validation" / "evaluation.json")
 
 
 @pytest.mark.parametrize("count", [3, 21])

@@ -106,7 +106,10 @@ def main() -> None:
         predictions.check_size(len(examples), len(class_names))
     if _WORST.value:
         worst_examples.check(examples, _WORST.value)
-    result = trained.evaluate(loaded, split, keep_scores=keep_scores or bool(_WORST.value), best=best)
+    has_unknown = bool(experiment.data.held_out) and path is None and split == "test"
+    needs_scores = keep_scores or bool(_WORST.value) or has_unknown
+    result = trained.evaluate(loaded, split, keep_scores=needs_scores, best=best)
+    unknown = trained.evaluate_unknown(loaded, result) if has_unknown else None
     if not is_chief:
         return
     metrics = result.summarize()
@@ -119,6 +122,8 @@ def main() -> None:
         print(f"Baseline, {title} by the encoder's cosine: {evaluator.one_line(summary)}")
     if calibration := tables.calibration_table({path or split: metrics}):
         print(f"\n{calibration}")
+    if unknown:
+        print(f"\n{tables.unknown_inputs_line(unknown)}")
     table = per_class.per_class(result, examples.labels, class_names)
     if _CLASSES.value:
         if path is None and len(table) > MAX_CLASSES:
@@ -142,6 +147,7 @@ def main() -> None:
             "git": git_commit(),
             **metrics,
             **({"baselines": compared} if compared else {}),
+            **({"unknown_inputs": unknown} if unknown else {}),
         }
         predictions.write(output, summary, table, result, examples, class_names)
         print(f"\nEvaluation, classes and scores: {output}")

@@ -109,6 +109,16 @@ def calibration_table(summaries: dict[str, dict[str, Any]]) -> str:
     return text_table(rows)
 
 
+def unknown_inputs_line(summary: dict[str, Any]) -> str:
+    """Returns the AUROCs of `unknown_inputs.evaluate` in one line."""
+    areas = ", ".join(
+        f"{summary[name]:.2f}% {format_interval(summary['intervals'][name])} by {name.replace('_', ' ')}"
+        for name in ("maximum_probability", "energy")
+    )
+    counts = f"{summary['unknown']:,} unknown from {summary['known']:,} known examples (validation)"
+    return f"AUROC of telling {counts}: {areas}"
+
+
 def format_interval(interval: Sequence[float] | None, digits: int = 2) -> str:
     """Returns an interval in brackets."""
     return "no interval" if interval is None else f"[{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"

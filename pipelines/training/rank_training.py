@@ -11,8 +11,8 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config, distribution
-from rank4class.pipelines.evaluation import predictions
-from rank4class.pipelines.evaluation.calibration import Calibration
+from rank4class.pipelines.evaluation import predictions, unknown_inputs
+from rank4class.pipelines.evaluation.calibration import Calibration, Temperature
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.thresholds import Thresholds
 from rank4class.pipelines.storage import files
@@ -250,6 +250,21 @@ class TrainedModel:
         result = run_decisions.measure(result, self.experiment, loaded, split, self.thresholds)
         result = dataclasses.replace(result, unseen=loaded.unseen(split))
         return result if keep_scores else run_calibration.without_scores(result)
+
+    def evaluate_unknown(self, loaded: TaskData, test: EvaluationResult) -> dict[str, Any] | None:
+        """Tells the test examples, of the classes `data.held_out`, from those of validation by their scores.
+
+        Both have the scores of the trained classes; see `unknown_inputs.evaluate`. None without finite
+        scores, or if these exceed `LARGEST_SCORES`.
+        """
+        known = self.evaluate(loaded, "validation", keep_scores=True).scores
+        if known is None or test.scores is None:
+            return None
+        unknown = test.scores[:, loaded.seen]
+        if not (np.isfinite(known).all() and np.isfinite(unknown).all()):
+            return None
+        temperature = self.calibration.temperature if isinstance(self.calibration, Temperature) else 1.0
+        return unknown_inputs.evaluate(known, unknown, temperature)
 
 
 def restore(
