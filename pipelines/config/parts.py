@@ -36,7 +36,7 @@ class Part:
     Traceback (most recent call last):
     ...
     ValueError: loss.kk: loss 'rankmax' has no such option. Did you mean 'k'? It has: temperature, k, \
-final_temperature.
+final_temperature, prior_temperature.
     """
 
     __slots__ = ("__dict__", "fields")
@@ -277,6 +277,15 @@ class Loss(Part):
       sorter: file of a sorter's weights; None uses the shipped weights.
       fine_tune: whether the sorter is trained on the model's scores, together with the model.
       l1_epochs: number of epochs with the mean absolute error, of weight `l1`; None: all.
+      prior_temperature: `tau` of logit adjustment, at least 0, for examples of one class. The loss is that of
+        the scores plus `tau log pi`, times the temperature if it has one, in validation too; `pi` are the
+        frequencies of the classes among the training examples, where a class without any counts as having
+        one. All else uses the scores alone. With "softmax" 1 is balanced softmax, whose scores rank as if
+        all classes were equally frequent.
+
+    References:
+      Menon, Jayasumana, Rawat, Jain, Veit, Kumar (2021), "Long-tail learning via logit adjustment", eq. 10.
+      Ren, Yu, Sheng, Ma, Zhao, Yi, Li (2020), "Balanced meta-softmax for long-tailed visual recognition".
     """
 
     kind = "loss"
@@ -294,6 +303,7 @@ class Loss(Part):
     sorter: str | None = None
     fine_tune: bool = False
     l1_epochs: float | None = None
+    prior_temperature: float = 0.0
 
     @property
     def title(self) -> str:

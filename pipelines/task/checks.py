@@ -11,7 +11,7 @@ import numpy as np
 from rank4class import arguments, losses, models
 from rank4class.losses.ops import ranks
 from rank4class.pipelines import config
-from rank4class.pipelines.task import count_priors, rank_functions
+from rank4class.pipelines.task import class_frequencies, count_priors, rank_functions
 from rank4class.registry import DATASETS, OPTIMIZERS, SET_SCORES, THRESHOLDS
 
 _POSITIVE = (
@@ -96,6 +96,7 @@ def _check_options(experiment: config.Experiment, trains: bool) -> None:
 
 def _check_loss(part: config.Loss) -> None:
     arguments.check_positive(final_temperature=part.final_temperature)
+    class_frequencies.check_loss(part)
     rank_fn = {"rank_fn": ranks.sigmoid_ranks} if part.rank_fn else {}
     loss = losses.get(part.name, **part.options(), **rank_fn)
     if loss.heads or not loss.of_classes:

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 from official.modeling.optimization import lr_schedule
 
@@ -25,11 +26,13 @@ def build_loss(
     max_relevant: int | None = None,
     rank_fn: Any = None,
     l1_steps: int | None = None,
+    log_prior: np.ndarray | None = None,
 ) -> Callable:
     """Builds the loss that `config.Loss` describes, to which a trained count prior adds its own.
 
     The `temperature` is a function of a step, see `build_temperature`; `max_relevant` is the largest number
     of classes of an example, None for class ids. The mean absolute error is added in the first `l1_steps`.
+    The loss is that of the scores plus a `log_prior` `[n]`, times the temperature, by which it divides them.
 
     Returns:
       A function of a step, from 0, labels, `task.ModelOutputs` and weights to the losses, float32 `[B]`.
@@ -44,6 +47,9 @@ def build_loss(
         if l1_steps is not None:
             changing["l1"] = tf.where(number < l1_steps, options["l1"], 0.0)
         ranking_loss = losses.get(name, **{**options, **changing})
+        if log_prior is not None:
+            shift = ranking_loss.options.get("temperature", 1.0) * log_prior
+            outputs = outputs._replace(scores=tf.cast(outputs.scores, tf.float32) + shift)
         value = ranking_loss.of_scores(outputs.scores, labels, where=outputs.where, weights=weights)
         if loss_config.fine_tune:
             value += weights * _sorting_error(rank_fn.sorter, outputs, name)

@@ -17,7 +17,7 @@ from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.thresholds import Thresholds
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import count_priors, description, rank_functions
+from rank4class.pipelines.task import class_frequencies, count_priors, description, rank_functions
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
 from rank4class.pipelines.training import optimization, run_calibration, run_decisions, tensorboard
 from rank4class.pipelines.training.trainer import Schedule
@@ -56,6 +56,7 @@ class TrainableRankModel:
         _check_k(part, loaded.num_scored("train"))
         self._count_prior = count_priors.get(experiment.count_prior)
         self._count_prior.check_examples(part, splits["train"])
+        log_prior = class_frequencies.log_prior(part, splits["train"], loaded.training_counts("train"))
         run_decisions.check(experiment, splits["validation"])
         self._calibration_method = run_calibration.method_of(
             experiment.calibration,
@@ -80,6 +81,7 @@ class TrainableRankModel:
                 max_relevant=loaded.max_relevant(*names),
                 rank_fn=rank_fn,
                 l1_steps=l1_steps,
+                log_prior=log_prior,
             )
 
         def validation_loss(labels: Any, outputs: ModelOutputs) -> tf.Tensor:
