@@ -3,15 +3,20 @@
 import re
 
 from rank4class.losses.metrics.keras import METRICS, RankingMetric
-from rank4class.losses.metrics.sets import DECISION_METRICS, SET_METRICS, SetMetric
+from rank4class.losses.metrics.sets import (
+    DECISION_METRICS,
+    PREDICTION_SET_METRICS,
+    SET_METRICS,
+    SetMetric,
+)
 
 
 def get_metric(name: str, ties: str = "worst", max_relevant: int | None = None) -> RankingMetric | SetMetric:
     """Returns the Keras metric of a name such as `top1_error`, `ndcg@5` or `map`, or a metric of sets.
 
     Args:
-      name: one of `METRICS`, with a number for K; or of `SET_METRICS` or `DECISION_METRICS`, to which the
-        other arguments do not apply.
+      name: one of `METRICS`, with a number for K; of `SET_METRICS` or `DECISION_METRICS`; or of
+        `PREDICTION_SET_METRICS`, with a coverage P in percent. Metrics of sets ignore the other arguments.
       ties, max_relevant: see `losses.metrics.functional`.
 
     Raises:
@@ -27,5 +32,9 @@ def get_metric(name: str, ties: str = "worst", max_relevant: int | None = None) 
     of_sets = {**SET_METRICS, **DECISION_METRICS}
     if name in of_sets:
         return of_sets[name]
-    known = ", ".join(pattern.replace(r"(\d+)", "K") for pattern in (*METRICS, *of_sets))
+    for pattern, of_prediction_sets in PREDICTION_SET_METRICS.items():
+        if re.fullmatch(pattern, name):
+            return of_prediction_sets
+    patterns = (*METRICS, *of_sets, *PREDICTION_SET_METRICS)
+    known = ", ".join(each.replace(r"(\d+)", "K").replace(r"([1-9]\d?)", "P") for each in patterns)
     raise ValueError(f"metric={name!r}: unknown. There are: {known}.")

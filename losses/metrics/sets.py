@@ -2,6 +2,7 @@
 
 `SET_METRICS` need a prior of the count in addition to the scores; see `losses.ops.set_sizes`.
 `DECISION_METRICS` are of classes that a rule, such as a threshold, decides for.
+`PREDICTION_SET_METRICS` are of prediction sets, which contain the class of an example with a stated coverage.
 
 Common arguments:
   scores: floats `[..., n]`.
@@ -11,6 +12,7 @@ Common arguments:
 """
 
 import dataclasses
+import re
 from typing import Any
 
 import tensorflow as tf
@@ -20,14 +22,17 @@ from rank4class.losses.ops import label_checks, set_sizes, tensors
 
 __all__ = [
     "DECISION_METRICS",
+    "PREDICTION_SET_METRICS",
     "SET_METRICS",
     "SetMetric",
     "balanced_accuracy",
     "exact_match",
     "f1_macro",
     "f1_micro",
+    "is_of_scores",
     "macro_top1_error",
     "nll",
+    "stated_coverage",
 ]
 
 
@@ -156,10 +161,10 @@ class SetMetric:
     """A metric of sets.
 
     The function of `SET_METRICS` is `function(scores, labels, log_prior, *, where=None)`. That of
-    `DECISION_METRICS` takes the counts of `f1_micro`; it is None for a metric of single examples. The
-    attributes `percent` and `higher_is_better` are those of `losses.metrics.RankingMetric`: whether it is
-    reported in percent, and whether a higher value is better. `one_class` says whether each example must have
-    one class.
+    `DECISION_METRICS` takes the counts of `f1_micro`; it is None for a metric of single examples, as those of
+    `PREDICTION_SET_METRICS` are. The attributes `percent` and `higher_is_better` are those of
+    `losses.metrics.RankingMetric`: whether it is reported in percent, and whether a higher value is better.
+    `one_class` says whether each example must have one class.
     """
 
     function: Any
@@ -182,3 +187,26 @@ DECISION_METRICS = {
     "balanced_accuracy": SetMetric(balanced_accuracy, percent=True, higher_is_better=True, one_class=True),
     "subset_accuracy": SetMetric(None, percent=True, higher_is_better=True),
 }
+PREDICTION_SET_METRICS = {  # with a stated coverage in percent
+    r"set_size@([1-9]\d?)": SetMetric(None, percent=False, higher_is_better=False),
+    r"set_coverage@([1-9]\d?)": SetMetric(None, percent=True, higher_is_better=True),
+}
+
+
+def stated_coverage(name: str) -> float | None:
+    """Returns the coverage in the name of a metric of prediction sets; None for other metrics.
+
+    >>> stated_coverage("set_size@90"), stated_coverage("ndcg@90")
+    (0.9, None)
+    """
+    match = next(filter(None, (re.fullmatch(pattern, name) for pattern in PREDICTION_SET_METRICS)), None)
+    return match and int(match[1]) / 100
+
+
+def is_of_scores(name: str) -> bool:
+    """Returns whether a metric follows from scores, not from decided classes or prediction sets.
+
+    >>> is_of_scores("ndcg@5"), is_of_scores("f1_macro"), is_of_scores("set_size@90")
+    (True, False, False)
+    """
+    return name not in DECISION_METRICS and stated_coverage(name) is None

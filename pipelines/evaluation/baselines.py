@@ -23,8 +23,8 @@ _BLOCK = 16_384  # training examples that a batch is compared with at a time
 
 def rank_metrics(names: Sequence[str], num_classes: int) -> tuple[str, ...]:
     """Returns the metrics of a ranking of `num_classes`; metrics of sets need a model."""
-    of_sets = {*losses.metrics.SET_METRICS, *losses.metrics.DECISION_METRICS}
-    plain = [name for name in names if name not in of_sets]
+    of_prior = losses.metrics.SET_METRICS
+    plain = [name for name in names if name not in of_prior and losses.metrics.is_of_scores(name)]
     return evaluator.applicable_metrics(plain, num_classes)
 
 
@@ -76,7 +76,9 @@ def load(experiment: config.Experiment, workdir: str, dataset: data.Dataset | No
     encoder = config.override(experiment, {"encoder.frozen": True}).encoder
     class_encoder = config.ClassEncoder("frozen_text", texts=experiment.class_encoder.texts)
     batch_size = experiment.evaluation_batch_size
-    return loading.load(experiment.data, encoder, class_encoder, batch_size, workdir, dataset=dataset)
+    return loading.load(
+        experiment.data, encoder, class_encoder, experiment.sets, batch_size, workdir, dataset=dataset
+    )
 
 
 def evaluate(

@@ -13,6 +13,7 @@ from rank4class.losses.metrics import SetMetric
 from rank4class.pipelines import distribution
 from rank4class.pipelines.evaluation import reliability, statistics
 from rank4class.pipelines.evaluation.decisions import Decisions
+from rank4class.pipelines.evaluation.prediction_sets import Evaluated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,7 @@ class EvaluationResult:
       calibrated: reliability of the scores and of their calibration.
       losses: of the training, float32 `[N]`.
       decisions: the decided classes, with metrics of them.
+      sets: sizes and coverages of prediction sets.
       unseen: which examples have a class without training examples, bool `[N]`, and which classes these are,
         bool `[n]`; None to report all examples alone.
     """
@@ -48,6 +50,7 @@ class EvaluationResult:
     calibrated: reliability.Calibrated | None = None
     losses: np.ndarray | None = None
     decisions: Decisions | None = None
+    sets: Evaluated | None = None
     unseen: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
@@ -83,7 +86,9 @@ class EvaluationResult:
         """Returns the metrics of some examples, and of the decisions for some classes."""
         decisions = self.decisions and self.decisions.select(classes)
         values = self.values[rows]
-        return dataclasses.replace(self, values=values, decisions=decisions, calibrated=None, unseen=None)
+        return dataclasses.replace(
+            self, values=values, decisions=decisions, calibrated=None, sets=None, unseen=None
+        )
 
 
 def metric_names(summary: Mapping[str, Any]) -> list[str]:

@@ -33,6 +33,7 @@ from rank4class.registry import SET_SCORES
 
 LEAST_PER_GROUP = 100  # calibration examples of a class, or a cluster of classes, with a separate limit
 LEAST_TO_CLUSTER = 10  # calibration examples of a class that is in a cluster
+COVERAGES = (*(percent / 100 for percent in range(50, 100, 5)), 0.99)  # that an evaluation measures
 _QUANTILES = (0.5, 0.6, 0.7, 0.8, 0.9)  # of the scores of a class, by which classes are clustered
 _DRAWS = 1009.0  # draws repeat when the gap of two log-probabilities changes by the inverse of it
 _ROUNDING = 1e-9
@@ -62,7 +63,7 @@ def threshold(probabilities: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     >>> print(threshold(tf.constant([[0.5, 0.25, 0.25]]), None).numpy().round(2))
     [[0.69 1.39 1.39]]
     """
-    return -tf.math.log(probabilities)
+    return -tf.math.log(tf.maximum(probabilities, 1e-37))  # infinite scores are in no set
 
 
 @SET_SCORES.register("adaptive")
@@ -140,6 +141,7 @@ class PredictionSets:
             total = weights.sum(dtype=np.float64)
             missed = total - np.cumsum(weights, dtype=np.float64)  # with a limit at each value
             limits[group] = -np.inf if total <= allowed else values[np.argmax(missed <= allowed)]
+        limits = np.minimum(limits, np.finfo(np.float32).max)  # an infinite score is in no set
         return limits if self.class_groups is None else limits[self.class_groups]
 
     def scores(
@@ -231,6 +233,53 @@ def fit(
     ids = np.repeat(np.arange(len(groups), dtype=np.int32), [len(each) for each in groups])
     order = np.concatenate(groups)
     return PredictionSets(name, options, pairs[order], weights[order], ids, examples, class_groups)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """The prediction sets of `N` examples for `C` coverages.
+
+    Attributes:
+      coverages: the stated ones, in increasing order, float64 `[C]`.
+      sizes: number of classes in each set, int32 `[N, C]`.
+      covered: fraction of the example's classes in each set, float32 `[N, C]`; 1 for one without a class.
+    """
+
+    coverages: np.ndarray
+    sizes: np.ndarray
+    covered: np.ndarray
+
+
+def evaluate(
+    sets: PredictionSets, blocks: Iterable[Block], labels: Labels, coverages: Iterable[float] = ()
+) -> Evaluated:
+    """Evaluates the sets of examples, see `fit`, for `COVERAGES` and others.
+
+    Those of `COVERAGES` that need more calibration examples are left out; others raise ValueError.
+    """
+    possible = [each for each in COVERAGES if least_examples(each) <= sets.examples.min()]
+    stated = np.unique([*possible, *coverages])
+    limits = [sets.limits(coverage) for coverage in stated.tolist()]
+    sizes, covered, first = [], [], 0
+    for block in blocks:
+        scores = sets.scores(*block).numpy()
+        in_sets = [scores <= limit for limit in limits]
+        sizes.append(np.stack([each.sum(axis=1, dtype=np.int32) for each in in_sets], axis=1))
+        covered.append(
+            np.stack([_recall(each, labels[first : first + len(each)]) for each in in_sets], axis=1)
+        )
+        first += len(scores)
+    return Evaluated(stated, np.concatenate(sizes), np.concatenate(covered))
+
+
+def _recall(in_set: np.ndarray, labels: Labels) -> np.ndarray:
+    """Returns the fraction of the classes of each example in its set, float32 `[B]`."""
+    if labels.ndim == 1:
+        return in_set[np.arange(len(labels)), labels].astype(np.float32)
+    rows, classes = labels.nonzero()
+    size = labels.shape[0]
+    hits, counts = np.bincount(rows, in_set[rows, classes], size), np.bincount(rows, minlength=size)
+    return np.divide(hits, counts, out=np.ones(size), where=counts > 0).astype(np.float32)
 
 
 def least_examples(coverage: float) -> int:

@@ -84,8 +84,11 @@ def results_rows(summaries: dict[str, dict[str, Any]]) -> list[list[str]]:
         if not part or part in one
     }
     rows = [["metric", *(f"{split} ({one['examples']:,} examples)" for split, one in summaries.items())]]
-    for name in metric_names(next(iter(summaries.values()))):
-        cells = (f"{one[name]:.2f}  {format_interval(one['intervals'][name])}" for one in summaries.values())
+    for name in dict.fromkeys(name for one in summaries.values() for name in metric_names(one)):
+        cells = (
+            f"{one[name]:.2f}  {format_interval(one['intervals'][name])}" if name in one else "-"
+            for one in summaries.values()
+        )
         rows.append([metric_heading(name), *cells])
     return rows
 

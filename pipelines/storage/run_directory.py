@@ -13,6 +13,7 @@ checkpoints/     last/ to resume from, best/ by the monitored metric
 features-*.npz   outputs of a frozen encoder, if runs share no cache
 calibration.json method and parameters of the calibration of the scores, if they are calibrated
 thresholds.json  thresholds above which classes are decided, if the experiment fits any
+prediction_sets.json  scores of calibration examples, from which prediction sets follow
 test_values.npz  metrics of each test example, for paired comparisons of runs
 results.json     written once, at the end
 not_finite.json  report of a step whose loss or gradient was not finite
@@ -187,7 +188,7 @@ class RunDirectory:
         files.write_npz(self._test_values, dict(zip(names, values.T, strict=True)))
 
     def fitted(self, name: str) -> dict[str, Any] | None:
-        """Returns the "calibration" or the "thresholds" of the run's scores, see their `to_json`; or None."""
+        """Returns "calibration", "thresholds" or "prediction_sets", see their `to_json`; or None."""
         path = os.path.join(self.path, f"{name}.json")
         return read_json(path) if files.exists(path) else None
 

@@ -182,7 +182,8 @@ def _check_tune(
         raise ValueError(f"trials={trials}: nothing is tuned. Add --tune, or leave it out.")
     variants = [variant for cell in cells for variant in space.variants(cell, tune)]
     for field, values in tune.items():
-        reason = "all runs of a grid share the data" if field.startswith("data.") else _NOT_TUNABLE.get(field)
+        is_of_data = field.startswith(("data.", "sets."))
+        reason = "all runs of a grid share the data" if is_of_data else _NOT_TUNABLE.get(field)
         if reason:
             raise ValueError(f"tune={field}: {reason}. Choose another field.")
         if not any(config.has_field(variant, field) for variant in variants):

@@ -155,6 +155,22 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
             f"{field}={value}: not supported by optimizer 'lazy_adam', whose gradients have as many rows as "
             f"the batch looks up. Set {field} to {plain}, or choose 'adam'.",
         )
+    sets, has_prior = experiment.sets.name, count_priors.get(experiment.count_prior).is_model
+    yield (
+        sets not in ("none", "rank") and experiment.calibration == "none" and not has_prior,
+        f"sets={sets!r}: needs probabilities. Set calibration to 'auto', or sets to 'rank'.",
+    )
+    for metric in experiment.metrics:
+        is_of_sets = losses.metrics.stated_coverage(metric) is not None
+        yield (
+            is_of_sets and sets == "none",
+            f"metrics={metric!r}: needs prediction sets. Set sets to 'threshold'.",
+        )
+        yield (
+            is_of_sets and metric == experiment.monitor,
+            f"monitor={metric!r}: validation, which selects the checkpoint, has no prediction sets. Choose "
+            "another metric.",
+        )
     yield experiment.init_from == "", "init_from='': empty. Set it to the folder of a run, or to None."
     yield (
         not experiment.metrics,

@@ -10,6 +10,7 @@ import scipy.sparse
 
 from rank4class import data, models
 from rank4class.pipelines import config
+from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.task import class_texts, frozen_features, hashing
 from rank4class.pipelines.task.inputs import Inputs, build_augment, build_inputs, with_lengths
@@ -21,18 +22,19 @@ def load(
     data_config: config.Data,
     encoder: config.Encoder,
     class_encoder: config.ClassEncoder,
+    sets: config.Sets,
     evaluation_batch_size: int,
     cache_dir: str | os.PathLike,
     trained: Inputs | None = None,
     dataset: data.Dataset | None = None,
 ) -> TaskData:
-    """Loads a dataset for an encoder of instances and one of classes.
+    """Loads a dataset for an encoder of instances and one of classes, with a split for prediction sets.
 
     With a frozen encoder the features are its outputs, and the encoder returns them unchanged. They are
     computed once and kept in a file; see `storage.cache`.
 
     Args:
-      data_config, encoder, class_encoder, evaluation_batch_size: of a checked experiment.
+      data_config, encoder, class_encoder, sets, evaluation_batch_size: of a checked experiment.
       cache_dir: folder of the run, for the outputs of a frozen encoder if runs share no cache.
       trained: the inputs of a trained model, for which the data are loaded; None for a new model.
       dataset: the dataset in memory; None reads that of the experiment.
@@ -66,6 +68,7 @@ def load(
         task = _preprocessed(task, evaluation_batch_size)
         task = dataclasses.replace(task, augment=build_augment(data_config, task.splits["train"], None))
     task = _hold_out(task, data_config.held_out)
+    task = _with_calibration_split(task, sets, data_config.split_seed)
     if is_untrained.any():
         seen = np.flatnonzero(~is_untrained)
         splits = {**task.splits, "train": _of_classes(task.splits["train"], seen)}
@@ -215,6 +218,32 @@ def _preprocessed(task: TaskData, batch_size: int) -> TaskData:
         }
         splits[name] = dataclasses.replace(split, features=arrays, lengths=None)
     return dataclasses.replace(task, splits=splits, preprocess=None)
+
+
+def _with_calibration_split(task: TaskData, sets: config.Sets, seed: int) -> TaskData:
+    """Draws the split "calibration" of prediction sets from validation, unless the dataset has one.
+
+    The validation examples are drawn after all else: the outputs of a frozen encoder are those without sets.
+
+    Raises:
+      ValueError: either split is left without an example.
+    """
+    if sets.name == "none" or "calibration" in task.splits:
+        return task
+    validation, size = task.splits["validation"], len(task.splits["validation"])
+    count = round(sets.fraction * size)
+    if not 0 < count < size:
+        raise ValueError(
+            f"sets.fraction={sets.fraction}: {count} of {size} validation examples would calibrate, and "
+            f"{size - count} would be left. Change it, or give more validation examples."
+        )
+    order, drawn, hashes = np.random.default_rng(seed).permutation(size), {}, {}
+    for name, rows in (("calibration", order[:count]), ("validation", order[count:])):
+        drawn[name] = validation.select(np.sort(rows))
+        hashes[name] = files.sha256(f"{task.hashes['validation']} {name} {count} {seed}")
+    if task.hashes.get("test") == task.hashes["validation"]:  # no example may calibrate and test
+        drawn["test"], hashes["test"] = drawn["validation"], hashes["validation"]
+    return dataclasses.replace(task, splits=task.splits | drawn, hashes=task.hashes | hashes)
 
 
 def check_class_weights(data_config: config.Data, train: data.Split) -> None:

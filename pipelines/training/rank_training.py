@@ -14,13 +14,14 @@ from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation import predictions, unknown_inputs
 from rank4class.pipelines.evaluation.calibration import Calibration, Temperature
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
 from rank4class.pipelines.evaluation.thresholds import Thresholds
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, run_hash
 from rank4class.pipelines.task import checks, description, hashing, loading
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
-from rank4class.pipelines.training import optimization, run_calibration, run_decisions
+from rank4class.pipelines.training import optimization, run_calibration, run_decisions, run_sets
 from rank4class.pipelines.training.initialization import initialize
 from rank4class.pipelines.training.train_state import (
     TrainState,
@@ -104,6 +105,7 @@ def load_data(
         experiment.data,
         experiment.encoder,
         experiment.class_encoder,
+        experiment.sets,
         experiment.evaluation_batch_size,
         cache_dir,
         trained,
@@ -117,7 +119,7 @@ def _check_evaluated_images(loaded: TaskData, batch_size: int) -> None:
     It reads them once, as an evaluation does; otherwise training would stop there, maybe hours later.
     """
     if loaded.splits["train"].kind.reads_files:
-        by_identity = {id(loaded.splits[name]): name for name in loaded.evaluated}
+        by_identity = {id(split): name for name, split in loaded.splits.items() if name != "train"}
         for name in by_identity.values():
             progress = Progress(f"reading {name}", "image", len(loaded.splits[name]))
             for _ in progress.over(loaded.read(name, batch_size), batch_size):
@@ -182,8 +184,8 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
 class TrainedModel:
     """The model of a run, restored without the data and the encoder checkpoint of its training.
 
-    The `calibration` and the `thresholds` are those of the scores of the best checkpoint; None for the last
-    one, or if the run has none.
+    The `calibration`, the `thresholds` and the `sets` are those of the scores of the best checkpoint; None
+    for the last one, or if the run has none.
     """
 
     run_dir: RunDirectory
@@ -194,6 +196,7 @@ class TrainedModel:
     strategy: tf.distribute.Strategy
     calibration: Calibration | None = None
     thresholds: Thresholds | None = None
+    sets: PredictionSets | None = None
 
     def load_task(self) -> TaskData:
         """Loads the data of the training, which may not have changed since."""
@@ -233,7 +236,9 @@ class TrainedModel:
         examples, replicas = loaded.splits[split], self.strategy.num_replicas_in_sync
         batch_size = -(-self.experiment.evaluation_batch_size // replicas) * replicas
         keep_scores &= predictions.scores_fit(len(examples), loaded.num_scored(split))
-        kept: bool | np.ndarray = keep_scores or run_decisions.need_scores(self.experiment, examples)
+        kept: bool | np.ndarray = (
+            keep_scores or self.sets is not None or run_decisions.need_scores(self.experiment, examples)
+        )
         if self.calibration is not None and not kept:
             kept = run_calibration.measured_examples(len(examples), loaded.num_scored(split))
         evaluator = build_evaluators(self.experiment, loaded, self.model, strategy=self.strategy)[split]
@@ -248,6 +253,7 @@ class TrainedModel:
         if self.calibration is not None:
             result = run_calibration.measure(result, self.calibration, split, examples)
         result = run_decisions.measure(result, self.experiment, loaded, split, self.thresholds)
+        result = run_sets.measure(result, self.experiment, examples, self.sets, self.calibration)
         result = dataclasses.replace(result, unseen=loaded.unseen(split))
         return result if keep_scores else run_calibration.without_scores(result)
 
@@ -287,8 +293,12 @@ def restore(
         step = _read_last(experiment, run_dir, model, run, strategy)
     if step is None:
         raise FileNotFoundError(_missing_checkpoint_message(run_dir, which))
-    fitted = (_read_calibration(run_dir), _read_thresholds(run_dir, experiment)) if which == "best" else ()
-    return TrainedModel(run_dir, experiment, described, model, step, strategy, *fitted)
+    trained = TrainedModel(run_dir, experiment, described, model, step, strategy)
+    if which == "last":
+        return trained
+    calibration, thresholds = _read_calibration(run_dir), _read_thresholds(run_dir, experiment)
+    sets = _read_sets(run_dir, experiment, calibration)
+    return dataclasses.replace(trained, calibration=calibration, thresholds=thresholds, sets=sets)
 
 
 def _with_own_sorter(experiment: config.Experiment, run_dir: RunDirectory) -> config.Experiment:
@@ -306,6 +316,14 @@ def _read_calibration(run_dir: RunDirectory) -> Calibration | None:
 def _read_thresholds(run_dir: RunDirectory, experiment: config.Experiment) -> Thresholds | None:
     stored = _read_fitted(run_dir, "thresholds", experiment.thresholds.name != "none" and run_dir.results())
     return None if stored is None else Thresholds.from_json(stored)
+
+
+def _read_sets(
+    run_dir: RunDirectory, experiment: config.Experiment, calibration: Calibration | None
+) -> PredictionSets | None:
+    is_required = run_sets.can_fit(experiment, calibration) and run_dir.results()
+    stored = _read_fitted(run_dir, "prediction_sets", is_required)
+    return None if stored is None else PredictionSets.from_json(stored)
 
 
 def _read_fitted(run_dir: RunDirectory, name: str, is_required: Any) -> dict[str, Any] | None:

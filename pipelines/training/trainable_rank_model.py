@@ -14,12 +14,13 @@ from rank4class.models import precision
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.calibration import Calibration
+from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
 from rank4class.pipelines.evaluation.thresholds import Thresholds
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import class_frequencies, count_priors, description, rank_functions
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
-from rank4class.pipelines.training import optimization, run_calibration, run_decisions, tensorboard
+from rank4class.pipelines.training import optimization, run_calibration, run_decisions, run_sets, tensorboard
 from rank4class.pipelines.training.trainer import Schedule
 from rank4class.progress import Progress
 
@@ -49,6 +50,7 @@ class TrainableRankModel:
         self._sorter = part.sorter if part.fine_tune else None
         self._calibration: Calibration | None = None
         self._thresholds: Thresholds | None = None
+        self._sets: PredictionSets | None = None
         self._is_final = False
         self.loss_name, self.train_examples = part.name, len(splits["train"])
         self.hashes, self.class_texts, self.evaluated = loaded.hashes, loaded.class_texts, loaded.evaluated
@@ -58,6 +60,7 @@ class TrainableRankModel:
         self._count_prior.check_examples(part, splits["train"])
         log_prior = class_frequencies.log_prior(part, splits["train"], loaded.training_counts("train"))
         run_decisions.check(experiment, splits["validation"])
+        run_sets.check(experiment, splits)
         self._calibration_method = run_calibration.method_of(
             experiment.calibration,
             splits["validation"],
@@ -110,16 +113,22 @@ class TrainableRankModel:
         split = self._data.splits["train"]
         return [split.origin(i) for i in self._data.training_examples(self._batch_size, self._seed, step)]
 
-    def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
+    def _score(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
+        """Evaluates the model on a split, with the scores that the run's fits and their metrics need."""
         size, examples = self._evaluation_batch_size, self._data.splits[split]
         batches: Iterable[tuple] = self._data.read(split, size, self._strategy)
         if self._progress:
             batches = Progress(f"evaluating {split}", "example", len(examples)).over(batches, size)
         # All evaluations keep the scores, so that the last ones run the function that is compiled already.
-        keep_scores: bool | np.ndarray = run_decisions.need_scores(self._experiment, examples)
+        keep_scores: bool | np.ndarray = self._experiment.sets.name != "none" or run_decisions.need_scores(
+            self._experiment, examples
+        )
         if self._calibration_method is not None and not keep_scores:
             keep_scores = run_calibration.measured_examples(len(examples), self._data.num_scored(split))
-        result = self._evaluators[split](batches, keep_scores=keep_scores, stopping=should_stop)
+        return self._evaluators[split](batches, keep_scores=keep_scores, stopping=should_stop)
+
+    def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
+        examples, result = self._data.splits[split], self._score(split, should_stop)
         if result is None:
             return None
         if self._is_final and self._calibration_method is not None:
@@ -129,8 +138,15 @@ class TrainableRankModel:
         if split == "validation":
             self._thresholds = run_decisions.fit(result, self._experiment, examples)
         result = run_decisions.measure(result, self._experiment, self._data, split, self._thresholds)
-        result = dataclasses.replace(result, unseen=self._data.unseen(split))
-        return run_calibration.without_scores(result)
+        result = run_sets.measure(result, self._experiment, examples, self._sets, self._calibration)
+        result = run_calibration.without_scores(dataclasses.replace(result, unseen=self._data.unseen(split)))
+        if self._is_final and split == "validation" and self._experiment.sets.name != "none":
+            calibrating = self._score("calibration", should_stop)
+            if calibrating is None:
+                return None
+            examples = self._data.splits["calibration"]
+            self._sets = run_sets.fit(calibrating, self._experiment, examples, self._calibration)
+        return result
 
     def pictures(self, split: str, evaluation: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
         if self._draw is None:
@@ -155,13 +171,13 @@ class TrainableRankModel:
             files.write(os.path.join(folder, description.SORTER), files.read_bytes(self._sorter))
 
     def finalize_weights(self) -> None:
-        """Includes the calibration in the evaluations from here on."""
+        """Includes the calibration and the prediction sets in the evaluations from here on."""
         self._is_final = True
 
     def write_artifacts(
         self, run_dir: RunDirectory, results: dict[str, Any], test: evaluator.EvaluationResult | None
     ) -> None:
-        """Writes the test values, calibration, thresholds, and for the projector the vectors of classes."""
+        """Writes the test values, what the run has fitted, and for the projector the vectors of classes."""
         del results
         if test is not None:
             run_dir.write_test_values(test.names, test.values)
@@ -169,6 +185,8 @@ class TrainableRankModel:
             run_dir.write_fitted("calibration", self._calibration.to_json())
         if self._thresholds is not None:
             run_dir.write_fitted("thresholds", self._thresholds.to_json())
+        if self._sets is not None:
+            run_dir.write_fitted("prediction_sets", self._sets.to_json())
         if isinstance(self.model, models.RankModel):
             vectors = self.model.encode_classes(training=False)
             with files.errors_of(run_dir.path):
@@ -240,7 +258,7 @@ def build_evaluators(
         metrics = evaluator.applicable_metrics(experiment.metrics, loaded.num_scored(splits[0]))
         return evaluator.Evaluator(
             loaded.scorer(model, splits[0], count_prior),
-            [name for name in metrics if name not in losses.metrics.DECISION_METRICS],
+            [name for name in metrics if losses.metrics.is_of_scores(name)],
             max_relevant=loaded.max_relevant(*splits),
             strategy=strategy,
             jit_compile=experiment.jit_compile,

@@ -305,8 +305,10 @@ class Trainer:
     def _show(self, evaluation: Evaluation) -> None:
         """Shows the last evaluation in TensorBoard and in the terminal."""
         step = self._progress.step
-        metrics = {name: self._progress.history[-1][name] for name in self._task.metrics}
-        values = {f"metrics/validation/{name}": value for name, value in metrics.items()}
+        history = self._progress.history[-1]
+        values = {
+            f"metrics/validation/{name}": history[name] for name in self._task.metrics if name in history
+        }
         if evaluation.loss is not None:
             values[f"loss/validation/{self._task.loss_name}"] = evaluation.loss
         self._summaries.write_scalars(values, step)

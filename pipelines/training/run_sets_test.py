@@ -1,0 +1,241 @@
+"""The split that calibrates the prediction sets of a run, the sets that it writes, and their metrics."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import logging
+from scipy.sparse import csr_array
+
+from rank4class import data
+from rank4class.losses.ops import set_sizes
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.evaluation import evaluator, prediction_sets
+from rank4class.pipelines.evaluation.calibration import Platt, Temperature
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.task import checks
+from rank4class.pipelines.training import rank_training, run_sets
+
+SEVERAL = data.Split({}, csr_array(np.eye(4, 3, dtype=np.float32)))
+GRADED = data.Split({}, csr_array(2 * np.eye(4, 3, dtype=np.float32)))
+ITEMS = dataclasses.replace(SEVERAL, features={"items": np.zeros([4, 3, 2])})
+METRICS = ("top1_error", "set_size@90", "set_coverage@90")
+
+
+def experiment(**changes):
+    base = {"epochs": 3.0, "data.max_train_examples": 400, "sets.name": "threshold", "metrics": METRICS}
+    return config.override(digits_mlp.get_config(), {**base, "monitor": "top1_error", **changes})
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Trains `experiment()`; returns its folder."""
+    path = tmp_path_factory.mktemp("sets") / "run"
+    tf.keras.backend.clear_session()
+    rank_training.train(experiment(), path, progress=False)
+    return path
+
+
+def test_calibration_examples_are_drawn_from_validation(tmp_path):
+    plain = rank_training.load_data(experiment(**{"sets.name": "none", "metrics": METRICS[:1]}), tmp_path)
+    drawn = rank_training.load_data(experiment(**{"sets.fraction": 0.4}), tmp_path)
+    assert set(plain.splits) == {"train", "validation", "test"}
+    for name in ("train", "test"):
+        assert drawn.hashes[name] == plain.hashes[name]
+    parts = [drawn.splits[name] for name in ("calibration", "validation")]
+    assert list(map(len, parts)) == [144, 215]  # of 359
+    images = np.concatenate([part.features["image"].reshape(len(part), -1) for part in parts])
+    whole = plain.splits["validation"].features["image"].reshape(359, -1)
+    np.testing.assert_array_equal(np.sort(images, axis=0), np.sort(whole, axis=0))
+    assert len(set(drawn.hashes.values())) == len(drawn.hashes)
+    other = rank_training.load_data(experiment(**{"sets.fraction": 0.5}), tmp_path)
+    assert other.hashes["validation"] != drawn.hashes["validation"]
+
+
+def test_test_examples_that_are_those_of_validation_do_not_calibrate(tmp_path):
+    splits = rank_training.load_data(experiment(), tmp_path).splits
+    dataset = data.Dataset(
+        tuple("0123456789"),
+        {name: splits[name] for name in ("train", "validation")} | {"test": splits["validation"]},
+    )
+    loaded = rank_training.load_data(experiment(), tmp_path, dataset=dataset)
+    assert loaded.splits["test"] is loaded.splits["validation"]
+    assert len(loaded.splits["test"]) + len(loaded.splits["calibration"]) == len(splits["validation"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"calibration": "none"}, r"sets='threshold': needs probabilities\. Set calibration to"),
+        ({"sets.name": "none"}, r"metrics='set_size@90': needs prediction sets\. Set sets to 'threshold'"),
+        (
+            {"monitor": "set_size@90"},
+            r"monitor='set_size@90': validation, which selects the checkpoint, has no",
+        ),
+        ({"sets.fraction": 1.0}, r"sets\.fraction=1\.0: not in \(0, 1\)\. Choose another value"),
+        ({"metrics": ("top1_error", "set_size@0")}, r"metric='set_size@0': unknown\. .* set_size@P, set_cov"),
+    ],
+)
+def test_sets_that_do_not_fit_the_experiment(changes, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        checks.check(experiment(**changes))
+
+
+def test_too_few_validation_examples(tmp_path):
+    few = experiment(**{"sets.fraction": 0.001})
+    with pytest.raises(
+        ValueError, match=r"^sets\.fraction=0\.001: 0 of 359 validation examples would calibrate"
+    ):
+        rank_training.load_data(few, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("examples", "changes", "message"),
+    [
+        (ITEMS, {}, r"sets='threshold': the items of a list are not classes\. Set it to 'none'"),
+        (GRADED, {}, r"sets='threshold': the labels are graded\. Set it to 'none'"),
+        (
+            SEVERAL,
+            {"sets.name": "adaptive"},
+            r"sets='adaptive': an example may have several classes\. Choose",
+        ),
+        (SEVERAL, {"sets.by_class": True}, r"sets\.by_class=True: an example may have several classes\. Set"),
+        (SEVERAL, {"data.held_out": ("1",)}, r"sets='threshold': no calibration example has a class of"),
+        (SEVERAL, {}, r"metrics='set_size@90': needs 9 calibration examples, and there are 4\. Leave it out"),
+    ],
+)
+def test_sets_that_do_not_fit_the_data(examples, changes, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        run_sets.check(experiment(**changes), {"calibration": examples})
+
+
+def test_few_calibration_examples_are_reported(monkeypatch):
+    logged = []
+    monkeypatch.setattr(logging, "warning", lambda text, *values: logged.append(text % values))
+    monkeypatch.setattr(logging, "info", lambda text, *values: logged.append(text % values))
+    plain = experiment(metrics=("top1_error",))
+    for size in (5, 180, 1000):
+        run_sets.check(plain, {"calibration": data.Split({}, np.zeros(size, np.int32))})
+    assert logged == [
+        "calibration: 5 examples; sets for 90% need 9. Give more validation examples.",
+        "calibration: 180 examples; sets for 90% will cover 85.3% to 94.0% (95% of draws). Give more "
+        "validation examples.",
+        "calibration: 1,000 examples; sets for 90% will cover 88.1% to 91.8% (95% of draws).",
+    ]
+
+
+def test_a_run_writes_sets_that_cover_the_test_split(finished):
+    trained = rank_training.restore(finished)
+    loaded = trained.load_task()
+    result = trained.evaluate(loaded)
+    assert result.summarize() == trained.run_dir.results()["test"]
+    size, coverage = (trained.run_dir.results()["test"][name] for name in METRICS[1:])
+    low, high = prediction_sets.coverage_interval(len(loaded.splits["calibration"]), 0.9)
+    noise = 2.0 * np.sqrt(0.09 / len(loaded.splits["test"]))
+    assert low - noise < coverage / 100.0 < high + noise
+    position = result.sets.coverages.tolist().index(0.9)
+    assert result.sets.coverages.tolist() == list(prediction_sets.COVERAGES)
+    assert size == pytest.approx(result.sets.sizes[:, position].mean())
+    assert np.all(np.diff(result.sets.sizes, axis=1) >= 0)
+    values = trained.run_dir.test_values()
+    np.testing.assert_array_equal(values["set_coverage@90"], result.sets.covered[:, position])
+    assert "set_size@90" not in trained.run_dir.results()["validation"]
+    # By hand: a class is in the set if its probability is not below that of the limit.
+    scores = trained.evaluate(loaded, keep_scores=True).scores
+    probabilities = trained.calibration.probabilities(scores)
+    in_set = -np.log(probabilities) <= trained.sets.limits(0.9)[0] + 1e-5
+    assert np.mean(in_set.sum(axis=1) == result.sets.sizes[:, position]) > 0.98
+    assert rank_training.restore(finished, "last").sets is None
+
+
+def test_a_run_that_is_resumed_at_its_end_writes_the_same_sets(finished, tmp_path):
+    copy = shutil.copytree(finished, tmp_path / "run")
+    for name in ("results.json", "prediction_sets.json"):
+        (copy / name).unlink()
+    tf.keras.backend.clear_session()
+    results = rank_training.train(RunDirectory(copy).experiment(), copy, progress=False)
+    assert results == json.loads((finished / "results.json").read_text())
+    assert (copy / "prediction_sets.json").read_bytes() == (finished / "prediction_sets.json").read_bytes()
+    (copy / "prediction_sets.json").unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"prediction_sets\.json: no such file, but the run has written"
+    ):
+        rank_training.restore(copy)
+
+
+def test_calibration_labels_change_neither_checkpoint_nor_temperature(finished, tmp_path):
+    first = rank_training.restore(finished)
+    loaded = first.load_task()
+    shuffled = np.random.default_rng(0).permutation(loaded.splits["calibration"].labels)
+    splits = loaded.splits | {
+        "calibration": dataclasses.replace(loaded.splits["calibration"], labels=shuffled)
+    }
+    hashes = loaded.hashes | {"calibration": "0" * 64}
+    changed = rank_training.load_data(experiment(), tmp_path)
+    changed = dataclasses.replace(changed, splits=splits, hashes=hashes)
+    tf.keras.backend.clear_session()
+    rank_training.train(experiment(), tmp_path / "run", loaded=changed, progress=False)
+    second = rank_training.restore(tmp_path / "run")
+    assert (second.step, second.calibration) == (first.step, first.calibration)
+    for a, b in zip(first.model.get_weights(), second.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert second.sets.limits(0.9) > first.sets.limits(0.9)
+
+
+def result_of(scores, **changes):
+    size = len(scores)
+    values, ids = np.zeros([size, 1], np.float32), np.zeros(size, np.int32)
+    return evaluator.EvaluationResult(
+        ("top1_error",), values, ids, ids, values[:, 0], np.float32(scores), **changes
+    )
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_blocks_give_the_sets_of_the_whole(rng, monkeypatch, several):
+    scores = rng.normal(size=[40, 5])
+    labels = rng.integers(0, 5, 40).astype(np.int32)
+    excluded = csr_array(np.arange(5) == (labels[:, None] + 1) % 5)
+    if several:
+        labels = csr_array((np.arange(5) == labels[:, None]).astype(np.float32))
+    examples, part = data.Split({}, labels, excluded=excluded), experiment()
+    calibration = Platt((1.0,), (0.0,)) if several else Temperature(1.5)
+    outputs = []
+    for block in (1 << 20, 35):
+        monkeypatch.setattr(run_sets, "_BLOCK", block)
+        sets = run_sets.fit(result_of(scores), part, examples, calibration)
+        outputs.append(run_sets.measure(result_of(scores), part, examples, sets, calibration))
+    for name in ("values", "sets"):
+        np.testing.assert_equal(*(dataclasses.asdict(each)[name] for each in outputs))
+    assert outputs[0].names == METRICS
+    assert outputs[0].sets.sizes.max() == 4  # one of five classes is excluded
+
+
+def test_covered_is_the_recall_of_several_classes():
+    scores = np.array([[3.0, 2.0, 1.0]] * 3, np.float32)
+    labels = csr_array(np.array([[1, 1, 0], [0, 0, 1], [0, 0, 0]], np.float32))
+    part = experiment(**{"sets.name": "rank", "metrics": ("top1_error", "set_coverage@40")})
+    examples = data.Split({}, labels)
+    sets = run_sets.fit(result_of(scores), part, examples, None)
+    # Missed recall 1.5 of 3 with rank 1, 1 with rank 2; (1.5 + 1) / 4 > 0.6 >= (1 + 1) / 4.
+    measured = run_sets.measure(result_of(scores), part, examples, sets, None)
+    assert measured.values[:, 1].tolist() == [1.0, 0.0, 1.0]
+    assert measured.sets.sizes[:, 0].tolist() == [2, 2, 2]
+
+
+def test_probabilities_of_a_count_prior_are_its_marginals(rng):
+    scores = rng.normal(size=[20, 4]).astype(np.float32)
+    labels = csr_array((scores > 0.5).astype(np.float32))
+    log_counts = np.log(np.full([20, 5], 0.2, np.float32))
+    part = experiment(**{"count_prior.name": "learned"})
+    sets = run_sets.fit(result_of(scores, log_counts=log_counts), part, data.Split({}, labels), None)
+    marginals = -np.log(set_sizes.marginals(scores, log_counts).numpy())
+    np.testing.assert_allclose(sets.values, np.sort(marginals[labels.nonzero()]), rtol=1e-5)
+
+
+def test_scores_without_a_calibration_have_no_sets_by_probabilities():
+    examples = data.Split({}, np.zeros(2, np.int32))
+    assert run_sets.fit(result_of(np.full([2, 3], np.nan)), experiment(), examples, None) is None
