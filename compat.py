@@ -52,9 +52,6 @@ def in_xla() -> bool:
 
     TensorFlow has no public name for it. An inner `tf.function` keeps its first trace, even if it is called
     both ways, so forms for XLA must be right without it.
-
-    >>> in_xla()
-    False
     """
     import tensorflow as tf
     from tensorflow.python.ops import control_flow_util
@@ -63,10 +60,7 @@ def in_xla() -> bool:
 
 
 def require_extra(name: str) -> None:
-    """Raises ModuleNotFoundError, with the remedy, if a package of an extra is not installed.
-
-    >>> require_extra("models")
-    """
+    """Raises ModuleNotFoundError, with the remedy, if a package of an extra is not installed."""
     missing = sorted(filter(_is_missing, _requirements(name)))
     if missing:
         raise ModuleNotFoundError(

@@ -18,15 +18,8 @@ class Progress:
 
     On a terminal the line moves, and disappears at the end; in a notebook it has a bar. A log file gets a
     line a minute, and so does a terminal from processes of `multiprocessing`. A loop of a minute or more
-    leaves its last line in all of them.
-
-    Args:
-      title: of the loop; may be empty.
-      unit: singular noun of the loop's items.
-      total: number of items; None if it is unknown.
-      start: number of items that are done already.
-      epochs: number of epochs of all items, to show epochs too.
-      file: None is standard output.
+    leaves its last line in all of them. The unit is a singular noun; a total of None is unknown; `start`
+    items are done already; `epochs`, the number of epochs of all items, shows epochs too.
     """
 
     def __init__(
@@ -66,12 +59,7 @@ class Progress:
             self._file.flush()
 
     def line(self, *, speed: str = "", note: str = "") -> str:
-        """Returns the line after the last items.
-
-        Args:
-          speed: in place of the items per second since the start.
-          note: end of the line.
-        """
+        """Returns the line after the last items; `speed` replaces the items per second, `note` is its end."""
         seconds, done = self._now - self._started, self._done - self._first
         position, left = f"{self._unit} {self._done:,}", ""
         if self._total is not None:

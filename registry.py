@@ -24,26 +24,16 @@ _REGISTRIES: "list[Registry]" = []
 
 
 class Option(NamedTuple):
-    """An argument of an entry.
-
-    Attributes:
-      type: bool, int, float, str, a tuple of one of these, or a union of such types; None if it is another.
-      default: the value, or `REQUIRED`.
-    """
+    """An argument of an entry; the type is of bool, int, float, str, tuples and unions of these, or None."""
 
     type: Any
     default: Any
 
 
 class Registry:
-    """The functions or classes of one kind, by name.
+    """The functions or classes of one kind, by name, in files of the package or registered by a user.
 
     The options of a class are the arguments of its attribute `function`, or else of its constructor.
-
-    Args:
-      kind: the word for an entry in error messages, such as "loss".
-      decorator: of the package's entries.
-      *files: glob patterns of the package's files that hold entries.
 
     >>> shapes = Registry("shape")
     >>> @shapes.register("disc")

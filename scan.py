@@ -9,17 +9,10 @@ from rank4class import compat
 
 
 def running(combine: Callable, values: Any) -> Any:
-    """Accumulates an associative function of an earlier and a later value along the lists.
+    """Accumulates an associative function of an earlier and a later value along lists `[..., n]`.
 
     It rounds less than TensorFlow's cumulative sums, for which some versions of XLA take `O(n^2)` on CPUs.
     Takes `O(n)` for a tensor under XLA, and `O(n log n)` in half the about `2 log n` steps otherwise.
-
-    Args:
-      combine: such as `tf.add`.
-      values: `[..., n]`, or a tuple of such.
-
-    Returns:
-      Like `values`: at each index, the combination of all values up to it.
 
     >>> running(tf.add, tf.constant([[1, 2, 3]])).numpy()
     array([[1, 3, 6]], dtype=int32)

@@ -9,12 +9,7 @@ import scipy.sparse
 
 
 class Labels:
-    """The labels of examples, one example after another.
-
-    Attributes:
-      codes: name -> code, of the distinct labels.
-      several: whether an example may have several labels.
-    """
+    """The labels of examples, one example after another; `codes` has a number for each distinct one."""
 
     def __init__(self, several: bool = False):
         self.codes: dict[str, int] = {}

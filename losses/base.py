@@ -200,13 +200,9 @@ def evaluate(
 ) -> tf.Tensor:
     """Checks the arguments and returns the losses in the form that fits the labels.
 
-    Args:
-      of_ids: `form(scores, labels, where, **options)` for class ids: float32 `[..., n]`, integers `[...]`
-        within the classes, bool `[..., n]` or None, to losses `[...]`. None converts ids to one-hot labels.
-      of_dense: the same for dense labels, with float32 labels and a bool mask `[..., n]`.
-      scores, labels, where, weights: see the module. An instance with invalid labels, or with a score of NaN
-        or infinity that the form may pass over, has the loss NaN.
-      heads: whether the scores have one more axis than the lists, `[..., n, H]`.
+    A form takes float32 scores `[..., n]`, ids within the classes or float32 labels, a bool mask (for ids it
+    may be None) and the options. Without one of ids they become one-hot labels. An instance with invalid
+    labels or scores has the loss NaN. With `heads` the scores are `[..., n, H]`.
     """
     for name in {"temperature", "kappa", "alpha"} & options.keys():
         arguments.check_positive(**{name: options[name]})

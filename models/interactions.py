@@ -113,16 +113,11 @@ def _dot(h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
 
 
 class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
-    """An MLP on the pairs of `h` and `c_i`: two layers of equal width with ReLU, and one score per pair.
+    """An MLP on the pairs of `h` and `c_i`: two layers of `units` with ReLU and dropout, then one score.
 
     A subclass computes the pre-activations of the first layer. The classes are processed in blocks, so the
     inputs of all pairs never exist together, and the values of a block are recomputed for the gradient,
-    except for a stored first layer.
-
-    Args:
-      units: `k`, the width of both layers; the paper tunes it in {64, 128, 256, 512}.
-      dropout: dropout rate after each of the two layers.
-      **kwargs: as for a Keras layer, and `seed`, that of the dropout; None takes a random one.
+    except for a stored first layer. A `seed` of None for the dropout takes a random one.
     """
 
     SAVED = ("units", "dropout", "seed")

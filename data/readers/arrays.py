@@ -30,9 +30,6 @@ def read(path: str, is_labeled: bool, width: int | None) -> tuple[Any, list[Any]
 
     A label is a name, a number, or a list of names or numbers. SVMlight rows of fewer features than `width`
     have zeros in place of the others.
-
-    Raises:
-      ValueError: a damaged file, no arrays `x` and `y`, or arrays of other shapes or types.
     """
     if path.lower().endswith(SVMLIGHT):
         return _read_svmlight(path, width)

@@ -9,12 +9,7 @@ from rank4class.data.readers import rows
 
 
 def class_names(path: str) -> dict[str, str]:
-    """Reads the names of the classes, one per line in the order of their ids: name -> `path:number`.
-
-    Raises:
-      FileNotFoundError: no file.
-      ValueError: an empty line, or a repeated name.
-    """
+    """Reads the names of the classes, one per line in the order of their ids: name -> `path:number`."""
     lines: dict[str, str] = {}
     for where, line in rows.lines(path):
         name = line.strip()

@@ -9,11 +9,7 @@ from absl import logging
 
 
 def builder(name: str, title: str, data_dir: str | None = None) -> Any:
-    """Returns TensorFlow Datasets' `DatasetBuilder` of that name, its files prepared.
-
-    Raises:
-      OSError: the files are missing and cannot be downloaded.
-    """
+    """Returns TensorFlow Datasets' `DatasetBuilder` of that name; OSError if it cannot be prepared."""
     import tensorflow_datasets as tfds  # slow to import
     from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 

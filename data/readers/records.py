@@ -24,11 +24,10 @@ THREADS = 16
 def index(
     paths: Sequence[str], fields: dict[str, tf.io.FixedLenFeature], folder: str
 ) -> dict[str, np.ndarray]:
-    """Returns an index of TFRecord files, which one pass over the files builds and stores.
+    """Returns an index of TFRecord files, which one pass builds, and stores in the folder if possible.
 
     Its arrays `[N]` are `shard` (index of the file in `paths`), `number` (of the record in its file, from 1),
-    `offset` (first byte of the record) and the fields of each `tf.train.Example` by name. It is stored in the
-    folder, if that can be written.
+    `offset` (first byte of the record) and the fields of each `tf.train.Example` by name.
     """
     with multiprocessing.pool.ThreadPool(THREADS) as pool:
         states = pool.map(_state, paths)

@@ -21,17 +21,9 @@ _NUL = "\udc00"  # no byte decodes to this surrogate
 
 
 class BadRows:
-    """The policy for rows that cannot be used.
+    """The policy for rows that cannot be used, set by a field or flag (or None).
 
-    Args:
-      policy: "fail" raises the error of a row; "skip" skips the row and appends the error to `messages`.
-      field: the field or flag that sets the policy, for messages; None if there is none.
-
-    >>> bad = BadRows("skip")
-    >>> with bad.row():
-    ...     raise ValueError("file.tsv:3: 2 columns, expected 3.")
-    >>> bad.messages
-    ['file.tsv:3: 2 columns, expected 3.']
+    "fail" raises the error of a row; "skip" skips the row and appends the error to `messages`.
     """
 
     def __init__(self, policy: str, field: str | None = "data.on_invalid_row"):
@@ -60,17 +52,7 @@ class BadRows:
 
     @contextlib.contextmanager
     def whole_file(self) -> Iterator[None]:
-        """Returns a context of one file, in which `row` reads on, and "fail" raises at its end.
-
-        >>> bad = BadRows("fail", None)
-        >>> with bad.whole_file():
-        ...     for number in (3, 8, 9):
-        ...         with bad.row():
-        ...             raise ValueError(f"file.tsv:{number}: 'text' is empty.")
-        Traceback (most recent call last):
-        ...
-        ValueError: file.tsv:3: 'text' is empty. 2 more rows are invalid.
-        """
+        """Returns a context of one file, in which `row` reads on, and "fail" raises at its end."""
         self._reads_on, self._invalid = True, 0
         try:
             yield
@@ -89,15 +71,8 @@ def lines(
 ) -> Iterator[tuple[str, str]]:
     """Yields (`path:number`, line) for every line of a UTF-8 file, without empty lines at its end.
 
-    Args:
-      path: the file, or the name of `file` in messages.
-      bad_rows: the policy for lines that are not UTF-8 or have a NUL character. Without one they raise, and a
-        last line without a line ending is not logged.
-      file: an open file of bytes to read instead.
-
-    Raises:
-      FileNotFoundError: no file.
-      ValueError: an empty file, one in UTF-16 or whose lines end with CR alone, or an invalid line.
+    Without a policy, invalid lines raise, and a last line without a line ending is not logged. `path` is only
+    the name in messages if an open file is given.
     """
     if file is None:
         _check_exists(path)
@@ -194,12 +169,7 @@ def _has_doubled_quotes(field: bytes) -> bool:
 def csv_records(path: str, bad_rows: BadRows, delimiter: str = ",") -> Iterator[tuple[str, list[str]]]:
     """Yields (`path:number`, fields) for every record of a CSV file, with the number of its first line.
 
-    Double quotes enclose a field with a delimiter, a quote or a line end. Blank lines are ignored.
-
-    Raises:
-      FileNotFoundError: no file.
-      ValueError: an empty file, one in UTF-16, a record that is not UTF-8 or has a NUL character, or one that
-        is not CSV: the start of the next record is unknown, so that no policy skips it.
+    A record that is not CSV raises whatever the policy: the start of the next one is unknown.
     """
     _check_exists(path)
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:

@@ -36,11 +36,7 @@ def from_tfds(name: str, title: str, tfds_dir: str | None) -> tuple[tuple[str, .
 def hold_out_tenth(
     title: str, class_names: tuple[str, ...], train: Split, test: Split, files: dict[str, str] | None = None
 ) -> Dataset:
-    """Returns a dataset whose validation split is a fixed, stratified tenth of the training images.
-
-    Raises:
-      ValueError: a class has fewer than ten training images.
-    """
+    """Returns a dataset whose validation split is a fixed, stratified tenth of the training images."""
     counts = train.class_counts(len(class_names))
     if counts.min() < 10:
         raise ValueError(

@@ -13,13 +13,8 @@ def find_splits(
 ) -> dict[str, list[str]]:
     """Returns split -> files of its table, of a table or a folder with a table for each split.
 
-    Other files in the folder that look like splits are invalid rows: their names may be mistakes.
-
-    Args:
-      path: the file or folder.
-      formats: the endings of the files; folders are tables unless these are `text_rows.FORMATS`.
-      classes: file of the names of classes, which may be in the folder.
-      bad_rows: the policy for invalid rows.
+    Folders are tables unless the formats are `text_rows.FORMATS`. Other files in the folder that look like
+    splits are invalid rows, except the file `classes`: their names may be mistakes.
     """
     if not path:
         raise ValueError(f"data.path={path}: required. Set it to your file, or to a folder of its splits.")

@@ -44,13 +44,7 @@ class Table(NamedTuple):
 
 
 class Reader:
-    """Reads tables with the same columns.
-
-    Args:
-      columns: the columns to read.
-      bad_rows: the policy for invalid rows.
-      width: of all vectors; None takes that of the first.
-    """
+    """Reads tables with the same columns, and vectors of one width, by default that of the first."""
 
     def __init__(self, columns: Columns, bad_rows: BadRows, width: int | None = None):
         self._columns, self._bad_rows, self._width = columns, bad_rows, width
@@ -167,13 +161,7 @@ def files_of(path: str) -> list[str]:
 
 
 def choose_inputs(columns: Columns, path: str) -> Columns:
-    """Returns columns with those of the inputs, for a path of a table; see `table` for the default.
-
-    Files of arrays have no columns.
-
-    Raises:
-      ValueError: columns of two kinds of inputs, no column of a text or of numbers, or columns of arrays.
-    """
+    """Returns columns with those of the inputs, for a path of a table; see `table` for the default."""
     inputs = {
         field: column
         for column, field in columns._replace(text_pair_column=None).by_column().items()

@@ -26,10 +26,6 @@ def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[tuple[
 
     Its path ends in one of `FORMATS`, in any case. Without a column of labels it may be a `.txt` with a text
     per line, or `STANDARD_INPUT`, read likewise.
-
-    Raises:
-      FileNotFoundError: no file.
-      ValueError: a file of another format, or without a column; an invalid row.
     """
     extension = os.path.splitext(path)[1].lower()
     if not has_columns(path):

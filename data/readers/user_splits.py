@@ -32,10 +32,7 @@ def find(folder: str, names: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def class_names(classes: str | None, present: Collection[str], train_path: str) -> tuple[str, ...]:
-    """Returns the names in the file `classes`, or those that are present in training, by `sort_names`.
-
-    A class in the file may have no training example. ValueError: there is only one class.
-    """
+    """Returns the names in the file `classes`, or those that are present in training, by `sort_names`."""
     names = tuple(class_tables.class_names(classes)) if classes else tuple(sort_names(present))
     if len(names) < 2:
         raise ValueError(f"{classes or train_path}: {', '.join(names)} is the only class. Give at least two.")
@@ -49,10 +46,6 @@ def complete(
 
     All copies of an example are in the split of the first, which is drawn as in `draw`. The splits have
     origins, and "train" is the first.
-
-    Raises:
-      ValueError: a copy in another split; see `draw`; or all examples of a class are copies of others that
-        are not in training.
     """
     parts = list(splits.values())
     contents = parts[0].kind.contents(*(part.features for part in parts))

@@ -297,14 +297,9 @@ def _evaluate(
     longer_than: int | None = None,
     worst: float = 0.0,
 ) -> tf.Tensor:
-    """Computes a metric in the form that fits the labels.
+    """Computes a metric, by the name of its `forms`, in the form that fits the labels.
 
-    Args:
-      metric: name of its functions in `forms`.
-      scores, labels, where, ties, max_relevant: see the module.
-      k: limit of a metric that is defined for shorter lists; None counts the whole list.
-      longer_than: limit of a metric whose value is the worst for lists of at most this length.
-      worst: the value of instances that are not valid.
+    Lists of at most `longer_than` classes, and instances that are not valid, have the `worst` value.
     """
     if longer_than is not None:
         check_k(longer_than, tensors.dense("scores", scores).shape[-1])

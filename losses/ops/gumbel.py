@@ -28,11 +28,6 @@ def noise(shape: tf.TensorShape | tf.Tensor | list[int], seed: TensorLike) -> tf
 
 
 def perturb(scores: tf.Tensor, *, samples: int, seed: TensorLike, temperature: float = 1.0) -> tf.Tensor:
-    r"""Adds Gumbel noise to scores `[..., n]`: returns `(s + g) / \tau_g`, `[samples, ..., n]`.
-
-    References:
-      Bruch, Han, Bendersky, Najork (2020), "A stochastic treatment of learning to rank scoring
-      functions", section 4.
-    """
+    r"""Adds Gumbel noise to scores `[..., n]`: returns `(s + g) / \tau_g`, `[samples, ..., n]`."""
     draws = noise(tf.concat([[samples], tf.shape(scores)], axis=0), seed)
     return (scores + tf.ensure_shape(draws, [samples, *scores.shape])) / temperature

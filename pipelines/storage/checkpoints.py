@@ -26,9 +26,9 @@ def steps_in(folder: str) -> list[int]:
 class Checkpoints:
     """A folder of checkpoints `step-N` of one object, on disk or in object storage.
 
-    A checkpoint is written under a temporary name. Its data files are renamed first and its index last, so
-    that a checkpoint exists if and only if its index does. All workers have to write together, because some
-    variables are read from all of them; those without `writes` write to a temporary folder.
+    The data files of a checkpoint are renamed first and its index last: it exists if and only if its index
+    does. All workers write together, as some variables are read from all; those without `writes` write to a
+    temporary folder.
     """
 
     def __init__(self, folder: str, checkpoint: tf.train.Checkpoint, writes: bool = True):

@@ -18,14 +18,7 @@ def cell_name(experiment: config.Experiment) -> str:
 
 @dataclasses.dataclass(eq=False)
 class GridRun:
-    """A run of a sweep, equal to itself alone.
-
-    Attributes:
-      experiment: its experiment.
-      path: its folder.
-      ignored: fields of the grid's config that its loss or its interaction does not have.
-      results: see `rank_training.train`; empty before it has ended.
-    """
+    """A run of a sweep, equal to itself alone."""
 
     experiment: config.Experiment
     path: str

@@ -31,14 +31,10 @@ class Metric:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """The results of one cell of a grid.
+    """The results of one cell of a grid; all cells have the same `S` seeds.
 
-    Attributes:
-      name: axis -> value, such as `{"loss": "softmax", "interaction": "dot"}`.
-      seeds: of its `S` runs. All cells have the same: values without randomness are repeated for each seed.
-      values: metric -> float `[S, N]` for `N` test examples, which all cells share in one order, or `[S]`:
-        one figure per seed, if it is no mean over examples, or the test set changes with the seed.
-      intervals: metric -> `(low, high)` over the examples, or None, for figures `[S]` without an interval.
+    The values of a metric are float `[S, N]` for `N` test examples, which all cells share in one order, or
+    `[S]`, one figure per seed; `intervals` may have `(low, high)` for these.
     """
 
     name: Mapping[str, str]

@@ -25,14 +25,7 @@ def add(
     batch_size: int,
     cache: Cache,
 ) -> TaskData:
-    """Returns a task with the descriptions of the classes, as the class encoder needs them.
-
-    The class encoder's text encoder is used, or else that of the instances.
-
-    Raises:
-      ValueError: there is no text encoder, or the descriptions do not fit the classes.
-      FileNotFoundError: the text encoder or the file of descriptions is missing.
-    """
+    """Returns a task with the descriptions of the classes, tokenized for the class encoder's text encoder."""
     if not are_read(class_encoder):
         return task
     path = class_encoder.path or encoder.path

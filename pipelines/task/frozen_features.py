@@ -25,12 +25,7 @@ _VERSION = 1  # of the outputs: raise it when code changes those of an unchanged
 
 
 def encode_splits(raw: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> TaskData:
-    """Returns a task whose features are the outputs of its frozen encoder, which the cache keeps.
-
-    Raises:
-      ValueError: the file of the outputs is damaged.
-      OSError: no folder of the cache can be written.
-    """
+    """Returns a task whose features are the outputs of its frozen encoder, which the cache keeps."""
     encoder = raw.build_encoder(encoder_name)
     settings = raw.preprocess.settings if raw.inputs.kind.tokenizes else {}
     weights = hashing.encoder_hash(settings, encoder)

@@ -63,12 +63,7 @@ class Inputs:
 
 
 def build_inputs(data_config: config.Data, encoder_config: config.Encoder, train: data.Split) -> Inputs:
-    """Returns the inputs of a new model for a training split.
-
-    Raises:
-      ValueError: texts without a text encoder.
-      FileNotFoundError: the encoder's folder has no checkpoint.
-    """
+    """Returns the inputs of a new model for a training split; ValueError for texts without an encoder."""
 
     def tokenizer_of_encoder() -> data.WordPiece:
         if not encoder_config.path:
@@ -148,12 +143,7 @@ def write_encoder(prefix: str, encoder: tf.keras.layers.Layer, specs: Mapping[st
 
 
 def read(folder: str) -> Inputs:
-    """Returns the `Inputs` in a folder.
-
-    Raises:
-      ValueError: a file is damaged, or written by another version of the preprocessing; or the user's kind of
-        example is not registered.
-    """
+    """Returns the `Inputs` in a folder; ValueError if they are damaged, or of another version or kind."""
     path = os.path.join(folder, "inputs.json")
     content = strict_json.parse_object(path, files.read_text(path))
     for name, module in content.get("kinds", {}).items():

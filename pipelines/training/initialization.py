@@ -15,10 +15,9 @@ def initialize(
 ) -> None:
     """Copies the weights of a trained model that fit a new one, and logs the others by name.
 
-    A weight fits if the same layer of the new model has one of its shape. Weights of single classes, such as
-    their vectors and biases, fit only if both models rank the same classes in the same order. A class encoder
-    keeps vectors that are not trained: they are those of the new model's texts. If no weight fits, it raises
-    ValueError.
+    A weight fits if the same layer has one of its shape, and weights of single classes if both models rank
+    the same classes in the same order. A class encoder keeps vectors that are not trained: those of the new
+    model's texts. If no weight fits, it raises ValueError.
     """
     if isinstance(model, models.ItemModel) or isinstance(source, models.ItemModel):
         pairs = [("items", model, source)]

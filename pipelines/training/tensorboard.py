@@ -172,14 +172,11 @@ def _write(path, text):
 
 
 def purge_after(folder: str, step: int) -> None:
-    """Makes TensorBoard drop a run's points after a step. Call it before making the resumed run's writer.
+    """Makes TensorBoard drop a run's points after a step; call it before making the resumed run's writer.
 
-    A START event makes TensorBoard drop the points that it read of later steps. Its Python loader does so at
-    the second START of a folder, so two are written. Its data server ignores them: there a new point of a tag
-    replaces those at its step and later.
-
-    TensorBoard reads a folder's files in the order of their names, which contain seconds. If the newest file
-    is of this second, this waits for the next one, at most `MAX_CLOCK_SKEW` for another machine's clock.
+    A START event drops the points that it read of later steps, in its Python loader at the second START of a
+    folder; its data server lets new points replace them. Files are read in the order of their names, which
+    contain seconds: if the newest is of this second, this waits for the next, at most `MAX_CLOCK_SKEW`.
     """
     paths = tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*"))
     times = [int(match[1]) for match in (re.search(r"tfevents\.(\d+)", path) for path in paths) if match]

@@ -75,9 +75,8 @@ class TrainProgress(tf.train.experimental.PythonState):
 class TrainState:
     """A run's model, optimizer and progress, and its checkpoints.
 
-    A checkpoint to resume from is complete. The best model is written before the first checkpoint that refers
-    to it, and removed after the last one. A run that is killed at any time thus leaves the best model of each
-    of its checkpoints. A `monitor` of None writes no best model.
+    The best model is written before the first checkpoint that refers to it, and removed after the last one:
+    a run killed at any time leaves the best model of each of its checkpoints. `monitor=None` writes none.
     """
 
     def __init__(
