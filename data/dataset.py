@@ -176,28 +176,25 @@ class Dataset:
                     f"labels: {split.labels.shape[1]} classes in the {name} split, but "
                     f"{len(self.class_names)} class_names. Give a name for each."
                 )
-            self._check_classes(name, split)
+            if not split.multi_label:
+                outside = np.flatnonzero((split.labels < 0) | (split.labels >= len(self.class_names)))
+                if len(outside):
+                    raise ValueError(
+                        f"{split.origin(outside[0])}: label {split.labels[outside[0]]} in the {name} split "
+                        f"is outside the class ids 0..{len(self.class_names) - 1}. Correct it."
+                    )
+            if split.excluded is not None:
+                both = split.class_matrix(len(self.class_names)).multiply(split.excluded).tocoo()
+                if both.nnz:
+                    raise ValueError(
+                        f"{split.origin(both.row[0])}: {self.class_names[both.col[0]]!r} in the {name} split "
+                        "is both a label and excluded. Remove one."
+                    )
         if "train" in self.splits and not self.splits["train"].kind.ranks_items:
             counts = self.splits["train"].class_counts(len(self.class_names))
             untrained = [name for name, count in zip(self.class_names, counts, strict=True) if not count]
             if untrained:
                 logging.warning("no training example of: %s", rows.listed(untrained))
-
-    def _check_classes(self, name, split):
-        if not split.multi_label:
-            outside = np.flatnonzero((split.labels < 0) | (split.labels >= len(self.class_names)))
-            if len(outside):
-                raise ValueError(
-                    f"{split.origin(outside[0])}: label {split.labels[outside[0]]} in the {name} split is "
-                    f"outside the class ids 0..{len(self.class_names) - 1}. Correct it."
-                )
-        if split.excluded is not None:
-            both = split.class_matrix(len(self.class_names)).multiply(split.excluded).tocoo()
-            if both.nnz:
-                raise ValueError(
-                    f"{split.origin(both.row[0])}: {self.class_names[both.col[0]]!r} in the {name} split is "
-                    "both a label and excluded. Remove one."
-                )
 
 
 def check_fractions(validation_fraction: float, test_fraction: float) -> dict[str, float]:

@@ -66,14 +66,11 @@ def softmax_of_ids(
         shown = tf.where(keep, scores, -float("inf"))
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, shown / temperature)
     if label_smoothing:
-        losses -= label_smoothing / temperature * _mean_margin(scores, labels, where)
+        margins = scores - ranks.true_score(scores, labels)[..., None]
+        total = tf.reduce_sum(margins if where is None else tf.where(where, margins, 0.0), axis=-1)
+        mean = tf.math.divide_no_nan(total, ranks.list_size(scores, where))
+        losses -= label_smoothing / temperature * mean
     return base.zero_without_relevant(losses, labels, where)
-
-
-def _mean_margin(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-    margins = scores - ranks.true_score(scores, labels)[..., None]
-    total = tf.reduce_sum(margins if where is None else tf.where(where, margins, 0.0), axis=-1)
-    return tf.math.divide_no_nan(total, ranks.list_size(scores, where))
 
 
 def _softmax_of_dense(

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -28,13 +29,8 @@ _TF_CONFIG_EXAMPLE = (
 def get(name: str, tpu: str = "local") -> tf.distribute.Strategy:
     """Builds a strategy by name, before the process runs any other TensorFlow operation.
 
-    Args:
-      name: "default", one device; "mirrored", all devices of this machine; "multi_worker", all machines in
-        the environment variable TF_CONFIG; "tpu".
-      tpu: for "tpu": "local", the TPU of this machine, or the name of a TPU.
-
-    Raises:
-      ValueError: the name is unknown, TF_CONFIG is wrong, or the TPU is not found.
+    It is "default", one device; "mirrored", all devices of this machine; "multi_worker", all machines in the
+    environment variable TF_CONFIG; or "tpu", "local" or by its name. ValueError: a wrong name or TF_CONFIG.
     """
     arguments.check_choice(config.STRATEGIES, strategy=name)
     if name == "default":
@@ -163,7 +159,7 @@ def check_tf_config() -> None:
             raise ValueError("there is no cluster or no task")
         if not set(cluster) <= {"chief", "worker"}:
             raise ValueError(f"the jobs of the cluster are {', '.join(cluster)}, not chief or worker")
-        addresses = [address for job_addresses in cluster.values() for address in job_addresses]
+        addresses = list(itertools.chain(*cluster.values()))
         for address in addresses:
             host, _, port = address.rpartition(":")
             if not host or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -176,19 +172,13 @@ def check_tf_config() -> None:
         raise ValueError(f"TF_CONFIG: {error}. Set {_TF_CONFIG_EXAMPLE}, for example.") from error
 
 
-def _check_reachable(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:
-    """Raises OSError if a worker does not answer; TensorFlow would wait forever."""
-    for addresses in resolver.cluster_spec().as_dict().values():
-        for address in addresses:
-            host, _, port = address.rpartition(":")
-            socket.create_connection((host, int(port)), timeout=10).close()
-
-
 def _tpu(name: str) -> tf.distribute.Strategy:
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
         if name != "local":
-            _check_reachable(resolver)
+            for address in itertools.chain(*resolver.cluster_spec().as_dict().values()):
+                host, _, port = address.rpartition(":")  # TensorFlow would wait forever for it
+                socket.create_connection((host, int(port)), timeout=10).close()
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
 from rank4class.data.readers import rows
 
@@ -22,22 +23,18 @@ def class_names(path: str) -> dict[str, str]:
 
 
 def class_descriptions(path: str, class_names: Sequence[str]) -> list[str]:
-    """Reads the descriptions of classes from a UTF-8 file with lines of a name, a tab and a description.
-
-    Raises:
-      FileNotFoundError: no file.
-      ValueError: another form of line, an unknown or repeated name, or a class without a line.
-    """
+    """Reads the descriptions of classes from a UTF-8 file with lines of a name, a tab and a description."""
     return [value for _, value in _table(path, class_names, "description")]
 
 
 def class_weights(path: str, class_names: Sequence[str]) -> np.ndarray:
     """Reads weights float32 `[n]`, at least 0 and not all 0, in the format of `class_descriptions`."""
     values = _table(path, class_names, "weight")
-    for where, value in values:
-        if not _is_weight(value):
+    weights = pd.to_numeric([value.strip() for _, value in values], errors="coerce").astype(np.float64)
+    for (where, value), weight in zip(values, weights, strict=True):
+        if not 0.0 <= weight <= np.finfo(np.float32).max:  # NaN too
             raise ValueError(f"{where}: weight {value!r} is not a number from 0 to 3e38. Correct it.")
-    weights = np.array([float(value) for _, value in values], np.float32)
+    weights = weights.astype(np.float32)
     if not weights.any():
         raise ValueError(f"{path}: no weight above 0. Raise one.")
     return weights
@@ -61,13 +58,6 @@ def balanced_class_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:
     sizes = np.asarray(counts)
     present = np.count_nonzero(sizes)
     return np.where(sizes > 0, sizes.sum() / (present * np.maximum(sizes, 1)), 0.0).astype(np.float32)
-
-
-def _is_weight(text: str) -> bool:
-    try:
-        return 0.0 <= float(text) <= float(np.finfo(np.float32).max)
-    except ValueError:
-        return False
 
 
 def _table(path: str, class_names: Sequence[str], kind: str) -> list[tuple[str, str]]:

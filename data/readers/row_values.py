@@ -82,19 +82,18 @@ def check_finite(where: str, is_finite: bool | np.bool_) -> None:
         raise ValueError(f"{where}: a number is missing, or not finite. Correct it.")
 
 
-def check_width(where: str, width: int, expected: int) -> None:
-    """Raises ValueError for a vector of another number of values."""
-    if width != expected:
-        raise ValueError(f"{where}: {width} values, but {expected} in the first vector. Correct it.")
-
-
 def labels_of(where: str, row: Row, columns: Columns) -> tuple[list[str], bool]:
     """Returns the labels of a row, [] without a column of them, and whether it may have several."""
     column, separator = columns.label_column, columns.label_separator
     if column is None:
-        return [
-            name for name in columns.label_columns if _flag(where, row, name, columns)
-        ], columns.is_labeled
+        names = []
+        for name in columns.label_columns:
+            cell = columns.cell(where, row, name)
+            flag = FLAGS.get(str(cell).strip().lower())
+            if flag is None:
+                raise ValueError(f"{where}: {name} {reprlib.repr(cell)} is neither 0 nor 1. Correct it.")
+            names += [name] if flag else []
+        return names, columns.is_labeled
     value = columns.cell(where, row, column)
     if separator is not None and not isinstance(value, list | int):
         text = "" if value is None else check_string(where, column, value)
@@ -122,11 +121,3 @@ def label(where: str, column: str, value: Any) -> str:
     if CONTROL.search(name):  # a file of classes could not name it
         raise ValueError(f"{where}: {column} {name!r} has a control character.")
     return name
-
-
-def _flag(where: str, row: Row, column: str, columns: Columns) -> bool:
-    cell = columns.cell(where, row, column)
-    flag = FLAGS.get(str(cell).strip().lower())
-    if flag is None:
-        raise ValueError(f"{where}: {column} {reprlib.repr(cell)} is neither 0 nor 1. Correct it.")
-    return flag

@@ -90,7 +90,10 @@ class Reader:
                 if self._columns.has_vectors:
                     width = len(example.features["embedding"])
                     self._width = width if self._width is None else self._width
-                    row_values.check_width(where, width, self._width)
+                    if width != self._width:
+                        raise ValueError(
+                            f"{where}: {width} values, but {self._width} in the first vector. Correct it."
+                        )
                     if isinstance(cell := row.get(str(self._columns.label_column)), str | int):
                         self._known_labels[cell] = example.labels
                 yield example
@@ -210,7 +213,12 @@ def _block(examples: list[Example]) -> Block:
     names = examples[0].features if examples else ()
     return Block(
         [int(re.split(r"[:\[]", each.where.rstrip("]"))[-1]) for each in examples],
-        {name: _stack([each.features[name] for each in examples]) for name in names},
+        {
+            name: np.array(
+                [each.features[name] for each in examples], None if name == "embedding" else object
+            )
+            for name in names
+        },
         [each.labels for each in examples],
         any(each.several for each in examples),
     )
@@ -239,7 +247,3 @@ def check_any(path: str, count: int, messages: Sequence[str]) -> None:
     if not count:
         first = f"All rows are invalid, the first: {messages[0]}" if messages else "Add rows to its header."
         raise ValueError(f"{path}: no example. {first}")
-
-
-def _stack(values: list[Any]) -> np.ndarray:
-    return np.array(values, object if isinstance(values[0], str) else None)

@@ -66,16 +66,14 @@ def complete(
     if is_repeated.any():
         is_new = np.split(~is_repeated, ends[:-1])
         splits = {name: each.select(new) for (name, each), new in zip(splits.items(), is_new, strict=True)}
+    train = splits["train"]
     fractions = {name: fraction for name, fraction in fractions.items() if name not in splits}
-    return splits | _draw(splits["train"], first[: len(splits["train"])], fractions, seed)
-
-
-def _draw(train: Split, first: np.ndarray, fractions: dict[str, float], seed: int) -> dict[str, Split]:
+    first = first[: len(train)]
     originals = np.flatnonzero(first == np.arange(len(first)))
-    parts = draw(Split({"index": originals}, train.labels[originals]), fractions, seed=seed)
-    drawn = {name: np.flatnonzero(np.isin(first, part.features["index"])) for name, part in parts.items()}
+    drawn = draw(Split({"index": originals}, train.labels[originals]), fractions, seed=seed)
+    indices = {name: np.flatnonzero(np.isin(first, part.features["index"])) for name, part in drawn.items()}
     num_classes = train.labels.shape[1] if train.multi_label else int(train.labels.max()) + 1
-    untrained = train.select(drawn["train"]).class_counts(num_classes) == 0
+    untrained = train.select(indices["train"]).class_counts(num_classes) == 0
     lost = np.flatnonzero(train.class_matrix(num_classes) @ untrained)
     if len(lost):
         i = lost[0]
@@ -83,4 +81,4 @@ def _draw(train: Split, first: np.ndarray, fractions: dict[str, float], seed: in
             f"{train.origin(i)}: a copy of {train.origin(first[i])}, which is not in training, and no other "
             "example of its class is. Remove one of the two."
         )
-    return {name: train.select(indices) for name, indices in drawn.items()}
+    return splits | {name: train.select(each) for name, each in indices.items()}

@@ -230,7 +230,12 @@ def parse_value(experiment: Any, dotted: str, text: str) -> Any:
     check_field(experiment, dotted)
     kind = _fields(experiment)[dotted].type
     if typing.get_origin(kind) is tuple:
-        return tuple(_parse(dotted, item, typing.get_args(kind)[0]) for item in _items(text))
+        # The items of `a,b` or `(a, b)`; those with a comma need quotes.
+        inner = text[1:-1] if (text[:1], text[-1:]) in (("(", ")"), ("[", "]")) else text
+        quote = '"' if '"' in inner else "'"
+        [items] = csv.reader([inner], quotechar=quote, skipinitialspace=True)
+        kind = typing.get_args(kind)[0]
+        return tuple(_parse(dotted, item.strip(), kind) for item in items if item.strip())
     kind, is_optional = value_type(experiment, dotted)
     return None if is_optional and text.lower() == "none" else _parse(dotted, text, kind)
 
@@ -241,13 +246,6 @@ def _parse(dotted: str, text: str, kind: Any) -> Any:
     except (KeyError, ValueError) as error:
         wanted = {bool: "true or false", int: "an integer", float: "a number"}[kind]
         raise ValueError(f"{dotted}={text!r}: not {wanted}. Write {wanted}.") from error
-
-
-def _items(text: str) -> list[str]:
-    """Returns the items of `a,b` or `(a, b)`; those with a comma need quotes."""
-    inner = text[1:-1] if (text[:1], text[-1:]) in (("(", ")"), ("[", "]")) else text
-    [items] = csv.reader([inner], quotechar='"' if '"' in inner else "'", skipinitialspace=True)
-    return [item.strip() for item in items if item.strip()]
 
 
 def to_json(experiment: Any) -> str:

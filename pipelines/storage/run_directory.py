@@ -1,25 +1,6 @@
-"""The folder of a run: its files, and the checks before a command reads or writes them.
+"""The folder of a run, see `docs/reference/files.md`, and the checks before a command uses its files."""
 
-config.json      the experiment
-data.json        hashes of the classes, of each split's examples, and of files of weights
-user_parts.json  the module that registers each part of the user, if there are any
-class_texts.json descriptions of the classes, if there are any
-model/           the model without its weights: classes, structure, preprocessing; a frozen encoder
-metrics.jsonl    one line per evaluation: step, training loss, learning rate, validation metrics
-sessions.jsonl   one line per start of the command: time, host, versions, first and last step
-times.jsonl      one line per checkpoint: step, seconds of training until it
-events.out.*     for TensorBoard; projector_config.pbtxt and projector/ are for its projector
-checkpoints/     last/ to resume from, best/ by the monitored metric
-features-*.npz   outputs of a frozen encoder, if runs share no cache
-calibration.json method and parameters of the calibration of the scores, if they are calibrated
-thresholds.json  thresholds above which classes are decided, if the experiment fits any
-prediction_sets.json  scores of calibration examples, from which prediction sets follow
-test_values.npz  metrics of each test example, for paired comparisons of runs
-results.json     written once, at the end
-not_finite.json  report of a step whose loss or gradient was not finite
-lock             held by the process that trains
-"""
-
+import contextlib
 import dataclasses
 import fcntl
 import io
@@ -248,19 +229,15 @@ class TrainingDirectory(RunDirectory):
     def _remove_partial_claim(self) -> None:
         """Removes the files of a claim that was killed, whose first file is data.json."""
         written = (self._data, self.model, self._class_texts, self._user_parts)
-        path = next(filter(files.exists, written), None)
-        if path and not self._holds_hashes():
-            raise ValueError(
-                f"{path}: not written by a run, which would replace it. Choose another --workdir."
-            )
+        if path := next(filter(files.exists, written), None):
+            saved = {"": ""}
+            with contextlib.suppress(OSError, ValueError):
+                saved = read_json(self._data)
+            if not all(re.fullmatch("[0-9a-f]{64}", str(value)) for value in saved.values()):
+                raise ValueError(
+                    f"{path}: not written by a run, which would replace it. Choose another --workdir."
+                )
         files.remove([self.model, self._class_texts, self._user_parts])
-
-    def _holds_hashes(self) -> bool:
-        try:
-            saved = read_json(self._data)
-        except (OSError, ValueError):
-            return False
-        return all(re.fullmatch("[0-9a-f]{64}", str(value)) for value in saved.values())
 
     def check_shared(self, hashes: dict[str, str], class_texts: tuple[str, ...] | None = None) -> None:
         """Raises ValueError if a worker's folder, experiment or data differ from those the chief claimed."""

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 from absl import logging
 
@@ -39,7 +40,10 @@ def add(
         texts = tuple(data.class_descriptions(class_encoder.texts, task.class_names))
     tokenizer = inputs.tokenizer(path, max_length)
     tokens = _tokens(tokenizer, texts)
-    _warn_of_equal_texts(task.class_names, tokens["input_word_ids"])
+    ids = [row.tobytes() for row in tokens["input_word_ids"]]
+    for _, names in pd.Series(task.class_names).groupby(ids, sort=False):
+        if len(names) > 1:
+            logging.warning("same tokens for the descriptions of %s", ", ".join(names))
     if "features" in models.CLASS_ENCODERS.options(class_encoder.name):
         if len(texts) > _MANY:
             logging.warning(
@@ -92,12 +96,3 @@ def _tokens(tokenizer: data.WordPiece, texts: Sequence[str]) -> dict[str, np.nda
     tokens = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
     longest = tokens["input_mask"].sum(axis=1).max()
     return {name: values[:, :longest] for name, values in tokens.items()}
-
-
-def _warn_of_equal_texts(class_names: Sequence[str], token_ids: np.ndarray) -> None:
-    names_by_tokens: dict[bytes, list[str]] = {}
-    for name, tokens in zip(class_names, token_ids, strict=True):
-        names_by_tokens.setdefault(tokens.tobytes(), []).append(name)
-    for first, *others in names_by_tokens.values():
-        if others:
-            logging.warning("same tokens for the descriptions of %s", ", ".join([first, *others]))

@@ -54,8 +54,14 @@ class TrainableRankModel:
         self._is_final = False
         self.loss_name, self.train_examples = part.name, len(splits["train"])
         self.hashes, self.class_texts, self.evaluated = loaded.hashes, loaded.class_texts, loaded.evaluated
-        self.metrics = _applicable_metrics(experiment, loaded.num_scored("validation"))
-        _check_k(part, loaded.num_scored("train"))
+        num_classes = loaded.num_scored("validation")
+        self.metrics = evaluator.applicable_metrics(experiment.metrics, num_classes)
+        if experiment.monitor not in self.metrics:
+            problem = f"not defined for {num_classes} classes. Choose another metric."
+            raise ValueError(f"monitor={experiment.monitor!r}: {problem}")
+        k, num_trained = getattr(part, "k", 0), loaded.num_scored("train")
+        if k >= num_trained:  # the loss would always be 0
+            raise ValueError(f"loss.k={k}: selects all {num_trained} training classes. Lower it.")
         self._count_prior = count_priors.get(experiment.count_prior)
         self._count_prior.check_examples(part, splits["train"])
         log_prior = class_frequencies.log_prior(part, splits["train"], loaded.training_counts("train"))
@@ -270,20 +276,3 @@ def build_evaluators(
         if splits := [split for split in loaded.splits if loaded.ranks_all(split) == ranks_all]:
             evaluators |= dict.fromkeys(splits, build(*splits))
     return evaluators
-
-
-def _applicable_metrics(experiment: config.Experiment, num_classes: int) -> tuple[str, ...]:
-    """Returns the metrics that are defined for the number of classes in validation."""
-    applicable = evaluator.applicable_metrics(experiment.metrics, num_classes)
-    if experiment.monitor not in applicable:
-        raise ValueError(
-            f"monitor={experiment.monitor!r}: not defined for {num_classes} classes. Choose another metric."
-        )
-    return applicable
-
-
-def _check_k(loss_config, num_classes):
-    """Raises ValueError if the loss selects all classes: it would always be 0."""
-    k = getattr(loss_config, "k", None)
-    if k is not None and k >= num_classes:
-        raise ValueError(f"loss.k={k}: selects all {num_classes} training classes. Lower it.")
