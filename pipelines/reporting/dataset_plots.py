@@ -1,9 +1,8 @@
-"""Plots of a dataset: class counts, cumulative lengths and sizes, and example images."""
+"""Plots of a dataset: class counts and example images."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
 from rank4class.pipelines.reporting.plots import save, save_with_legend
@@ -36,40 +35,10 @@ def plot_class_counts(class_names: Sequence[str], counts: dict[str, np.ndarray],
     if is_log:
         axis.set(**{f"{name}scale": "log", f"{name}lim": (0.7, None)})  # shows a bar of one example
     count_axis.set_label_text("examples, log scale" if is_log else "examples")
-    _format_numbers(count_axis)
+    count_axis.set_major_formatter("{x:,.0f}")
+    count_axis.set_minor_formatter("")  # a log axis would write powers there
     count_axis.grid(alpha=0.3)
     save_with_legend(figure, axis, path)
-
-
-def _format_numbers(axis: Axis) -> None:
-    axis.set_major_formatter("{x:,.0f}")
-    axis.set_minor_formatter("")  # a log axis would write powers there
-
-
-def plot_cumulative(
-    panels: dict[str, dict[str, np.ndarray]], limits: Mapping[str, tuple[str, float]], path: str
-) -> None:
-    """Plots the fraction of the examples up to each value, from quantity -> split -> values `[N]`.
-
-    The limits are quantity -> name and value of the config field that limits it.
-    """
-    figure = Figure(figsize=(4.2 * len(panels), 3.4))
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axis, (quantity, splits) in zip(axes, panels.items(), strict=True):
-        for (split, values), color in zip(splits.items(), COLORS, strict=False):
-            axis.ecdf(values, color=color, label=split)
-        if quantity in limits:
-            field, limit = limits[quantity]
-            axis.axvline(limit, color="black", linestyle=":", label=f"{field}={limit}")
-        values = np.concatenate(list(splits.values()))
-        if values.max() > 10 * max(values.min(), 1):
-            axis.set_xscale("log")
-        _format_numbers(axis.xaxis)
-        axis.yaxis.set_major_formatter("{x:.0%}")
-        axis.set_xlabel(quantity)
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("cumulative fraction")
-    save_with_legend(figure, axes[-1], path)
 
 
 def plot_images(class_names: Sequence[str], images: dict[str, list[np.ndarray]], path: str) -> None:

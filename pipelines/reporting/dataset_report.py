@@ -128,8 +128,6 @@ class Report:
         if section.max_examples is not None:
             read = {n: f"{len(self.splits[n]):,} of {len(split):,}" for n, split in self._all_splits.items()}
             paragraphs.append(f"This report looks at {_per_split(read)} examples (data.max_examples).")
-        if section.held_out:
-            paragraphs.append("The counts include the classes of data.held_out.")
         lines = [f"{file}  sha256 {digest}" for file, digest in dataset.files.items()]
         return Section("Source", paragraphs, lines=lines)
 
@@ -155,22 +153,15 @@ class Report:
 
     def _classes(self):
         splits, names, order = self.splits, self._class_names, self._order
-        multi_label, paragraphs = splits["train"].multi_label, []
-        if multi_label:
+        paragraphs, sizes = [], []
+        if splits["train"].multi_label:
             means = _per_split(splits, lambda split: f"{split.num_relevant().mean():.2f}")
             empty = _per_split(splits, lambda split: f"{np.sum(split.num_relevant() == 0):,}")
             paragraphs.append(f"Classes per example, mean: {means}. Examples of no class: {empty}.")
-            numbers = np.bincount(splits["train"].num_relevant())
-            by_number = listed([f"{number} ({numbers[number]:,})" for number in np.flatnonzero(numbers)])
-            paragraphs.append(f"Training examples by their number of classes: {by_number}.")
-        if excluded := {n: split.excluded for n, split in splits.items() if split.excluded is not None}:
-            means = _per_split(excluded, lambda array: f"{np.diff(array.indptr).mean():.2f}")
-            paragraphs.append(f"Classes excluded from the ranking of an example, mean: {means}.")
         paragraphs += [self._imbalance(), *self._baselines()]
         for name in splits:
             if missing := [names[i] for i in np.flatnonzero(self.counts[name] == 0)]:
                 paragraphs.append(f"No {name} example of {len(missing):,} classes: {listed(missing)}.")
-        sizes = []
         if len(names) > SHOWN_LINES:
             paragraphs.append(
                 f"The table has the {SHOWN_LINES} classes with the most training examples. Below it are the "
@@ -182,15 +173,6 @@ class Report:
         columns = [["class", *(names[i] for i in shown)]]
         for name, split in splits.items():
             columns += _counts_and_percentages(name, self.counts[name][shown], len(split))
-        section, class_names = self.experiment.data, self.dataset.class_names
-        is_trained = ~np.isin(class_names, section.held_out)
-        weights = loading.class_weights(section, class_names, self.counts["train"] * is_trained)
-        if weights is not None:
-            of_several = "; of several classes, the mean" if multi_label else ""
-            paragraphs.append(
-                f"weight: weight of a training example in the loss (data.class_weights){of_several}."
-            )
-            columns.append(["weight", *(f"{weights[i]:.3g}" if is_trained[i] else "held out" for i in shown)])
         counts = {name: values[order] for name, values in self.counts.items()}
         plot = partial(dataset_plots.plot_class_counts, [names[i] for i in order], counts)
         table = list(zip(*columns, strict=True))
@@ -255,9 +237,7 @@ class Report:
                 over = f"{np.mean(values > max_length):.2%}" if unit == "tokens" else ""
                 percentiles = np.percentile(values, (50, 95, 100), method="higher")
                 rows.append([unit, name, *(f"{length:,}" for length in percentiles), over])
-        limits = {"tokens": ("data.max_length", max_length)}
-        plot = partial(dataset_plots.plot_cumulative, lengths, limits)
-        return Section("Texts", [truncation], rows, plots={"lengths.png": plot})
+        return Section("Texts", [truncation], rows)
 
     def _images_in_memory(self):
         images = self.splits["train"].features["image"]
@@ -287,15 +267,8 @@ class Report:
             under = f"{np.mean(read.sizes.min(axis=1) < side):.2%}"
             distinct = f"{len(np.unique(read.sizes, axis=0)):,}"
             rows.append([name, distinct, *map(_spread, read.sizes.T), under])
-        panels = {
-            f"{axis}, pixels": {name: read.sizes[:, i] for name, read in images.items()}
-            for i, axis in enumerate(("height", "width"))
-        }
-        limits = dict.fromkeys(panels, ("data.image_size", side))
-        plot: Any = partial(dataset_plots.plot_cumulative, panels, limits)
-        plots = {"sizes.png": plot, "examples.png": self._plot_examples}
         lines = [message for read in images.values() for message in read.unreadable]
-        return Section("Images", paragraphs, rows, lines, SHOWN_PAIRS, plots)
+        return Section("Images", paragraphs, rows, lines, SHOWN_PAIRS, {"examples.png": self._plot_examples})
 
     def _plot_examples(self, path):
         """Shows training images of the most frequent classes as evaluated and as trained on."""
