@@ -188,6 +188,37 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         classes = self.classes_[table["class"].map(ids)].reshape(shape)
         return TopK(classes, table["score"].to_numpy().reshape(shape), probabilities)
 
+    def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Returns sets of classes that contain the class of an example with at least a probability.
+
+        With `experiment={"sets.name": "threshold"}`, `fit` takes half of the validation examples to calibrate
+        sets. A coverage of 0.9 needs 9 of them, another `ceil(coverage / (1 - coverage))`. With hundreds, the
+        sets of a fit have nearly the stated coverage.
+
+        Args:
+          X: examples as in `fit`.
+          coverage: the probability, in (0, 1); of several labels the expected share of them in the set.
+
+        Returns:
+          bool `[N, n]`, in the order of `classes_`. A set of "threshold" may be empty.
+
+        Raises:
+          ValueError: the run has no prediction sets, or too few calibration examples.
+
+        >>> X = np.arange(600.0).reshape(300, 2) % 7
+        >>> y = np.where(X[:, 0] > 3, "high", "low")
+        >>> classifier = RankClassifier(experiment={"sets.name": "threshold"}).fit(X, y)
+        >>> in_set = classifier.predict_set(X, coverage=0.9)
+        >>> in_set.shape, bool(in_set[np.arange(300), (y == "low").astype(int)].mean() > 0.8)
+        ((300, 2), True)
+        """
+        check_is_fitted(self, "run_")
+        if self.run_.experiment.sets.name == "none":
+            raise ValueError(
+                "sets='none': the run has no prediction sets. Set experiment={'sets.name': 'threshold'}."
+            )
+        return self.run_.outputs(_rows(self._check(X)), coverage)["in_set"]
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Returns the accuracy, in [0, 1]; of several labels that of the whole set."""
         check_is_fitted(self, "run_")

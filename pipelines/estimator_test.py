@@ -64,6 +64,20 @@ def test_predictions(fitted):
     np.testing.assert_allclose(best.probabilities, expected, rtol=1e-6)
 
 
+def test_prediction_sets(fitted):
+    with pytest.raises(ValueError, match="sets='none': the run has no prediction sets. Set experiment="):
+        fitted.predict_set(FRAME)
+    calibrated = fit(epochs=3, validation_fraction=0.4, experiment={"sets.name": "threshold"})
+    in_set = calibrated.predict_set(X, coverage=0.8)
+    assert (in_set.shape, in_set.dtype) == ((60, 3), bool)
+    assert in_set[np.arange(60), np.searchsorted(calibrated.classes_, Y)].mean() > 0.7
+    frame = calibrated.run_.predict(X.astype(np.float32), coverage=0.8)
+    expected = pd.crosstab(frame["input"], frame["class"]).reindex(range(60), fill_value=0)
+    np.testing.assert_array_equal(in_set, expected[list(calibrated.classes_)] > 0)
+    with pytest.raises(ValueError, match=r"^coverage=0\.99: needs 99 calibration examples, and there are 12"):
+        calibrated.predict_set(X, coverage=0.99)
+
+
 def test_a_run_has_its_validation_alone(fitted):
     results = fitted.run_.results
     assert "test" not in results

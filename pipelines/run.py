@@ -76,6 +76,7 @@ class Run:
         self.answers = Answers(self._trained)
         self._lock = threading.Lock()
         self._cached_predictor = functools.lru_cache(maxsize=8)(self._new_predictor)
+        self._cached_scorer = functools.lru_cache(maxsize=8)(self._new_scorer)
 
     @property
     def model(self) -> tf.keras.Model:
@@ -110,23 +111,28 @@ class Run:
         times = run_dir.times()
         return pd.DataFrame([{**line, "seconds": times[int(line["step"])]} for line in run_dir.history()])
 
-    def predict(self, inputs: Iterable[Any], k: int | None = None) -> pd.DataFrame:
-        """Predicts the best classes of some inputs.
+    def predict(
+        self, inputs: Iterable[Any], k: int | None = None, coverage: float | None = None
+    ) -> pd.DataFrame:
+        """Predicts the best classes of some inputs, or sets that contain their classes.
 
         Args:
           inputs: texts, or pairs of texts; paths of images; names of ids; or an array of vectors or images
             `[N, ...]`, or of the items of each list, with numbers in the range of the training data. Texts
             are not empty or white space, except the second of a pair. For a model of a table's columns also
             a DataFrame with these.
-          k: number of classes per input; None is 5, or all if there are fewer, and all items of a list.
+          k: number of classes per input; None is 5, or all if there are fewer, and all items of a list. With
+            a coverage None are the classes of each prediction set, which may be empty.
+          coverage: in (0, 1), the probability with which a prediction set contains the class of an input; of
+            several classes, the expected share of them in the set. See `prediction_sets.PredictionSets`.
 
         Returns:
           A frame with a row for each input and class, the best first: "input", the input's index, "rank",
-          "class", "score", and "probability" if the model is calibrated; with thresholds or a count prior
-          also "in_set", whether the class is decided.
+          "class", "score", and "probability" if the model is calibrated; with `k` and a coverage, thresholds
+          or a count prior also "in_set", whether the class is decided.
 
         Raises:
-          ValueError: an input that the model does not take.
+          ValueError: an input that the model does not take, or a coverage without prediction sets of the run.
 
         >>> run = rank4class.load("runs/digits")
         >>> images = data.get("digits").splits["test"].features["image"]  # float32 [360, 8, 8, 1]
@@ -138,7 +144,7 @@ class Run:
         0      0     8
         2      1     6
         """
-        predictor = self._predictor(self._k(k))
+        predictor = self._predictor(self._k(k, coverage), coverage=coverage)
         predictions = predictor(self._raw(inputs), self._batch_size, BadRows("fail", None))
         return prediction.frame(self._first(predictions, k), predictor.outputs)
 
@@ -148,6 +154,8 @@ class Run:
         output: str | os.PathLike | None = None,
         *,
         k: int | None = None,
+        coverage: float | None = None,
+        max_set_size: int | None = None,
         exclude_known: bool = False,
         text_column: str | None = None,
         text_pair_column: str | None = None,
@@ -160,7 +168,8 @@ class Run:
         Args:
           path: see `data.Kind.read`.
           output: see `prediction_files.write`; None prints TSV.
-          k: number of classes per input; None is 5, or all if there are fewer.
+          k, coverage: see `predict`.
+          max_set_size: adds `abstain`, whether a prediction set is larger or empty; None does not.
           exclude_known: whether to leave out the items that a user is known to have.
           text_column, text_pair_column: of the texts or ids in a file with columns; None are those of the
             training.
@@ -178,13 +187,22 @@ class Run:
           OSError: the output cannot be written.
         """
         arguments.check_positive(batch_size=batch_size)
+        if max_set_size is not None:
+            arguments.check_integer(1, max_set_size=max_set_size)
+            if coverage is None:
+                raise ValueError(f"max_set_size={max_set_size}: a size of prediction sets. Set coverage.")
         if output is not None:
             prediction_files.check_output(output, path)
-        if wide and (k is not None or self.answers.has_items or "input" in self.class_names):
+        is_set = coverage is not None
+        if wide and (k is not None or is_set or self.answers.has_items or "input" in self.class_names):
             raise ValueError(
-                "wide=True: takes no top_k, no lists of items and no class of the name 'input'. Leave it out."
+                "wide=True: takes no top_k, no coverage, no lists of items and no class of the name 'input'. "
+                "Leave it out."
             )
+        if is_set and k is None:
+            prediction_files.check_separable(output, self.class_names)
         k, class_columns = (len(self.class_names), self.class_names) if wide else (k, None)
+        written_k = self._k(k, coverage)
         path, kind = os.fspath(path), self.answers.kind
         kind.check_columns(path, text_column=text_column, text_pair_column=text_pair_column)
         bad_rows = BadRows(on_invalid_row, "on_invalid_row")
@@ -197,14 +215,15 @@ class Run:
             columns = columns._replace(text_pair_column=text_pair_column)
         ids = self._trained.description.instance_ids
         inputs = kind.read(path, self.answers.specs, bad_rows, columns, ids)
-        predictor = self._predictor(self._k(k), exclude_known)
+        predictor = self._predictor(written_k, exclude_known, coverage)
         predictions = self._first(predictor(inputs, batch_size or self._batch_size, bad_rows), k)
         first = next(predictions, None)
         if first is None:
             skipped = f" The first: {bad_rows.messages[0]}" if bad_rows.messages else " Add some."
             raise ValueError(f"{path}: no input that can be used.{skipped}")
         predictions = itertools.chain([first], predictions)
-        return prediction_files.write(output, predictions, self._k(k), class_columns), bad_rows.messages
+        count = prediction_files.write(output, predictions, written_k, class_columns, max_set_size)
+        return count, bad_rows.messages
 
     def scores(self, inputs: Iterable[Any]) -> np.ndarray:
         """Returns the scores of all classes for some inputs, float32 `[N, n]`; see `predict`.
@@ -219,10 +238,13 @@ class Run:
         """
         return self.outputs(inputs)["scores"]
 
-    def outputs(self, inputs: Iterable[Any]) -> dict[str, np.ndarray]:
-        """Returns the `scores`, and by name the other outputs of `Answers.score`, such as "probabilities"."""
+    def outputs(self, inputs: Iterable[Any], coverage: float | None = None) -> dict[str, np.ndarray]:
+        """Returns the `scores`, and by name the other outputs of `Answers.score`, such as "probabilities".
+
+        With a `coverage`, see `predict`, "in_set" and "set_size" are those of prediction sets.
+        """
         with self._lock:  # or each thread would trace another function
-            scorer = self._scorer
+            scorer = self._cached_scorer(coverage)
         return scorer(self._raw(inputs), self._batch_size)
 
     def evaluate(
@@ -283,6 +305,7 @@ class Run:
         folder: str | os.PathLike,
         k: int | None = None,
         *,
+        coverage: float | None = None,
         index: str = "exact",
         format: str = "saved_model",
     ) -> None:
@@ -292,9 +315,11 @@ class Run:
           folder: must not exist.
           k: number of classes per input; None is 5, or all if there are fewer. Of lists of items, all are
             ranked.
+          coverage: of the prediction sets that `in_set` and `set_size` return, see `predict`; None returns
+            the classes decided by thresholds or a count prior, if there are any.
           index: "exact" scores all classes, "scann" searches them; see `approximate.ApproximateAnswers`.
           format: "saved_model" exports the whole model, see `saved_model.save`; "huggingface" its text
-            encoder alone, see `text_encoder.save`, without `k` and `index`.
+            encoder alone, see `text_encoder.save`, without `k`, `coverage` and `index`.
 
         Raises:
           FileExistsError: the folder exists.
@@ -312,13 +337,18 @@ class Run:
         if files.exists(folder):
             raise FileExistsError(f"output={folder}: exists already. Choose another folder, or remove it.")
         if format == "huggingface":
-            if k is not None or index != "exact":
-                raise ValueError("format='huggingface': exports no classes. Leave out top_k and index.")
+            if k is not None or coverage is not None or index != "exact":
+                raise ValueError(
+                    "format='huggingface': exports no classes. Leave out top_k, coverage and index."
+                )
             text_encoder.save(self._trained, folder)
             return
         if self.answers.has_items and k is not None:
             raise ValueError(f"top_k={k}: a model of lists of items ranks all of them. Leave it out.")
-        answers = self.answers if index == "exact" else ApproximateAnswers(self._trained, self._k(k))
+        if coverage is not None and index != "exact":
+            raise ValueError(f"index={index!r}: finds no prediction sets. Set it to 'exact'.")
+        k = min(5, len(self.class_names)) if k is None else k
+        answers = self._answers(coverage) if index == "exact" else ApproximateAnswers(self._trained, k)
         run_dir = self._trained.run_dir
         card = model_card(
             self.experiment,
@@ -327,8 +357,10 @@ class Run:
             run_dir.data_hashes(),
             run_dir.sessions(),
             saved_model.usage(answers),
+            answers.sets,
+            coverage,
         )
-        saved_model.save(answers, folder, self._k(k), card)
+        saved_model.save(answers, folder, k, card)
 
     @property
     def _batch_size(self) -> int:
@@ -339,20 +371,25 @@ class Run:
         """Yields predictions with the `k` best items of each list; models of classes have these alone."""
         return (each.first(k) for each in predictions) if self.answers.has_items and k else predictions
 
-    def _k(self, k: int | None) -> int:
-        return min(5, len(self.class_names)) if k is None else k
+    def _k(self, k: int | None, coverage: float | None = None) -> int | None:
+        """Returns the number of classes to predict; None for those of a prediction set."""
+        return k if k is not None or coverage is not None else min(5, len(self.class_names))
 
-    @functools.cached_property
-    def _scorer(self) -> prediction.Scorer:
-        return prediction.Scorer(self.answers)
+    def _answers(self, coverage: float | None) -> Answers:
+        return self.answers if coverage is None else Answers(self._trained, coverage)
 
-    def _predictor(self, k: int, exclude_known: bool = False) -> Predictor:
+    def _new_scorer(self, coverage: float | None) -> prediction.Scorer:
+        return prediction.Scorer(self._answers(coverage))
+
+    def _predictor(
+        self, k: int | None, exclude_known: bool = False, coverage: float | None = None
+    ) -> Predictor:
         with self._lock:  # or each thread would trace another function
-            return self._cached_predictor(k, exclude_known)
+            return self._cached_predictor(k, exclude_known, coverage)
 
-    def _new_predictor(self, k: int, exclude_known: bool) -> Predictor:
+    def _new_predictor(self, k: int | None, exclude_known: bool, coverage: float | None) -> Predictor:
         known = description.read_known(self._trained.run_dir.model) if exclude_known else None
-        return Predictor(self.answers, k, known, self._trained.strategy)
+        return Predictor(self._answers(coverage), k, known, self._trained.strategy)
 
     def _raw(self, inputs: Iterable[Any]) -> Iterator[data.RawInput]:
         return prediction.named_inputs(inputs, self.answers, self._trained.description.instance_ids)

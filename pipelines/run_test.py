@@ -241,7 +241,7 @@ def test_a_column_for_each_class(digits, test_images, tmp_path, ending):
     assert list(map(str, frame.columns)) == ["input", *digits.class_names]
     expected = digits._trained.calibration.probabilities(digits.scores(test_images[:5]))
     np.testing.assert_allclose(frame.iloc[:, 1:].to_numpy(), expected, rtol=1e-5, atol=1e-7)
-    with pytest.raises(ValueError, match=r"wide=True: takes no top_k, no lists of items and no class of"):
+    with pytest.raises(ValueError, match=r"wide=True: takes no top_k, no coverage, no lists of items and no"):
         digits.predict_file(tmp_path / "images.npy", output, wide=True, k=3)
 
 

@@ -321,7 +321,7 @@ ERRORS = {
         "format='huggingface': the encoder 'mlp' is not a BERT or an ELECTRA. Set it to 'saved_model'."
     ),
     "export --workdir=RUN --output=new --format=huggingface --top_k=2": (
-        "format='huggingface': exports no classes. Leave out top_k and index."
+        "format='huggingface': exports no classes. Leave out top_k, coverage and index."
     ),
     "evaluate --workdir=. --output=new": "not the folder of a run, as it has no config.json",
     "evaluate --workdir=RUN --data.path=other.tsv": "data.path=other.tsv: dataset 'digits' reads no other",

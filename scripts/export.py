@@ -20,6 +20,9 @@ _OUTPUT = flags.DEFINE_string("output", None, "Folder for the export, which must
 _TOP_K = flags.DEFINE_integer(
     "top_k", None, "Number of classes per input, the best first; None: 5, or all if there are fewer."
 )
+_COVERAGE = flags.DEFINE_float(
+    "coverage", None, "Probability of prediction sets, such as 0.9; in_set and set_size are then theirs."
+)
 _INDEX = flags.DEFINE_enum(
     "index",
     "exact",
@@ -39,7 +42,8 @@ def main() -> None:
 
     run = Run(_WORKDIR.value, _CHECKPOINT.value)
     print(f"Exporting the model of step {run.step:,}", flush=True)
-    run.export(_OUTPUT.value, _TOP_K.value, index=_INDEX.value, format=_FORMAT.value)
+    options = {"coverage": _COVERAGE.value, "index": _INDEX.value, "format": _FORMAT.value}
+    run.export(_OUTPUT.value, _TOP_K.value, **options)
     if _FORMAT.value == "huggingface":
         print(f"Encoder: {_OUTPUT.value}")
         return

@@ -29,8 +29,20 @@ _OUTPUT = flags.DEFINE_string("output", None, "File for the predictions: .tsv, .
 _TOP_K = flags.DEFINE_integer(
     "top_k",
     None,
-    "Number of classes per input, the best first; None: 5, or all if there are fewer. Of lists of items, "
-    "a TSV or CSV has this number, and the other formats have all.",
+    "Number of classes per input, the best first; None: 5, or all if there are fewer; see --coverage. Of "
+    "lists of items, a TSV or CSV has this number, and the other formats have all.",
+)
+_COVERAGE = flags.DEFINE_float(
+    "coverage",
+    None,
+    "Probability, such as 0.9, with which the prediction set of an input contains its class. Without --top_k "
+    "the classes are those of the set, joined by ';' in a TSV or CSV.",
+)
+_MAX_SET_SIZE = flags.DEFINE_integer(
+    "max_set_size",
+    None,
+    "Add the column abstain: whether the set has more classes than this, or none.",
+    lower_bound=1,
 )
 _TEXT_COLUMN = flags.DEFINE_string(
     "text_column", None, "Column of the text or user in a file with columns; None: that of the training."
@@ -64,6 +76,8 @@ def main() -> None:
         _INPUT.value,
         _OUTPUT.value,
         k=_TOP_K.value,
+        coverage=_COVERAGE.value,
+        max_set_size=_MAX_SET_SIZE.value,
         exclude_known=_EXCLUDE_KNOWN.value,
         text_column=_TEXT_COLUMN.value,
         text_pair_column=_TEXT_PAIR_COLUMN.value,

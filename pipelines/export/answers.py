@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from rank4class import arguments, data
 from rank4class.losses.ops import set_sizes
+from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
 from rank4class.pipelines.task import count_priors
 from rank4class.pipelines.training.rank_training import TrainedModel
 
@@ -15,15 +16,28 @@ Features = Mapping[str, tf.Tensor]
 
 
 class Answers(tf.Module):
-    """Scores, best classes and vectors of raw inputs by the model of a run, with its `class_names`."""
+    """Scores, best classes and vectors of raw inputs by the model of a run, with its `class_names`.
 
-    def __init__(self, trained: TrainedModel):
+    Args:
+      trained: the model.
+      coverage: of prediction sets, in (0, 1); their classes are then the decided ones. None decides by the
+        thresholds or the count prior of the run.
+
+    Raises:
+      ValueError: the run has no prediction sets, or too few calibration examples for the coverage.
+    """
+
+    def __init__(self, trained: TrainedModel, coverage: float | None = None):
         super().__init__()
         inputs = trained.description.inputs
         self.class_names = trained.description.class_names
         self._names = tf.constant(self.class_names)
         self._model, self._inputs, self._calibration = trained.model, inputs, trained.calibration
-        self.thresholds = trained.thresholds
+        self.thresholds = trained.thresholds if coverage is None else None
+        self.coverage, self.sets = coverage, None
+        if coverage is not None:
+            self.sets = _prediction_sets(trained, coverage)
+            self.limits = self.sets.limits(coverage)
         self._count_prior = count_priors.get(trained.experiment.count_prior)
         self._blank = self.kind.blank(self.specs)
         # Parts that an export has to hold; a dataclass is not tracked.
@@ -74,8 +88,9 @@ class Answers(tf.Module):
         If the scores are calibrated, "probabilities" of the classes too, float32 `[B, n]`. With a count prior
         these are the marginals, and "counts" are the probabilities of `0..m` classes, float32 `[B, m + 1]`.
 
-        With a count prior or thresholds, "in_set", bool `[B, n]`, has the decided classes, and "set_size",
-        int32 `[B]`, their number. The most probable set by a count prior has the highest scores.
+        With a coverage, a count prior or thresholds, "in_set", bool `[B, n]`, has the decided classes, and
+        "set_size", int32 `[B]`, their number. The most probable set by a count prior has the highest scores.
+        A prediction set has all classes if a score is not finite.
         """
         outputs = self._call(self._model, features)
         where = None if "excluded" not in features else ~features["excluded"]
@@ -93,6 +108,10 @@ class Answers(tf.Module):
             results["probabilities"] = self._calibration.apply(scores, where)
         if self.thresholds is not None:
             in_set = self.thresholds.decide(scores, where)
+        if self.sets is not None:
+            unusual = self.sets.scores(results.get("probabilities"), self._ranking(scores), where)
+            finite = tf.reduce_all(tf.math.is_finite(scores), axis=1, keepdims=True)
+            in_set = (unusual <= self.limits) | ~finite
         if in_set is not None:
             set_size = tf.math.count_nonzero(in_set, axis=1, dtype=tf.int32)
             results |= {"in_set": in_set, "set_size": set_size}
@@ -106,8 +125,21 @@ class Answers(tf.Module):
         "probabilities", float32 `[B, k]`, "in_set", bool `[B, k]`, and "set_size", the number of all decided
         classes.
         """
+        return self._best_classes(features, self.score(features), k)
+
+    def classify_sets(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns the decided classes, the best first, as `classify` with the largest "set_size" as `k`.
+
+        After the end of a set, the scores are minus infinity. There is no "in_set".
+        """
         results = self.score(features)
-        ranking = None if self._calibration is None else self._calibration.ranking(results["scores"])
+        features = {**features, "excluded": ~results.pop("in_set")}
+        return self._best_classes(features, results, tf.reduce_max(results["set_size"]))
+
+    def _best_classes(
+        self, features: Features, results: dict[str, tf.Tensor], k: Any
+    ) -> dict[str, tf.Tensor]:
+        ranking = self._ranking(results["scores"])
         scores, ids = self._best(features, results["scores"], k, ranking)
         best = {"classes": tf.gather(self._names, ids), "scores": scores}
         for name in {"probabilities", "in_set"} & results.keys():
@@ -130,6 +162,9 @@ class Answers(tf.Module):
         """Returns "vectors" of all classes, float32 `[n, d]`, and their names, "classes", string `[n]`."""
         vectors = tf.cast(self._model.encode_classes(training=False), tf.float32)
         return {"classes": self._names, "vectors": vectors}
+
+    def _ranking(self, scores: tf.Tensor) -> tf.Tensor:
+        return scores if self._calibration is None else self._calibration.ranking(scores)
 
     def _best(
         self, features: Features, scores: tf.Tensor, k: Any, ranking: tf.Tensor | None = None
@@ -156,3 +191,20 @@ class Answers(tf.Module):
             raw[name] = tf.concat([raw[name], blank[: tf.cast(rows == 0, tf.int32)]], axis=0)
         outputs = layer(self._inputs(raw), training=False)
         return tf.nest.map_structure(lambda output: output[:rows], outputs)
+
+
+def _prediction_sets(trained: TrainedModel, coverage: float) -> PredictionSets:
+    """Returns the prediction sets of a model of classes; raises ValueError if it has none."""
+    if trained.description.inputs.kind.ranks_items:
+        raise ValueError(f"coverage={coverage}: a list of items has no prediction sets. Leave it out.")
+    if trained.sets is not None:
+        return trained.sets
+    if trained.run_dir.fitted("prediction_sets") is not None:
+        raise ValueError(
+            f"coverage={coverage}: the prediction sets are those of the best checkpoint. Leave out "
+            "--checkpoint=last."
+        )
+    raise ValueError(
+        f"coverage={coverage}: the run has no prediction sets. Train with --sets=threshold, or calibrate it "
+        "on labeled examples: rank4class calibrate --workdir=... --data.path=..."
+    )

@@ -245,6 +245,7 @@ def test_users_and_items(tmp_path):
         config.Encoder("embedding", units=8),
         ("map@5", "recall@5"),
         loss=config.Loss("rankmax"),
+        sets=config.Sets("rank"),
         batch_size=4,
     )
     os.remove(tmp_path / "ratings.csv")
@@ -259,6 +260,11 @@ def test_users_and_items(tmp_path):
         known = {f"movie {item}" for u, item in pairs if u == user}
         assert new_items == [name for name in all_items if name not in known]
         assert len(new_items) == n - len(known)
+    run.predict_file(tmp_path / "users.txt", tmp_path / "sets.jsonl", coverage=0.7, exclude_known=True)
+    frame = pd.read_json(tmp_path / "sets.jsonl", lines=True)
+    for names, size, new_items in zip(frame["classes"], frame["set_size"], frames[1]["classes"], strict=True):
+        assert 0 < size == len(names)
+        assert names == new_items[:size]
     run.predict_file(tmp_path / "users.txt", tmp_path / "new.tsv", k=n, exclude_known=True)
     header, *lines = (line.split("\t") for line in (tmp_path / "new.tsv").read_text().splitlines())
     assert [len(line) for line in lines] == [len(header)] * 2  # empty cells at the end
@@ -327,6 +333,8 @@ def test_queries_with_documents(tmp_path, write_queries):
         run.predict_file(queries, k=0)
     with pytest.raises(ValueError, match=r"top_k=2: a model of lists of items ranks all of them\. Leave it"):
         run.export(tmp_path / "model", k=2)
+    with pytest.raises(ValueError, match=r"coverage=0\.9: a list of items has no prediction sets\. Leave it"):
+        run.predict([x], coverage=0.9)
     with pytest.raises(ValueError, match=r": a folder\. Give a file of queries\."):
         run.predict_file(tmp_path)
     queries.write_text("0 qid:7 5:0.5\n")

@@ -25,7 +25,7 @@ class Prediction(NamedTuple):
       classes: names of the best classes, the best first; or the positions of all items of the input, from 1.
       scores: their scores, float32 `[k]`.
       probabilities: their probabilities, float32 `[k]`; None for a model without calibration.
-      set_size: number of all decided classes; None without a count prior and thresholds.
+      set_size: number of all decided classes; None without a coverage, count prior and thresholds.
       in_set: whether each of the best classes is decided, bool `[k]`; or None.
     """
 
@@ -49,7 +49,8 @@ class Predictor:
 
     Args:
       answers: the model.
-      k: number of classes per prediction; of lists of items, all are ranked.
+      k: number of classes per prediction, or None for the classes of its prediction set; of lists of items,
+        all are ranked.
       known: bool `[num_ids, n]`, the classes to leave out of the predictions of each id; None ranks all.
       strategy: of the model, on one machine. Each replica predicts separate batches, so that the
         predictions do not depend on the number of replicas. None is one device.
@@ -61,12 +62,13 @@ class Predictor:
     def __init__(
         self,
         answers: Answers,
-        k: int,
+        k: int | None,
         known: scipy.sparse.csr_array | None = None,
         strategy: tf.distribute.Strategy | None = None,
     ):
-        answers.check_k(k)
-        self._known, self._num_classes = known, len(answers.class_names)
+        if k is not None:
+            answers.check_k(k)
+        self._k, self._known, self._num_classes = k, known, len(answers.class_names)
         strategy = strategy or tf.distribute.get_strategy()
         not_one_machine = tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.TPUStrategy
         if isinstance(strategy, not_one_machine):
@@ -78,7 +80,9 @@ class Predictor:
         self._lengths_of, self._kind = answers.padded_lengths, answers.kind
 
         def answer_batch(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            return answers.rank(features) if answers.has_items else answers.classify(features, k)
+            if answers.has_items:
+                return answers.rank(features)
+            return answers.classify_sets(features) if k is None else answers.classify(features, k)
 
         signature = [answers.specs_of_batch(known is not None)] * self._replicas
 
@@ -143,10 +147,12 @@ class Predictor:
         for i, batch in enumerate(group):
             for j, (number, (name, values)) in enumerate(batch):
                 of_input = {key: each[i][j] for key, each in arrays.items()}
-                yield number, _prediction(name, values, of_input, self._num_ranked(values))
+                yield number, _prediction(name, values, of_input, self._num_ranked(values, of_input))
 
-    def _num_ranked(self, raw: dict[str, Any]) -> int:
-        """Returns the number of classes of an input that are not excluded."""
+    def _num_ranked(self, raw: dict[str, Any], result: dict[str, np.ndarray]) -> int:
+        """Returns the number of classes of an input that are not excluded, or are in its prediction set."""
+        if self._k is None:
+            return int(result["set_size"])
         if self._known is None:
             return self._num_classes
         start, end = self._known.indptr[raw["id"] : raw["id"] + 2]
@@ -230,14 +236,14 @@ def named_inputs(inputs: Iterable[Any], answers: Answers, ids: Mapping[str, int]
 
 
 def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray], num_ranked: int) -> Prediction:
-    """Returns the prediction of an input, of whose classes `num_ranked` are not excluded."""
+    """Returns the prediction of an input, of whose classes `num_ranked` are not left out."""
     scores = result["scores"]
     is_complete = True
     if "positions" in result:
         size = len(raw["items"])
         classes, scores = [str(1 + position) for position in result["positions"][:size]], scores[:size]
     else:
-        keep = scores != -np.inf  # known classes fill the end where few others are left; NaN is kept
+        keep = scores != -np.inf  # the classes at the end are left out; NaN is kept
         is_complete = np.count_nonzero(keep) == min(len(scores), num_ranked)
         classes, scores = [each.decode() for each in result["classes"][keep]], scores[keep]
     if not (is_complete and np.isfinite(scores).all()):

@@ -15,6 +15,7 @@ from rank4class.progress import Progress
 
 _CELLS = 10_000_000  # of a row group in Parquet
 _ROWS = 10_000  # largest number of its rows
+_SEPARATOR = ";"  # of the classes of a prediction set in a cell
 
 Convert = Callable[[Prediction], dict[str, Any]]
 Rows = Iterator[dict[str, Any]]
@@ -23,8 +24,9 @@ Rows = Iterator[dict[str, Any]]
 def write(
     path: str | os.PathLike | None,
     predictions: Iterable[Prediction],
-    k: int,
+    k: int | None,
     columns: Sequence[str] | None = None,
+    max_set_size: int | None = None,
 ) -> int:
     r"""Writes predictions to a file, all of them or none, or prints them; returns their number.
 
@@ -35,21 +37,29 @@ def write(
     The other formats have `input` and the lists `classes`, `scores` and `probabilities`, of lists of items
     with all items.
 
-    Without calibration there are no probabilities. With a count prior or thresholds `set_size` is the number
-    of decided classes, and `in_set_1`, ..., or the list `in_set`, has which of the `k` best these are.
+    Without calibration there are no probabilities. With a coverage, a count prior or thresholds `set_size` is
+    the number of decided classes, and `in_set_1`, ..., or the list `in_set`, has which of the `k` best these
+    are. Without `k` the lists are those of the prediction set; TSV and CSV have them too, joined by ";".
 
     Args:
       path: ends in .tsv, .csv, .jsonl or .parquet, in any case; on disk or in object storage. None prints
         TSV.
       predictions: one after another.
-      k: number of classes per prediction.
+      k: number of classes per prediction; None for prediction sets.
       columns: names of all classes. Each gets a column with its probability, or without calibration its
         score, in place of those above. None writes the `k` best.
+      max_set_size: adds `abstain`, whether a prediction set is larger or empty; None does not.
     """
     ending = ".tsv" if path is None else check_output(path)
-    to_row: Convert = _record if ending in (".jsonl", ".parquet") else functools.partial(_row, k=k)
+    to_row: Convert
     if columns is not None:
         to_row = functools.partial(_wide_record, columns=columns)
+    elif ending not in _TABLES:
+        to_row = functools.partial(_record, max_set_size=max_set_size)
+    elif k is None:
+        to_row = functools.partial(_joined, max_set_size=max_set_size)
+    else:
+        to_row = functools.partial(_row, k=k, max_set_size=max_set_size)
     if path is not None or not sys.stdout.isatty():
         predictions = Progress("", "input", file=sys.stderr).over(predictions)
     count = 0
@@ -90,11 +100,34 @@ def check_output(path: str | os.PathLike, inputs: str | os.PathLike | None = Non
     return ending
 
 
-def _row(prediction: Prediction, k: int) -> dict[str, Any]:
+def check_separable(path: str | os.PathLike | None, class_names: Iterable[str]) -> None:
+    """Raises ValueError if a file of prediction sets joins names that have the separator."""
+    ambiguous = next((name for name in class_names if _SEPARATOR in name), None)
+    if ambiguous is not None and (path is None or check_output(path) in _TABLES):
+        raise ValueError(
+            f"output={path}: joins the classes of a set by {_SEPARATOR!r}, which class {ambiguous!r} has. "
+            "Choose a file that ends in .jsonl or .parquet."
+        )
+
+
+def _set(prediction: Prediction, max_set_size: int | None) -> dict[str, Any]:
+    """Returns the columns of the number of decided classes."""
+    if prediction.set_size is None:
+        return {}
+    size = {"set_size": prediction.set_size}
+    return size if max_set_size is None else {**size, "abstain": not 1 <= prediction.set_size <= max_set_size}
+
+
+def _joined(prediction: Prediction, max_set_size: int | None) -> dict[str, Any]:
+    """Returns the columns of a prediction set."""
+    lists = {name: each for name, each in _record(prediction, None).items() if isinstance(each, list)}
+    joined = {name: _SEPARATOR.join(map(_cell, each)) for name, each in lists.items()}
+    return {"input": prediction.name, **_set(prediction, max_set_size), **joined}
+
+
+def _row(prediction: Prediction, k: int, max_set_size: int | None) -> dict[str, Any]:
     """Returns the columns of the `k` best classes; None where fewer are left to rank."""
-    row: dict[str, Any] = {"input": prediction.name}
-    if prediction.set_size is not None:
-        row["set_size"] = prediction.set_size
+    row: dict[str, Any] = {"input": prediction.name, **_set(prediction, max_set_size)}
     for i in range(k):
         is_ranked = i < len(prediction.classes)
         row[f"class_{i + 1}"] = prediction.classes[i] if is_ranked else None
@@ -102,7 +135,7 @@ def _row(prediction: Prediction, k: int) -> dict[str, Any]:
         if prediction.probabilities is not None:
             row[f"probability_{i + 1}"] = float(prediction.probabilities[i]) if is_ranked else None
         if prediction.in_set is not None:
-            row[f"in_set_{i + 1}"] = int(prediction.in_set[i]) if is_ranked else None
+            row[f"in_set_{i + 1}"] = bool(prediction.in_set[i]) if is_ranked else None
     return row
 
 
@@ -114,6 +147,8 @@ def _wide_record(prediction: Prediction, columns: Sequence[str]) -> dict[str, An
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
@@ -122,12 +157,13 @@ def _escaped(text: str) -> str:
     return f"\\{escaped}" if escaped.startswith('"') else escaped
 
 
-def _record(prediction: Prediction) -> dict[str, Any]:
+def _record(prediction: Prediction, max_set_size: int | None) -> dict[str, Any]:
     record = {"input": prediction.name, "classes": prediction.classes, "scores": prediction.scores.tolist()}
     if prediction.probabilities is not None:
         record["probabilities"] = prediction.probabilities.tolist()
+    record |= _set(prediction, max_set_size)
     if prediction.in_set is not None:
-        record |= {"set_size": prediction.set_size, "in_set": prediction.in_set.tolist()}
+        record["in_set"] = prediction.in_set.tolist()
     return record
 
 
@@ -160,7 +196,12 @@ def _parquet(file: Any, rows: Rows) -> None:
         if isinstance(value, list):
             types = {"classes": pyarrow.string(), "in_set": pyarrow.bool_()}
             return pyarrow.list_(types.get(name, pyarrow.float64()))
-        return {str: pyarrow.string(), int: pyarrow.int64()}.get(type(value), pyarrow.float64())
+        scalars: dict[type, Any] = {
+            str: pyarrow.string(),
+            int: pyarrow.int64(),
+            bool: pyarrow.bool_(),
+        }
+        return scalars.get(type(value), pyarrow.float64())
 
     first = next(rows)
     schema = pyarrow.schema([(name, type_of(name, value)) for name, value in first.items()])
@@ -171,4 +212,5 @@ def _parquet(file: Any, rows: Rows) -> None:
             writer.write_table(pyarrow.Table.from_pylist(group, schema))
 
 
+_TABLES = (".tsv", ".csv")
 _WRITERS = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet}

@@ -25,8 +25,8 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
     - `encode`: the `vectors` of the inputs, `[B, d]`; `encode_classes`, without inputs, those of the classes.
 
     A program that loads a model of texts has to import `tensorflow_text`. The names of the classes are the
-    asset `classes.txt`, the model card is `README.md`, and thresholds are in `thresholds.json`. The folder
-    appears whole or not at all.
+    asset `classes.txt`, the model card is `README.md`, thresholds are in `thresholds.json`, and the limits of
+    prediction sets in `prediction_sets.json`. The folder appears whole or not at all.
     """
     answers.check_k(k)
     specs = {
@@ -56,8 +56,15 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
             tf.saved_model.save(answers, partial, signatures, options)
             files.write(os.path.join(partial, "README.md"), card)
             if answers.thresholds is not None:
-                thresholds = files.to_json(answers.thresholds.to_json(), indent=2)
-                files.write(os.path.join(partial, "thresholds.json"), f"{thresholds}\n")
+                _write_json(partial, "thresholds", answers.thresholds.to_json())
+            if (sets := answers.sets) is not None:
+                limits = {"coverage": answers.coverage, "limits": answers.limits.tolist()}
+                described = {"score": sets.name, "options": dict(sets.options), **limits}
+                _write_json(partial, "prediction_sets", described)
+
+
+def _write_json(folder: str, name: str, content: Any) -> None:
+    files.write(os.path.join(folder, f"{name}.json"), f"{files.to_json(content, indent=2)}\n")
 
 
 def usage(answers: Answers) -> str:

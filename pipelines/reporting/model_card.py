@@ -4,7 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from rank4class.pipelines import config
+from rank4class.pipelines.evaluation.prediction_sets import PredictionSets, coverage_interval
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import evaluations
@@ -19,11 +22,14 @@ def model_card(
     hashes: Mapping[str, str],
     sessions: Sequence[Mapping[str, Any]],
     usage: str,
+    sets: PredictionSets | None = None,
+    coverage: float | None = None,
 ) -> str:
     """Returns a model card in Markdown, with fields for its owner to fill in.
 
     The results are the content of `results.json`, None before the run is finished; the hashes are those of
-    the classes and splits, and `usage` is a program that loads the model.
+    the classes and splits, and `usage` is a program that loads the model. The model returns the prediction
+    `sets` of a `coverage`, or none.
     """
     parts = {name: getattr(experiment, name).name for name in ("encoder", "interaction", "loss")}
     blocks = [
@@ -32,6 +38,7 @@ def model_card(
         _ranked(experiment, class_names),
         "## Use",
         f"```python\n{usage}\n```",
+        *_prediction_sets(sets, coverage),
         "## Data",
         tables.markdown_table(_splits(results, hashes)),
         "## Metrics",
@@ -41,6 +48,25 @@ def model_card(
         f"```json\n{config.to_json(_without_folders(experiment)).rstrip()}\n```",
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _prediction_sets(sets: PredictionSets | None, coverage: float | None) -> list[str]:
+    """Returns the blocks on prediction sets, if there are any."""
+    if sets is None or coverage is None:
+        return []
+    has_one_class = np.count_nonzero(sets.groups == 0) == sets.examples[0] and np.all(sets.weights == 1.0)
+    contents = "the class of an input with a probability of" if has_one_class else "an expected share of"
+    lines = [
+        f"`in_set` has the classes of a prediction set, which contains {contents} at least {coverage:.4g}"
+        f"{'' if has_one_class else ' of the classes of an input'}, if inputs are drawn as the calibration "
+        "examples were.",
+        f"- Score: {sets.name}{', with separate limits by class' if len(sets.examples) > 1 else ''}",
+        f"- Calibration examples: {sets.examples[0]:,}",
+    ]
+    if has_one_class and len(sets.examples) == 1:
+        low, high = coverage_interval(int(sets.examples[0]), coverage)
+        lines.append(f"- Coverage over draws of as many calibration examples: {low:.3f} to {high:.3f} in 95%")
+    return ["## Prediction sets", "\n".join(lines[:1]), "\n".join(lines[1:])]
 
 
 def _training(sessions: Sequence[Mapping[str, Any]]) -> str:

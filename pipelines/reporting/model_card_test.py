@@ -1,6 +1,11 @@
 """The model card: names as Markdown shows them, and no paths of the machine."""
 
+import dataclasses
+
+import numpy as np
+
 from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import prediction_sets
 from rank4class.pipelines.reporting import model_card
 
 
@@ -34,3 +39,21 @@ def test_a_model_of_lists_counts_the_items_of_the_longest_list():
     assert "1,200 classes" not in card
     card = model_card.model_card(experiment, names, None, {"classes": "0f"}, [], "usage")
     assert "The training has just begun." in card
+
+
+def test_prediction_sets_state_their_guarantee():
+    ranking = np.eye(3, dtype=np.float32)
+    sets = prediction_sets.fit("rank", {}, [(None, ranking, None)] * 33, np.arange(99) % 3)
+
+    def card(sets):
+        return model_card.model_card(config.Experiment(), ["a"], None, {}, [], "usage", sets, 0.9)
+
+    low, high = prediction_sets.coverage_interval(99, 0.9)
+    assert "contains the class of an input with a probability of at least 0.9, if inputs" in card(sets)
+    assert "- Score: rank\n- Calibration examples: 99\n- Coverage over draws" in card(sets)
+    assert f": {low:.3f} to {high:.3f} in 95%\n\n## Data" in card(sets)
+    several = card(dataclasses.replace(sets, weights=sets.weights / 2))
+    assert "contains an expected share of at least 0.9 of the classes of an input, if inputs" in several
+    assert "Calibration examples: 99\n\n## Data" in several
+    by_class = card(dataclasses.replace(sets, examples=np.array([99, 33])))
+    assert "- Score: rank, with separate limits by class\n- Calibration examples: 99\n\n" in by_class
