@@ -78,6 +78,7 @@ def test_evaluate_writes_and_prints_its_results(two_runs):
     assert summary["step"] == results["best_step"]
     assert {name: summary[name] for name in results["test"]} == results["test"]
     assert summary["hashes"]["test"] == read_json(first / "data.json")["test"]
+    assert sum(third["examples"] for third in summary["by_frequency"]) == summary["examples"]
     with np.load(first / "test" / "predictions.npz") as npz:
         arrays = dict(npz)
     scores, labels = arrays["scores"], arrays["labels"]

@@ -16,6 +16,7 @@ from rank4class.scripts import cli
 
 MAX_CLASSES = 40  # for a table of all classes
 WORST_CLASSES = 20  # shown if there are more
+LONG_TAIL = 2  # ratio of the most and the fewest training examples from which thirds of the classes are shown
 
 _STRATEGY = cli.define_strategy()
 cli.define_cache()
@@ -125,9 +126,14 @@ def main() -> None:
     if unknown:
         print(f"\n{tables.unknown_inputs_line(unknown)}")
     table = per_class.per_class(result, examples.labels, class_names)
+    counts = loaded.training_counts(split) if path is None else trained.description.training_counts
+    thirds = None
+    if counts is not None and not examples.kind.ranks_items:
+        thirds = per_class.by_frequency(result, examples.labels, counts)
     if _CLASSES.value:
-        if path is None and len(table) > MAX_CLASSES:
-            thirds = per_class.by_frequency(result, examples.labels, loaded.training_counts(split))
+        if thirds is not None and (
+            len(table) > MAX_CLASSES or thirds["most"].max() >= LONG_TAIL * thirds["fewest"].min()
+        ):
             print("\nClasses by thirds of their training examples:\n")
             print(tables.class_table(thirds, result.names))
         _print_classes(table, result.names, experiment.monitor)
@@ -148,6 +154,7 @@ def main() -> None:
             **metrics,
             **({"baselines": compared} if compared else {}),
             **({"unknown_inputs": unknown} if unknown else {}),
+            **({} if thirds is None else {"by_frequency": per_class.to_json(thirds.drop(columns="class"))}),
         }
         predictions.write(output, summary, table, result, examples, class_names)
         print(f"\nEvaluation, classes and scores: {output}")

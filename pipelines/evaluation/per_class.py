@@ -1,6 +1,7 @@
 """Evaluation results of each class: its metrics, its precision and its most frequent confusion."""
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,22 +77,33 @@ def by_frequency(
 ) -> pd.DataFrame:
     """Returns a `per_class` table of thirds of the classes by training examples, the most frequent first.
 
-    Classes with equally many are in one third, so there may be fewer than three.
+    Classes with equally many are in one third, so there may be fewer than three. More columns are "classes",
+    their number, and "fewest" and "most", the training examples of one of them.
     """
     ends = np.unique(np.quantile(training_counts, [1 / 3, 2 / 3, 1.0], method="inverted_cdf"))[::-1]
     third = len(ends) - 1 - np.searchsorted(ends[::-1], training_counts)
-    names = []
+    names, sizes = [], []
     for i in range(len(ends)):
         counts = training_counts[third == i]
+        sizes.append((len(counts), counts.min(), counts.max()))
         least = f"{counts.min():,} to " if counts.min() < counts.max() else ""
         names.append(f"{least}{counts.max():,} ({len(counts):,} classes)")
     top = result.top_classes
     groups = np.where(top == NO_CLASS, NO_CLASS, third[top])
     grouped = dataclasses.replace(result, top_classes=groups, decisions=None)
     if isinstance(labels, np.ndarray):
-        return per_class(grouped, third[labels], names)
-    arrays = (labels.data, third[labels.indices], labels.indptr)
-    return per_class(grouped, scipy.sparse.csr_array(arrays, shape=(labels.shape[0], len(ends))), names)
+        table = per_class(grouped, third[labels], names)
+    else:
+        arrays = (labels.data, third[labels.indices], labels.indptr)
+        labels = scipy.sparse.csr_array(arrays, shape=(labels.shape[0], len(ends)))
+        table = per_class(grouped, labels, names)
+    table[["classes", "fewest", "most"]] = sizes
+    return table
+
+
+def to_json(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Returns the rows of a table by its columns; undefined figures are None."""
+    return json.loads(table.to_json(orient="records"))
 
 
 def worst_first(table: pd.DataFrame, metric: str) -> pd.DataFrame:

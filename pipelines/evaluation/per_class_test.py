@@ -62,6 +62,10 @@ def test_thirds_of_the_training_examples():
     table = per_class.by_frequency(evaluate(scores, labels), labels, counts)
     assert table["class"].tolist() == ["40 to 90 (2 classes)", "9 to 20 (2 classes)", "1 (2 classes)"]
     assert table["examples"].tolist() == [2, 1, 3]
+    assert table[["classes", "fewest", "most"]].to_numpy().tolist() == [[2, 40, 90], [2, 9, 20], [2, 1, 1]]
+    rows = per_class.to_json(table)
+    assert [(row["most"], row["top1_error (%)"]) for row in rows[:2]] == [(90, 0.0), (20, 100.0)]
+    assert (rows[0]["mean_rank low"], rows[0]["most confused with"]) == (None, None)
     np.testing.assert_allclose(table["top1_error (%)"], [0.0, 100.0, 200 / 3])
     assert table["predicted"].tolist() == [3, 1, 2]
     np.testing.assert_allclose(table["precision (%)"], [200 / 3, 0.0, 50.0])

@@ -1,6 +1,7 @@
 """The description of a trained model, from which it is built without the data of its training.
 
-classes.json  names of the classes, and ids of those that training ranked if some were held out
+classes.json  names and numbers of training examples of the classes, and ids of those that training ranked if
+some were held out
 model.json    structure of the model, and the features that it takes
 sorter.safetensors  weights of a user's sorter that is trained further, as they were at the start
 instances.json, known.npz  of instances known by their ids: their names, and their classes in the data
@@ -32,6 +33,7 @@ class Description:
 
     class_names: tuple[str, ...]
     seen: np.ndarray | None  # ids of the classes of training and validation; None for all
+    training_counts: np.ndarray | None  # training examples of each class, int64 `[n]`; None if not stored
     inputs: inputs.Inputs
     instance_ids: Mapping[str, int]  # name -> id; empty for other inputs
     _structure: dict[str, Any]
@@ -55,8 +57,9 @@ def write(folder: str, task: TaskData, model: tf.keras.Model) -> None:
     specs = dict(task.evaluation_batches("train", 1).element_spec[0])
     specs.pop("excluded", None)
     seen = None if task.seen is None else task.seen.tolist()
+    counts = task.training_counts("test").tolist()  # of all classes
     contents = {
-        "classes.json": files.to_json({"names": task.class_names, "seen": seen}),
+        "classes.json": files.to_json({"names": task.class_names, "seen": seen, "training_examples": counts}),
         "model.json": files.to_json(
             {"structure": tf.keras.layers.serialize(model), "features": inputs.specs_to_json(specs)}
         ),
@@ -111,6 +114,7 @@ def read(folder: str) -> Description:
     return Description(
         tuple(classes["names"]),
         None if classes["seen"] is None else np.array(classes["seen"]),
+        np.array(classes["training_examples"]) if "training_examples" in classes else None,
         inputs.read(folder),
         _read_instances(folder),
         model["structure"],
