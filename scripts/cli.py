@@ -24,6 +24,9 @@ from rank4class.scripts import console, flag_help
 if typing.TYPE_CHECKING:
     import tensorflow as tf
 
+    from rank4class.pipelines.task.task import TaskData
+    from rank4class.pipelines.training.rank_training import TrainedModel
+
 flags.DEFINE_bool(
     "debug", False, "Print the full traceback of an error, and the messages of TensorFlow and other packages."
 )
@@ -69,6 +72,35 @@ def define_run() -> tuple[flags.FlagHolder, flags.FlagHolder]:
     workdir = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
     meaning = "Checkpoint with the best monitored metric, or the last one."
     return workdir, flags.DEFINE_enum("checkpoint", "best", config.CHECKPOINTS, meaning)
+
+
+def define_data(purpose: str) -> tuple[flags.FlagHolder, Callable[[TrainedModel], TaskData]]:
+    """Defines `--data.path`, of a labeled file for some purpose, and the flags that say how it is read.
+
+    Returns its holder, and a function that loads the file, or the data of the run, for a trained model.
+    """
+    path = flags.DEFINE_string(
+        "data.path", None, f"Labeled file or folder to {purpose}; None: the data of the run."
+    )
+    meaning = "Stop at a row of --data.path that cannot be used, or skip it."
+    options = {"on_invalid_row": flags.DEFINE_enum("data.on_invalid_row", "fail", ["fail", "skip"], meaning)}
+    for name, content in (
+        ("text_column", "the text"),
+        ("text_pair_column", "the second text"),
+        ("label_column", "the class"),
+    ):
+        meaning = f"Column of --data.path: {content}; None: that of the training."
+        options[name] = flags.DEFINE_string(f"data.{name}", None, meaning)
+
+    def load(trained: TrainedModel) -> TaskData:
+        if path.value is not None:
+            return trained.load_labeled(path.value, **{name: flag.value for name, flag in options.items()})
+        for flag in options.values():
+            if flag.present:
+                raise ValueError(f"--{flag.name}: has no effect without --data.path. Set both.")
+        return trained.load_task()
+
+    return path, load
 
 
 def define_strategy(one_machine: bool = False) -> Callable[[], tf.distribute.Strategy]:

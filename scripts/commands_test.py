@@ -324,6 +324,9 @@ ERRORS = {
     "export --workdir=RUN --output=new --format=huggingface --top_k=2": (
         "format='huggingface': exports no classes. Leave out top_k, coverage and index."
     ),
+    "calibrate --workdir=RUN": "trained without calibration examples. Set --data.path to labeled examples",
+    "calibrate --workdir=RUN --sets=lac --data.path=x": "sets='lac': unknown. There are: none, rank,",
+    "calibrate --workdir=RUN --data.label_column=x": "--data.label_column: has no effect without --data",
     "evaluate --workdir=. --output=new": "not the folder of a run, as it has no config.json",
     "evaluate --workdir=RUN --data.path=other.tsv": "data.path=other.tsv: dataset 'digits' reads no other",
     "evaluate --workdir=RUN --data.text_column=x": "--data.text_column: has no effect without --data.path.",

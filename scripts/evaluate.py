@@ -31,25 +31,7 @@ _WORST = flags.DEFINE_integer(
     lower_bound=1,
 )
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json, classes.tsv and predictions.npz.")
-_DATA_PATH = flags.DEFINE_string(
-    "data.path", None, "Labeled file or folder to evaluate in place of a split; None: the data of the run."
-)
-_ON_INVALID_ROW = flags.DEFINE_enum(
-    "data.on_invalid_row",
-    "fail",
-    ["fail", "skip"],
-    "Stop at a row of --data.path that cannot be used, or skip it.",
-)
-_COLUMNS = {
-    name: flags.DEFINE_string(
-        f"data.{name}", None, f"Column of --data.path: {content}; None: that of the training."
-    )
-    for name, content in (
-        ("text_column", "the text"),
-        ("text_pair_column", "the second text"),
-        ("label_column", "the class"),
-    )
-}
+_DATA_PATH, _LOAD = cli.define_data("evaluate in place of a split")
 _BASELINES = flags.DEFINE_bool(
     "baselines",
     True,
@@ -65,13 +47,6 @@ _KEEP_SCORES = flags.DEFINE_bool(
 
 def _check_flags() -> None:
     """Raises ValueError for flags that have no effect together."""
-    given = [
-        name
-        for name in ("data.on_invalid_row", *(f"data.{c}" for c in _COLUMNS))
-        if flags.FLAGS[name].present
-    ]
-    if given and _DATA_PATH.value is None:
-        raise ValueError(f"--{given[0]}: has no effect without --data.path. Set both.")
     if flags.FLAGS["split"].present and _DATA_PATH.value is not None:
         raise ValueError("--split: has no effect with --data.path, which is evaluated whole. Leave it out.")
     if flags.FLAGS["keep_scores"].present and _OUTPUT.value is None:
@@ -93,11 +68,7 @@ def main() -> None:
     if output and is_chief:
         files.make_writable(output, f"--output={output}")  # before the evaluation, which may take long
     experiment, path = trained.experiment, _DATA_PATH.value
-    if path is None:
-        loaded = trained.load_task()
-    else:
-        columns = {name: flag.value for name, flag in _COLUMNS.items()}
-        loaded = trained.load_labeled(path, _ON_INVALID_ROW.value, **columns)
+    loaded = _LOAD(trained)
     examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
     keep_scores, best = _KEEP_SCORES.value if output else False, 0
     if keep_scores is None:

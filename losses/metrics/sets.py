@@ -29,10 +29,8 @@ __all__ = [
     "exact_match",
     "f1_macro",
     "f1_micro",
-    "is_of_scores",
     "macro_top1_error",
     "nll",
-    "stated_coverage",
 ]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import data, losses
+from rank4class.losses.metrics.sets import is_of_scores
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage import files
@@ -24,7 +25,7 @@ _BLOCK = 16_384  # training examples that a batch is compared with at a time
 def rank_metrics(names: Sequence[str], num_classes: int) -> tuple[str, ...]:
     """Returns the metrics of a ranking of `num_classes`; metrics of sets need a model."""
     of_prior = losses.metrics.SET_METRICS
-    plain = [name for name in names if name not in of_prior and losses.metrics.is_of_scores(name)]
+    plain = [name for name in names if name not in of_prior and is_of_scores(name)]
     return evaluator.applicable_metrics(plain, num_classes)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rank4class import arguments, losses, models
+from rank4class.losses.metrics.sets import stated_coverage
 from rank4class.losses.ops import ranks
 from rank4class.pipelines import config
 from rank4class.pipelines.task import class_frequencies, count_priors, rank_functions
@@ -161,7 +162,7 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
         f"sets={sets!r}: needs probabilities. Set calibration to 'auto', or sets to 'rank'.",
     )
     for metric in experiment.metrics:
-        is_of_sets = losses.metrics.stated_coverage(metric) is not None
+        is_of_sets = stated_coverage(metric) is not None
         yield (
             is_of_sets and sets == "none",
             f"metrics={metric!r}: needs prediction sets. Set sets to 'threshold'.",

@@ -81,7 +81,7 @@ def load_labeled(
 ) -> TaskData:
     """Loads a labeled file or folder for the evaluation of a trained model.
 
-    It has the layout of the data of the training, and its examples are all three splits.
+    It has the layout of the data of the training, and its examples are all splits.
 
     Raises:
       FileNotFoundError, ValueError: the data cannot be loaded, or have other classes.
@@ -89,7 +89,7 @@ def load_labeled(
     columns = {"feature_columns": trained.columns} if trained.columns else {}
     options = {**data_config.options(), **columns, "path": path}
     split = data.get_labeled(data_config.name, class_names, **options)
-    splits: dict[str, data.Split] = dict.fromkeys(("train", "validation", "test"), split)
+    splits: dict[str, data.Split] = dict.fromkeys(("train", "validation", "calibration", "test"), split)
     task = _of_splits(data_config, class_names, splits, trained)
     # The frozen encoder, if any, is a part of the preprocessing here.
     return task if trained.encoder is None else dataclasses.replace(task, preprocess=trained)

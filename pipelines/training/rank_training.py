@@ -208,7 +208,7 @@ class TrainedModel:
     def load_labeled(
         self, path: str | os.PathLike, on_invalid_row: str = "fail", **columns: str | None
     ) -> TaskData:
-        """Returns all examples of another labeled file or folder as each of the three splits.
+        """Returns all examples of another labeled file or folder as each split.
 
         The columns, such as `text_column`, are those of the training where they are None.
         """
@@ -233,29 +233,69 @@ class TrainedModel:
         The result holds the `best` classes of each example, and with `keep_scores` the scores, if they take
         at most `LARGEST_SCORES`.
         """
-        examples, replicas = loaded.splits[split], self.strategy.num_replicas_in_sync
-        batch_size = -(-self.experiment.evaluation_batch_size // replicas) * replicas
+        examples = loaded.splits[split]
         keep_scores &= predictions.scores_fit(len(examples), loaded.num_scored(split))
         kept: bool | np.ndarray = (
             keep_scores or self.sets is not None or run_decisions.need_scores(self.experiment, examples)
         )
         if self.calibration is not None and not kept:
             kept = run_calibration.measured_examples(len(examples), loaded.num_scored(split))
-        evaluator = build_evaluators(self.experiment, loaded, self.model, strategy=self.strategy)[split]
-        if distribution.needs_static_shapes(self.strategy):
-            loaded = loaded.with_static_lengths()
-        batches = Progress(f"evaluating {split}", "example", len(examples)).over(
-            loaded.read(split, batch_size, self.strategy), batch_size
-        )
-        with distribution.lost_worker_errors(self.strategy):
-            result = evaluator(batches, keep_scores=kept, best=best)
-        assert result is not None  # nothing stops it
+        result = self._score(loaded, split, kept, best)
         if self.calibration is not None:
             result = run_calibration.measure(result, self.calibration, split, examples)
         result = run_decisions.measure(result, self.experiment, loaded, split, self.thresholds)
         result = run_sets.measure(result, self.experiment, examples, self.sets, self.calibration)
         result = dataclasses.replace(result, unseen=loaded.unseen(split))
         return result if keep_scores else run_calibration.without_scores(result)
+
+    def calibrate(self, loaded: TaskData, sets: config.Sets) -> PredictionSets:
+        """Fits prediction sets to the split "calibration", writes them to the run's folder, and returns them.
+
+        Raises:
+          ValueError: the run is not finished, or the examples or the sets do not fit the run.
+        """
+        path = self.run_dir.path
+        if self.run_dir.results() is None:
+            raise ValueError(f"{path}: not finished, so that its checkpoint may change. Train it to the end.")
+        if "calibration" not in loaded.splits:
+            raise ValueError(
+                f"{path}: trained without calibration examples. Set data.path to labeled examples that the "
+                "run has not seen."
+            )
+        examples, hashes = loaded.splits["calibration"], self.run_dir.data_hashes()
+        for split in ("train", "validation"):
+            if hashes[split] == loaded.hashes["calibration"]:
+                raise ValueError(
+                    f"data.path: the {split} split of the run. Set it to examples that the run has not seen."
+                )
+        experiment = dataclasses.replace(self.experiment, sets=sets)
+        checks.check(experiment)
+        run_sets.check_examples(sets, examples)
+        if not run_sets.can_fit(experiment, self.calibration):
+            raise ValueError(f"sets={sets.name!r}: the scores are not calibrated. Choose 'rank'.")
+        result = self._score(loaded, "calibration", keep_scores=True)
+        fitted = run_sets.fit(result, experiment, examples, self.calibration)
+        assert fitted is not None
+        if distribution.is_chief(self.strategy):
+            self.run_dir.write_fitted("prediction_sets", fitted.to_json())
+        return fitted
+
+    def _score(
+        self, loaded: TaskData, split: str, keep_scores: bool | np.ndarray, best: int = 0
+    ) -> EvaluationResult:
+        """Evaluates the model on a split, see `evaluator.Evaluator`, without what the run has fitted."""
+        replicas = self.strategy.num_replicas_in_sync
+        batch_size = -(-self.experiment.evaluation_batch_size // replicas) * replicas
+        evaluator = build_evaluators(self.experiment, loaded, self.model, strategy=self.strategy)[split]
+        if distribution.needs_static_shapes(self.strategy):
+            loaded = loaded.with_static_lengths()
+        batches = Progress(f"evaluating {split}", "example", len(loaded.splits[split])).over(
+            loaded.read(split, batch_size, self.strategy), batch_size
+        )
+        with distribution.lost_worker_errors(self.strategy):
+            result = evaluator(batches, keep_scores=keep_scores, best=best)
+        assert result is not None  # nothing stops it
+        return result
 
     def evaluate_unknown(self, loaded: TaskData, test: EvaluationResult) -> dict[str, Any] | None:
         """Tells the test examples, of the classes `data.held_out`, from those of validation by their scores.

@@ -167,6 +167,29 @@ def test_a_run_that_is_resumed_at_its_end_writes_the_same_sets(finished, tmp_pat
         rank_training.restore(copy)
 
 
+def test_a_finished_run_is_calibrated_again(finished, tmp_path):
+    copy = shutil.copytree(finished, tmp_path / "run")
+    trained = rank_training.restore(copy)
+    loaded = trained.load_task()
+    fitted = trained.calibrate(loaded, config.Sets("rank"))
+    again = rank_training.restore(copy)
+    assert again.sets.to_json() == fitted.to_json()
+    assert fitted.limits(0.9) == np.ceil(fitted.limits(0.9))
+    assert fitted.examples.tolist() == trained.sets.examples.tolist()
+    trained_on = dataclasses.replace(loaded, hashes={"calibration": loaded.hashes["train"]})
+    with pytest.raises(
+        ValueError, match=r"^data\.path: the train split of the run\. Set it to examples that"
+    ):
+        trained.calibrate(trained_on, config.Sets("rank"))
+    uncalibrated = dataclasses.replace(trained, calibration=None)
+    with pytest.raises(ValueError, match=r"^sets='threshold': the scores are not calibrated\. Choose 'rank'"):
+        uncalibrated.calibrate(loaded, config.Sets("threshold"))
+    (copy / "results.json").unlink()
+    with pytest.raises(ValueError, match=r": not finished, so that its checkpoint may change\. Train it"):
+        trained.calibrate(loaded, config.Sets("rank"))
+
+
+@pytest.mark.nightly
 def test_calibration_labels_change_neither_checkpoint_nor_temperature(finished, tmp_path):
     first = rank_training.restore(finished)
     loaded = first.load_task()

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import losses, models
+from rank4class.losses.metrics.sets import is_of_scores
 from rank4class.models import precision
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
@@ -264,7 +265,7 @@ def build_evaluators(
         metrics = evaluator.applicable_metrics(experiment.metrics, loaded.num_scored(splits[0]))
         return evaluator.Evaluator(
             loaded.scorer(model, splits[0], count_prior),
-            [name for name in metrics if losses.metrics.is_of_scores(name)],
+            [name for name in metrics if is_of_scores(name)],
             max_relevant=loaded.max_relevant(*splits),
             strategy=strategy,
             jit_compile=experiment.jit_compile,

@@ -1,0 +1,61 @@
+r"""Fits prediction sets to labeled examples that a run has not seen, and writes them to the run's folder.
+
+    python -m rank4class.scripts.calibrate --workdir=runs/mine --data.path=labeled.csv --sets=threshold
+
+A prediction set contains the class of a new example with the probability that you choose, if the labeled
+examples are like it. Without --data.path, the examples are the calibration split of a training with --sets.
+"""
+
+import os
+
+from absl import flags
+
+from rank4class.pipelines import config
+from rank4class.scripts import cli
+
+_STRATEGY = cli.define_strategy()
+cli.define_cache()
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+_DATA_PATH, _LOAD = cli.define_data("calibrate with")
+_SETS = flags.DEFINE_string(
+    "sets",
+    None,
+    f"Score of the classes: {', '.join(config.Sets.names()[1:])}; None: that of the training, or threshold.",
+)
+_OPTIONS = {
+    "by_class": flags.DEFINE_bool("by_class", None, "Separate limits for classes with enough examples."),
+    "penalty": flags.DEFINE_float("penalty", None, "Penalty of a class by its rank, for --sets=adaptive."),
+    "free_ranks": flags.DEFINE_integer("free_ranks", None, "Ranks without a penalty, for --sets=adaptive."),
+}
+
+
+def main() -> None:
+    from rank4class.pipelines import distribution
+    from rank4class.pipelines.evaluation import prediction_sets
+    from rank4class.pipelines.reporting import tables
+    from rank4class.pipelines.training import rank_training, run_sets
+
+    strategy = _STRATEGY()
+    trained = rank_training.restore(_WORKDIR.value, strategy=strategy)
+    names = (_SETS.value, trained.experiment.sets.name, "threshold")
+    name = next(name for name in names if name not in (None, "none"))
+    options = {f"sets.{option}": flag.value for option, flag in _OPTIONS.items() if flag.value is not None}
+    part = config.override(trained.experiment, {"sets.name": name, **options}).sets
+    loaded, path = _LOAD(trained), _DATA_PATH.value
+    if path is not None and os.path.realpath(path) == os.path.realpath(str(trained.experiment.data.path)):
+        raise ValueError(
+            f"--data.path={path}: the data of the training. Set it to examples that the run has not seen."
+        )
+    sets = trained.calibrate(loaded, part)
+    if not distribution.is_chief(strategy):
+        return
+    print(run_sets.describe(loaded.splits["calibration"]))
+    if name == "rank":
+        possible = [c for c in (0.8, 0.9, 0.95) if prediction_sets.least_examples(c) <= sets.examples.min()]
+        rows = [[f"{coverage:.0%}", f"{sets.limits(coverage).max():.0f}"] for coverage in possible]
+        print(f"\n{tables.text_table([['coverage', 'classes'], *rows])}\n")
+    print(f"Prediction sets: {trained.run_dir.path}/prediction_sets.json")
+
+
+if __name__ == "__main__":
+    cli.run(main)
