@@ -213,11 +213,12 @@ def _function(node: Any, definitions: dict[str, Any]) -> Any:
     """Returns the definition of the function whose arguments are the options of an entry; None if unknown."""
     if node is None or isinstance(node, ast.FunctionDef):
         return node
+    for keyword in node.keywords:
+        if keyword.arg == "function":
+            return definitions[ast.unparse(keyword.value)]
     for statement in node.body:
         if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
             return statement
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "function":
-            return definitions[ast.unparse(statement.value).removeprefix("staticmethod(")[:-1]]
     return _function(definitions.get(ast.unparse(node.bases[0])), definitions)
 
 

@@ -71,10 +71,8 @@ def _approx_ndcg_of_dense(
 
 
 @base.register
-class ApproxNDCG(base.RankingLoss):
+class ApproxNDCG(base.RankingLoss, function=approx_ndcg):
     """`approx_ndcg` as a Keras loss."""
-
-    function = staticmethod(approx_ndcg)
 
 
 def approx_mrr(
@@ -112,7 +110,5 @@ def _approx_mrr_of_dense(
 
 
 @base.register
-class ApproxMRR(base.RankingLoss):
+class ApproxMRR(base.RankingLoss, function=approx_mrr):
     """`approx_mrr` as a Keras loss."""
-
-    function = staticmethod(approx_mrr)

@@ -93,13 +93,15 @@ class RankingLoss(tf.keras.losses.Loss):
     1.3863
     """
 
-    function: Any = None  # the pure function, which a subclass sets
+    function: Any = None  # the pure function, `class MyLoss(RankingLoss, function=my_loss)`
     heads = False  # whether the scores have one more axis, `[B, n, H]`
     of_classes = True  # whether the scores are of classes, `[B, n]`
     threshold: float | None = None  # above it a class is more likely than not; None: no such score
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, function: Callable | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if function is not None:
+            cls.function = staticmethod(function)
         if callable(cls.function):
             keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
             options = _options_of(cls.function)

@@ -79,10 +79,9 @@ def spearman(
 
 
 @base.register
-class Spearman(base.RankingLoss):
+class Spearman(base.RankingLoss, function=spearman):
     """`spearman` as a Keras loss: `y_true` and `y_pred` are `[B]` or `[B, 1]`."""
 
-    function = staticmethod(spearman)
     of_classes = False
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
@@ -173,10 +172,8 @@ def mean_average_precision(
 
 
 @base.register
-class MeanAveragePrecision(base.RankingLoss):
+class MeanAveragePrecision(base.RankingLoss, function=mean_average_precision):
     """`mean_average_precision` as a Keras loss."""
-
-    function = staticmethod(mean_average_precision)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -230,10 +227,9 @@ def recall_triplet(
 
 
 @base.register
-class RecallTriplet(base.RankingLoss):
+class RecallTriplet(base.RankingLoss, function=recall_triplet):
     """`recall_triplet` as a Keras loss: `y_pred` is the scores of all pairs, `y_true` is ignored."""
 
-    function = staticmethod(recall_triplet)
     of_classes = False
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:

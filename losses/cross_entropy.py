@@ -89,10 +89,8 @@ def _cross_entropy(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf
 
 
 @base.register
-class Softmax(base.RankingLoss):
+class Softmax(base.RankingLoss, function=softmax):
     """`softmax` as a Keras loss."""
-
-    function = staticmethod(softmax)
 
 
 def calibrated_softmax(
@@ -150,10 +148,8 @@ def _calibrated_softmax_of_dense(
 
 
 @base.register
-class CalibratedSoftmax(base.RankingLoss):
+class CalibratedSoftmax(base.RankingLoss, function=calibrated_softmax):
     """`calibrated_softmax` as a Keras loss."""
-
-    function = staticmethod(calibrated_softmax)
 
 
 def unique_softmax(
@@ -192,10 +188,8 @@ def _unique_softmax_of_dense(
 
 
 @base.register
-class UniqueSoftmax(base.RankingLoss):
+class UniqueSoftmax(base.RankingLoss, function=unique_softmax):
     """`unique_softmax` as a Keras loss."""
-
-    function = staticmethod(unique_softmax)
 
 
 def decoupled_softmax(
@@ -234,10 +228,8 @@ def _decoupled_softmax_of_dense(
 
 
 @base.register
-class DecoupledSoftmax(base.RankingLoss):
+class DecoupledSoftmax(base.RankingLoss, function=decoupled_softmax):
     """`decoupled_softmax` as a Keras loss."""
-
-    function = staticmethod(decoupled_softmax)
 
 
 def zlpr(
@@ -271,8 +263,7 @@ def _zlpr_of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf
 
 
 @base.register
-class ZLPR(base.RankingLoss):
+class ZLPR(base.RankingLoss, function=zlpr):
     """`zlpr` as a Keras loss."""
 
-    function = staticmethod(zlpr)
     threshold = 0.0

@@ -134,10 +134,8 @@ def _minus_log_shares(scores: tf.Tensor, relevant: tf.Tensor, k: int) -> tf.Tens
 
 
 @base.register
-class Rankmax(base.RankingLoss):
+class Rankmax(base.RankingLoss, function=rankmax):
     """`rankmax` as a Keras loss."""
-
-    function = staticmethod(rankmax)
 
 
 def sparsemax(
@@ -231,10 +229,8 @@ def _sparsemax_of_dense(
 
 
 @base.register
-class Sparsemax(base.RankingLoss):
+class Sparsemax(base.RankingLoss, function=sparsemax):
     """`sparsemax` as a Keras loss."""
-
-    function = staticmethod(sparsemax)
 
 
 def warp(
@@ -318,7 +314,5 @@ def _relevant(scores: tf.Tensor, labels: tf.Tensor, max_relevant: int | None) ->
 
 
 @base.register
-class WARP(base.RankingLoss):
+class WARP(base.RankingLoss, function=warp):
     """`warp` as a Keras loss."""
-
-    function = staticmethod(warp)

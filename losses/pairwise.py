@@ -58,10 +58,8 @@ def pairwise_logistic(
 
 
 @base.register
-class PairwiseLogistic(base.RankingLoss):
+class PairwiseLogistic(base.RankingLoss, function=pairwise_logistic):
     """`pairwise_logistic` as a Keras loss."""
-
-    function = staticmethod(pairwise_logistic)
 
 
 def pairwise_hinge(
@@ -90,10 +88,8 @@ def pairwise_hinge(
 
 
 @base.register
-class PairwiseHinge(base.RankingLoss):
+class PairwiseHinge(base.RankingLoss, function=pairwise_hinge):
     """`pairwise_hinge` as a Keras loss."""
-
-    function = staticmethod(pairwise_hinge)
 
 
 def pairwise_soft_zero_one(
@@ -121,10 +117,8 @@ def pairwise_soft_zero_one(
 
 
 @base.register
-class PairwiseSoftZeroOne(base.RankingLoss):
+class PairwiseSoftZeroOne(base.RankingLoss, function=pairwise_soft_zero_one):
     """`pairwise_soft_zero_one` as a Keras loss."""
-
-    function = staticmethod(pairwise_soft_zero_one)
 
 
 def _pairwise(
@@ -233,10 +227,8 @@ def _pairwise_mse_of_dense(
 
 
 @base.register
-class PairwiseMSE(base.RankingLoss):
+class PairwiseMSE(base.RankingLoss, function=pairwise_mse):
     """`pairwise_mse` as a Keras loss."""
-
-    function = staticmethod(pairwise_mse)
 
 
 def yeti_logistic(
@@ -295,7 +287,5 @@ def _yeti_logistic_of_dense(
 
 
 @base.register
-class YetiLogistic(base.RankingLoss):
+class YetiLogistic(base.RankingLoss, function=yeti_logistic):
     """`yeti_logistic` as a Keras loss."""
-
-    function = staticmethod(yeti_logistic)

@@ -47,10 +47,8 @@ def _list_mle_of_dense(
 
 
 @base.register
-class ListMLE(base.RankingLoss):
+class ListMLE(base.RankingLoss, function=list_mle):
     """`list_mle` as a Keras loss."""
-
-    function = staticmethod(list_mle)
 
 
 def coupled_rank_distil(
@@ -120,7 +118,5 @@ def _zero_without_relevant(losses: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 @base.register
-class CoupledRankDistil(base.RankingLoss):
+class CoupledRankDistil(base.RankingLoss, function=coupled_rank_distil):
     """`coupled_rank_distil` as a Keras loss."""
-
-    function = staticmethod(coupled_rank_distil)

@@ -66,10 +66,8 @@ def _mean(losses: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
 
 
 @base.register
-class MSE(base.RankingLoss):
+class MSE(base.RankingLoss, function=mse):
     """`mse` as a Keras loss."""
-
-    function = staticmethod(mse)
 
 
 def rescaled_mse(
@@ -117,10 +115,8 @@ def _rescaled_mse_of_dense(
 
 
 @base.register
-class RescaledMSE(base.RankingLoss):
+class RescaledMSE(base.RankingLoss, function=rescaled_mse):
     """`rescaled_mse` as a Keras loss."""
-
-    function = staticmethod(rescaled_mse)
 
 
 def sigmoid_cross_entropy(
@@ -172,10 +168,9 @@ def _sigmoid_cross_entropy_of_dense(
 
 
 @base.register
-class SigmoidCrossEntropy(base.RankingLoss):
+class SigmoidCrossEntropy(base.RankingLoss, function=sigmoid_cross_entropy):
     """`sigmoid_cross_entropy` as a Keras loss."""
 
-    function = staticmethod(sigmoid_cross_entropy)
     threshold = 0.0
 
 
@@ -240,10 +235,9 @@ def _asl_of_dense(
 
 
 @base.register
-class ASL(base.RankingLoss):
+class ASL(base.RankingLoss, function=asl):
     """`asl` as a Keras loss."""
 
-    function = staticmethod(asl)
     threshold = 0.0
 
 
@@ -283,10 +277,9 @@ def _ordinal_of_dense(
 
 
 @base.register
-class Ordinal(base.RankingLoss):
+class Ordinal(base.RankingLoss, function=ordinal):
     """`ordinal` as a Keras loss, of scores `[B, n, L]`."""
 
-    function = staticmethod(ordinal)
     heads = True
 
 
@@ -331,10 +324,9 @@ def _mixture_em_of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor,
 
 
 @base.register
-class MixtureEM(base.RankingLoss):
+class MixtureEM(base.RankingLoss, function=mixture_em):
     """`mixture_em` as a Keras loss, of scores `[B, n, H]`."""
 
-    function = staticmethod(mixture_em)
     heads = True
 
 
@@ -388,8 +380,7 @@ def _click_em_of_dense(
 
 
 @base.register
-class ClickEM(base.RankingLoss):
+class ClickEM(base.RankingLoss, function=click_em):
     """`click_em` as a Keras loss, of scores `[B, n, 2]`."""
 
-    function = staticmethod(click_em)
     heads = True

@@ -167,7 +167,5 @@ def gumbel_approx_ndcg(
 
 
 @base.register
-class GumbelApproxNDCG(base.RankingLoss):
+class GumbelApproxNDCG(base.RankingLoss, function=gumbel_approx_ndcg):
     """`gumbel_approx_ndcg` as a Keras loss."""
-
-    function = staticmethod(gumbel_approx_ndcg)

@@ -68,10 +68,8 @@ def _n_choose_k_of_dense(
 
 
 @base.register
-class NChooseK(base.RankingLoss):
+class NChooseK(base.RankingLoss, function=n_choose_k):
     """`n_choose_k` as a Keras loss."""
-
-    function = staticmethod(n_choose_k)
 
 
 def top_k_gain(
@@ -137,10 +135,8 @@ def _top_k_gain_of_dense(
 
 
 @base.register
-class TopKGain(base.RankingLoss):
+class TopKGain(base.RankingLoss, function=top_k_gain):
     """`top_k_gain` as a Keras loss."""
-
-    function = staticmethod(top_k_gain)
 
 
 @base.serializable

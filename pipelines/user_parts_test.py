@@ -86,8 +86,8 @@ def my_loss(scores, labels, *, where=None, weights=None, margin: float = 1.0):
 
 def _register_loss_data_and_interaction():
     @losses.register
-    class MyLoss(losses.RankingLoss):
-        function = staticmethod(my_loss)
+    class MyLoss(losses.RankingLoss, function=my_loss):
+        pass
 
     @data.DATASETS.register("my_data")
     def my_data(num_examples: int = 40) -> data.Dataset:
