@@ -29,21 +29,14 @@ class Evaluation(Protocol):
     """Results of the evaluation of a split."""
 
     @property
-    def loss(self) -> float | None:
-        """The mean training loss of the examples; None if it is not defined for single examples."""
-
-    def means(self) -> dict[str, float]:
-        """Returns name -> value of the metrics."""
-
-    def line(self) -> str:
-        """Returns the metrics in one line."""
-
-    def summarize(self) -> dict[str, Any]:
-        """Returns name -> value of the metrics, and their intervals."""
+    def loss(self) -> float | None: ...  # mean of the examples; None if it is of a batch
+    def means(self) -> dict[str, float]: ...  # name -> value of the metrics
+    def line(self) -> str: ...  # the metrics in one line
+    def summarize(self) -> dict[str, Any]: ...  # the metrics, and their intervals
 
 
 class Trainable(Protocol):
-    """A model with its data, loss and evaluation."""
+    """A model with its data, loss and evaluation; steps count from 0."""
 
     model: tf.keras.Model  # with its variables created under the strategy
     loss_name: str  # in error messages and TensorBoard
@@ -53,35 +46,17 @@ class Trainable(Protocol):
     hashes: dict[str, str]  # of the data, by which a run directory recognizes them
     class_texts: tuple[str, ...] | None  # descriptions of the classes
 
-    def forward(self, features: Any, training: bool) -> Any:
-        """Returns the model's outputs for the loss."""
-
-    def loss(self, step: tf.Tensor, labels: Any, outputs: Any, weights: tf.Tensor) -> tf.Tensor:
-        """Returns the losses of a step's examples, float32 `[B]`; steps count from 0."""
-
-    def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
-        """Returns a worker's batches from a step on, each of features, labels and weights."""
-
-    def raise_first_unreadable(self, step: int) -> None:
-        """Raises ValueError for the first example of a step that cannot be read, if any."""
-
-    def example_names(self, step: int) -> list[str]:
-        """Returns the names of a step's examples."""
-
-    def evaluate(self, split: str, should_stop: Callable[[], bool]) -> Evaluation | None:
-        """Evaluates the model on a split; returns None if it was asked to stop."""
-
-    def pictures(self, split: str, evaluation: Any) -> dict[str, np.ndarray]:
-        """Returns name -> pixels of the pictures of an evaluation for TensorBoard; may be empty."""
-
-    def describe(self, folder: str) -> None:
-        """Writes a description, from which the model is built without its data, to a folder."""
-
-    def finalize_weights(self) -> None:
-        """Prepares the selected weights for the final evaluation."""
-
-    def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any], test: Any) -> None:
-        """Writes the files of a finished run besides its results; `test` is its evaluation or None."""
+    def forward(self, features: Any, training: bool) -> Any: ...  # the model's outputs for the loss
+    def loss(self, step: tf.Tensor, labels: Any, outputs: Any, weights: tf.Tensor) -> tf.Tensor: ...  # `[B]`
+    # A worker's batches from a step on, each of features, labels and weights:
+    def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset: ...
+    def raise_first_unreadable(self, step: int) -> None: ...  # ValueError for an example of the step
+    def example_names(self, step: int) -> list[str]: ...
+    def evaluate(self, split: str, should_stop: Callable[[], bool]) -> Evaluation | None: ...  # None: stopped
+    def pictures(self, split: str, evaluation: Any) -> dict[str, np.ndarray]: ...  # name -> pixels
+    def describe(self, folder: str) -> None: ...  # writes all from which the model is built without its data
+    def finalize_weights(self) -> None: ...  # before the final evaluation
+    def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any], test: Any) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True)
