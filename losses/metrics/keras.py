@@ -48,7 +48,7 @@ def _register(*patterns: str) -> Callable:
 class RankingMetric(tf.keras.metrics.Mean):
     """The weighted mean over the instances of a function of `losses.metrics.functional`.
 
-    A subclass sets the function and the default name. Its options come first, such as `k`.
+    A subclass names the function and the default name in its class line; its options come first, such as `k`.
 
     Args:
       ties, max_relevant: see `functional`.
@@ -64,9 +64,16 @@ class RankingMetric(tf.keras.metrics.Mean):
     """
 
     function: Any = None
-    default_name = ""
+    default_name: str
     percent = True  # reported in percent
     higher_is_better = True
+
+    def __init_subclass__(
+        cls, function: Callable | None = None, default_name: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init_subclass__(**kwargs)
+        if function is not None and default_name is not None:
+            cls.function, cls.default_name = staticmethod(function), default_name
 
     def __init__(
         self,
@@ -151,62 +158,43 @@ class _TopK(_AmongK):
 
 
 @_register(r"top(\d+)_accuracy")
-class TopKAccuracy(_TopK):
+class TopKAccuracy(_TopK, function=functional.top_k_accuracy, default_name="top{k}_accuracy"):
     """`top_k_accuracy` as a Keras metric."""
-
-    function = staticmethod(functional.top_k_accuracy)
-    default_name = "top{k}_accuracy"
 
 
 @_register(r"top(\d+)_error")
-class TopKError(_TopK):
+class TopKError(_TopK, function=functional.top_k_error, default_name="top{k}_error"):
     """`top_k_error` as a Keras metric."""
 
-    function = staticmethod(functional.top_k_error)
-    default_name = "top{k}_error"
     higher_is_better = False
 
 
 @_register(r"ndcg@(\d+)", "ndcg")
-class NDCG(_AtK):
+class NDCG(_AtK, function=functional.ndcg, default_name="ndcg@{k}"):
     """`ndcg` as a Keras metric."""
-
-    function = staticmethod(functional.ndcg)
-    default_name = "ndcg@{k}"
 
 
 @_register("mrr")
-class MRR(RankingMetric):
+class MRR(RankingMetric, function=functional.mrr, default_name="mrr"):
     """`mrr` as a Keras metric."""
-
-    function = staticmethod(functional.mrr)
-    default_name = "mrr"
 
 
 @_register("mean_rank")
-class MeanRank(RankingMetric):
+class MeanRank(RankingMetric, function=functional.mean_rank, default_name="mean_rank"):
     """`mean_rank` as a Keras metric."""
 
-    function = staticmethod(functional.mean_rank)
-    default_name = "mean_rank"
     percent = False
     higher_is_better = False
 
 
 @_register(r"precision@(\d+)")
-class Precision(_AmongK):
+class Precision(_AmongK, function=functional.precision, default_name="precision@{k}"):
     """`precision` as a Keras metric."""
-
-    function = staticmethod(functional.precision)
-    default_name = "precision@{k}"
 
 
 @_register(r"grade(\d+)_precision@(\d+)")
-class GradePrecision(_AmongK):
+class GradePrecision(_AmongK, function=functional.grade_precision, default_name="grade{grade}_precision@{k}"):
     """`grade_precision` as a Keras metric."""
-
-    function = staticmethod(functional.grade_precision)
-    default_name = "grade{grade}_precision@{k}"
 
     def __init__(
         self, grade: int, k: int, ties: str = "worst", name: str | None = None, **kwargs: Any
@@ -216,16 +204,10 @@ class GradePrecision(_AmongK):
 
 
 @_register(r"recall@(\d+)")
-class Recall(_AmongK):
+class Recall(_AmongK, function=functional.recall, default_name="recall@{k}"):
     """`recall` as a Keras metric."""
-
-    function = staticmethod(functional.recall)
-    default_name = "recall@{k}"
 
 
 @_register(r"map@(\d+)", "map")
-class MAP(_AtK):
+class MAP(_AtK, function=functional.average_precision, default_name="map@{k}"):
     """`average_precision` as a Keras metric."""
-
-    function = staticmethod(functional.average_precision)
-    default_name = "map@{k}"

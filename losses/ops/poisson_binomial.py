@@ -17,27 +17,17 @@ _BLOCK = 512  # number of classes whose products are in memory at a time
 
 
 class Circle(NamedTuple):
-    """The nodes of a circle and their weights.
+    """The nodes of a circle and their weights."""
 
-    Attributes:
-      k: the mean number of heads, `[...]`.
-      shift: `t` of `n_choose_k`, `[...]`.
-      heads, tails: `p` and `1 - p` of each coin, `[..., n]`.
-      variance: of the number of heads, `[...]`.
-      angles: of the nodes, `[..., L]`.
-      real, imaginary: the weight of each node with its mirror image, over `P(k)`, `[..., L]`.
-      log_p: `log P(k)`, `[...]`.
-    """
-
-    k: tf.Tensor
-    shift: tf.Tensor
-    heads: tf.Tensor
-    tails: tf.Tensor
-    variance: tf.Tensor
-    angles: tf.Tensor
-    real: tf.Tensor
+    k: tf.Tensor  # the mean number of heads, `[...]`
+    shift: tf.Tensor  # `t` of `n_choose_k`, `[...]`
+    heads: tf.Tensor  # `p` of each coin, `[..., n]`
+    tails: tf.Tensor  # `1 - p`
+    variance: tf.Tensor  # of the number of heads, `[...]`
+    angles: tf.Tensor  # of the nodes, `[..., L]`
+    real: tf.Tensor  # the weight of each node with its mirror image, over `P(k)`, `[..., L]`
     imaginary: tf.Tensor
-    log_p: tf.Tensor
+    log_p: tf.Tensor  # `log P(k)`, `[...]`
 
 
 def around(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> Circle:

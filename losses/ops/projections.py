@@ -217,17 +217,11 @@ def _centered(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 class Support(typing.NamedTuple):
-    """The highest scores of each list and their classes.
+    """The highest scores of each list and their classes."""
 
-    Attributes:
-      above: how far the scores are above the level, float32 `[..., m]`, from the highest to the lowest.
-      classes: int32 `[..., m]`.
-      is_complete: whether all classes above the level are among them, bool `[...]`.
-    """
-
-    above: tf.Tensor
-    classes: tf.Tensor
-    is_complete: tf.Tensor
+    above: tf.Tensor  # how far the scores are above the level, falling, float32 `[..., m]`
+    classes: tf.Tensor  # int32 `[..., m]`
+    is_complete: tf.Tensor  # whether all classes above the level are among them, bool `[...]`
 
 
 def simplex_level(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Support]:

@@ -19,25 +19,18 @@ class NameMap:
 
     The variable `module/parameter` is the tensor `{prefix}{module}{parameter}{suffix}`.
 
-    Attributes:
-      modules: pattern of our name of a module -> template of the checkpoint's.
-      unused: pattern of the tensors that no encoder needs.
-      parameters: our name of a parameter -> the checkpoint's, with its separator; others are
-        `/` and our name.
-      prefix, suffix: of all tensors.
-      transposed: our name of a parameter whose matrices the checkpoint stores as `[out, in]`.
-
     >>> dense = NameMap({r"layer_(\\d+)": r"block.\\1"}, unused="", parameters={"kernel": ".weight"})
     >>> dense.source("layer_3/kernel")
     'block.3.weight'
     """
 
-    modules: dict[str, str]
-    unused: str = ""
+    modules: dict[str, str]  # pattern of our name of a module -> template of the checkpoint's
+    unused: str = ""  # pattern of the tensors that no encoder needs
+    # Our name of a parameter -> the checkpoint's, with its separator; others are `/` and our name:
     parameters: dict[str, str] = dataclasses.field(default_factory=dict)
-    prefix: str = ""
+    prefix: str = ""  # of all tensors, like the suffix
     suffix: str = ""
-    transposed: str | None = None
+    transposed: str | None = None  # our name of a parameter whose matrices are stored as `[out, in]`
 
     def source(self, name: str) -> str:
         """Returns the name of a variable's tensor; raises KeyError if no pattern matches."""
