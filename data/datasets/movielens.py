@@ -4,11 +4,11 @@ import collections
 import dataclasses
 import io
 import itertools
-import math
 import os
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow.csv
 import scipy.sparse
 import tensorflow as tf
@@ -99,20 +99,18 @@ def movielens(
         hashes = {}
     user_ids, users = np.unique(users, return_inverse=True)
     movie_ids, movies = np.unique(movies, return_inverse=True)
-    pairs = (np.ones(len(users), np.float32), (users, movies))
-    relevant = scipy.sparse.coo_array(pairs, (len(user_ids), len(movie_ids))).tocsr()
+    entries = (np.ones(len(users), np.float32), (users, movies))
+    relevant = scipy.sparse.coo_array(entries, (len(user_ids), len(movie_ids))).tocsr()
     relevant.data[:] = 1.0  # repeated pairs were summed
     origins = np.array([f"user {i}" for i in user_ids], object)
     splits = draw_pairs(relevant, fractions, seed=split_seed, origins=origins)
     if not exclude_known:
         splits = {name: dataclasses.replace(split, excluded=None) for name, split in splits.items()}
-    return Dataset(_class_names(movie_ids, titles), splits, tuple(bad_rows.messages), hashes)
-
-
-def _class_names(ids, titles):
-    names = [titles.get(i, f"movie {i}") for i in ids.tolist()]
+    names = [titles.get(i, f"movie {i}") for i in movie_ids.tolist()]
     counts = collections.Counter(names)
-    return tuple(name if counts[name] == 1 else f"{name} [{i}]" for name, i in zip(names, ids, strict=True))
+    pairs = zip(names, movie_ids, strict=True)
+    class_names = tuple(name if counts[name] == 1 else f"{name} [{i}]" for name, i in pairs)
+    return Dataset(class_names, splits, tuple(bad_rows.messages), hashes)
 
 
 def _find_files(path):
@@ -138,7 +136,8 @@ def _read_ratings(path, layout, bad_rows):
             continue
         with bad_rows.row():
             fields = line.split(layout.separator)
-            has_values = all(map(_is_id, fields[:2])) and all(map(_is_finite, fields[2:]))
+            numbers = pd.to_numeric(fields[2:], errors="coerce")
+            has_values = all(map(_is_id, fields[:2])) and np.isfinite(numbers).all()
             if len(fields) != len(columns) or not has_values:
                 raise ValueError(
                     f"{where}: {line[:80]!r} is not {layout.separator.join(columns)!r}, two ids from 0 to "
@@ -200,13 +199,6 @@ def _is_header(fields, columns):
 def _is_id(text):
     # int() refuses thousands of digits, and accepts signs and underscores.
     return text.isdecimal() and len(text) <= 10 and int(text) <= LARGEST_ID
-
-
-def _is_finite(text):
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def _read_titles(path, layout, bad_rows):

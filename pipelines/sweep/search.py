@@ -92,33 +92,29 @@ class Search:
         # TPE proposes the choices of the other cells.
         self._choices = {name: choices[name] for name in self._cells if not self._is_sampled(choices[name])}
         self._planned = {name: len(self._choices.get(name, ())) or num_trials or 0 for name in self._cells}
-        self._digest = self._hash(cells)
+        # Of all that the trials depend on: widening joins the cells, TPE counts trials.
+        experiments = {name: config.to_json(cell) for name, cell in sorted(cells.items())}
+        values = {field: repr(values) for field, values in tune.items()}
+        text = json.dumps([experiments, values, self._seeds, num_trials])
+        self._digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         self._trials = self._read()
 
     def _is_sampled(self, choices: Sequence[space.Choice]) -> bool:
         has_range = any(isinstance(self._tune[field], space.Range) for one in choices for field in one)
         return self._num_trials is not None and (has_range or len(choices) > self._num_trials)
 
-    def _hash(self, cells: Mapping[str, config.Experiment]) -> str:
-        """Returns the hash of all that the trials depend on: widening joins the cells, TPE counts trials."""
-        experiments = {name: config.to_json(cell) for name, cell in sorted(cells.items())}
-        values = {field: repr(values) for field, values in self._tune.items()}
-        text = json.dumps([experiments, values, self._seeds, self._num_trials])
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
     def _read(self) -> dict[str, list[Trial]]:
-        """Returns the trials that an earlier start of this search recorded, by cell."""
+        """Returns the recorded trials by cell; the runs of running ones are trained or read again."""
+        trials: dict[str, list[Trial]] = {name: [] for name in self._cells}
         search = search_report.read(self._root)
-        cells = search["cells"] if search and search["digest"] == self._digest else ()
-        recorded = {entry["cell"]: entry["trials"] for entry in cells}
-        return {name: list(map(self._trial, recorded.get(name, ()))) for name in self._cells}
-
-    def _trial(self, entry: Mapping[str, Any]) -> Trial:
-        """Returns a trial of `search.json`; the runs of one that was running are trained or read again."""
-        if entry["state"] == "running":
-            return self._new_trial(entry["choice"])
-        values = [*entry["values"], *([math.nan] if entry["state"] == "diverged" else [])]
-        return Trial(entry["choice"], values, len(values))
+        for cell in search["cells"] if search and search["digest"] == self._digest else ():
+            for entry in cell["trials"]:
+                trial, state = self._new_trial(entry["choice"]), entry["state"]
+                if state != "running":
+                    trial.values = [*entry["values"], *([math.nan] if state == "diverged" else [])]
+                    trial.started = len(trial.values)
+                trials[cell["cell"]].append(trial)
+        return trials
 
     def _new_trial(self, choice: space.Choice) -> Trial:
         return Trial(choice, [None] * len(self._seeds))

@@ -42,7 +42,11 @@ def write_grid(runs: Sequence[GridRun], summary: Mapping[str, Any], tuned: Colle
             for tag, value in zip(_ends(metric), entry["interval"] or (None, None), strict=True)
             if value is not None
         ]
-        _write(run.path, [columns, *scalars])
+        with files.errors_of(run.path), tf.io.TFRecordWriter(os.path.join(run.path, EVENTS)) as file:
+            # Some of them are of TensorFlow's class, others of TensorBoard's.
+            copies = (summary_pb2.Summary.FromString(s.SerializeToString()) for s in (columns, *scalars))
+            for event in ({"file_version": "brain.Event:2"}, *({"summary": one} for one in copies)):
+                file.write(event_pb2.Event(wall_time=time.time(), **event).SerializeToString())
 
 
 def _ends(*metrics: str) -> list[str]:
@@ -53,11 +57,3 @@ def _domain(values: Sequence[Any]) -> Any:
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return api.RealInterval(float(min(values)), float(max(values)))
     return api.Discrete(sorted({value if isinstance(value, bool) else str(value) for value in values}))
-
-
-def _write(folder: str, summaries: Sequence[Any]) -> None:
-    # Some of them are of TensorFlow's class, others of TensorBoard's.
-    copies = [summary_pb2.Summary.FromString(one.SerializeToString()) for one in summaries]
-    with files.errors_of(folder), tf.io.TFRecordWriter(os.path.join(folder, EVENTS)) as file:
-        for fields in ({"file_version": "brain.Event:2"}, *({"summary": one} for one in copies)):
-            file.write(event_pb2.Event(wall_time=time.time(), **fields).SerializeToString())

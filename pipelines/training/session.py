@@ -14,7 +14,6 @@ import tensorflow as tf
 from rank4class.pipelines.storage.code_version import git_commit, numeric_environment
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training.train_step import StepResults
-from rank4class.progress import format_rate
 
 PACKAGES = (
     "rank4class",
@@ -104,7 +103,3 @@ class Pace:
     def waiting_fraction(self) -> float:
         """Returns the fraction of time spent waiting for batches."""
         return self._waited / (time.perf_counter() - self._started)
-
-    def speed(self) -> str:
-        """Returns the mean speed in words."""
-        return f"{format_rate(self.examples_per_second())} examples/s"

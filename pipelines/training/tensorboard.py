@@ -102,12 +102,7 @@ class Summaries:
 
 
 def group_name(experiment: Any) -> str:
-    """Returns the name that the runs of an experiment with all seeds share in the HParams tab.
-
-    >>> experiment = config.Experiment()
-    >>> group_name(experiment).split()[0], group_name(config.override(experiment, {"seed": 3})).split()[0]
-    ('softmax-dot', 'softmax-dot')
-    """
+    """Returns the name that the runs of an experiment with all seeds share in the HParams tab."""
     fields = hyperparameters(experiment)
     digest = files.sha256(json.dumps(fields, sort_keys=True))
     parts = [str(fields[name]) for name in ("loss.name", "interaction.name", "sorter") if name in fields]
@@ -150,7 +145,10 @@ def write_projector(
     labels = [" ".join(name.split()) or str(i) for i, name in enumerate(class_names[:points])]
     if all(map(str.isdigit, labels)):  # the projector labels points by the first column that has words
         labels = [f"class {label}" for label in labels]
-    cells = [[name, *map(_cell, column[:points])] for name, column in columns.items()]
+    cells = [
+        [name, *("" if np.isnan(value) else f"{value:.6g}" for value in column[:points])]
+        for name, column in columns.items()
+    ]
     rows = zip(["class", *labels], *cells, strict=True)
     _write(os.path.join(folder, _CLASSES), "".join("\t".join(row) + "\n" for row in rows))
     embedding = projector.EmbeddingInfo(
@@ -160,10 +158,6 @@ def write_projector(
         metadata_path=_CLASSES,
     )
     projector.visualize_embeddings(folder, projector.ProjectorConfig(embeddings=[embedding]))
-
-
-def _cell(value):
-    return "" if np.isnan(value) else f"{value:.6g}"
 
 
 def _write(path, text):

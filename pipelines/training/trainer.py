@@ -20,7 +20,7 @@ from rank4class.pipelines.training.session import Pace, Session, TrainingTime
 from rank4class.pipelines.training.tensorboard import Summaries
 from rank4class.pipelines.training.train_state import TrainState
 from rank4class.pipelines.training.train_step import StepOptions, StepResults, build_steps
-from rank4class.progress import Progress, format_epochs
+from rank4class.progress import Progress, format_epochs, format_rate
 
 SUMMARIES_BETWEEN_EVALUATIONS = 20
 
@@ -112,12 +112,8 @@ class Trainer:
         *,
         progress: bool = True,
     ):
-        self._task = task
-        self._optimizer = optimizer
-        self._run_dir = run_dir
-        self._schedule = schedule
-        self._options = options
-        self._strategy = strategy
+        self._task, self._optimizer, self._run_dir = task, optimizer, run_dir
+        self._schedule, self._options, self._strategy = schedule, options, strategy
         self._is_chief = distribution.is_chief(strategy)
         self._verbose = progress and self._is_chief
         self._summary_steps = max(1, schedule.evaluation_steps // SUMMARIES_BETWEEN_EVALUATIONS)
@@ -141,7 +137,7 @@ class Trainer:
         """Trains to the end; returns the results. Its errors are those of `rank_training.train`."""
         with self._interruption, distribution.lost_worker_errors(self._strategy):
             self.resume()
-            while not self._is_finished():
+            while self._evaluation_is_due() or not self._is_at_end():
                 if not self._evaluation_is_due():
                     self.take_steps(self._schedule.next_stop(self._progress.step))
                 if self._evaluation_is_due():
@@ -179,10 +175,9 @@ class Trainer:
             )
         )
 
-    def _is_finished(self) -> bool:
+    def _is_at_end(self) -> bool:
         patience_ended = self._progress.gave_up(self._schedule.monitor, self._schedule.patience)
-        at_end = self._progress.step == self._schedule.total_steps
-        return (at_end or patience_ended) and not self._evaluation_is_due()
+        return patience_ended or self._progress.step == self._schedule.total_steps
 
     def _evaluation_is_due(self) -> bool:
         step = self._progress.step
@@ -203,7 +198,8 @@ class Trainer:
                         self._write_step_summaries(loss, norm, pace)
                 loss_sum += float(results.losses.sum())
                 if self._verbose:
-                    values = {"speed": pace.speed(), "note": f"loss {loss_sum / (progress.step - first):.4f}"}
+                    speed = f"{format_rate(pace.examples_per_second())} examples/s"
+                    values = {"speed": speed, "note": f"loss {loss_sum / (progress.step - first):.4f}"}
                     self._shown.add(len(results.losses), **values)
                 if results.stopping:
                     self._save_and_stop()
