@@ -7,6 +7,7 @@ import signal
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.special
 import sklearn.metrics
@@ -173,6 +174,33 @@ def test_evaluate_tells_unknown_inputs_from_known_ones(output_of, tmp_path):
     assert "unknown_inputs" not in read_json(tmp_path / "validation" / "evaluation.json")
 
 
+@pytest.mark.nightly
+def test_evaluate_and_compare_prediction_sets(output_of, error_of, tmp_path):
+    run, output = f"--workdir={tmp_path}", tmp_path / "test"
+    trained = output_of("train", *QUICK, "--sets=threshold", run)
+    evaluated = output_of("evaluate", run, "--coverage=0.8", f"--output={output}")
+    summary = read_json(output / "evaluation.json")
+    sets = summary["sets"]
+    assert sets == read_json(tmp_path / "results.json")["test"]["sets"]
+    assert "set_size@80" not in summary
+    assert f"\nPrediction sets (threshold) for 90%: coverage {sets['set_coverage@90']:.2f}% [" in trained
+    assert sets["set_size@50"] <= sets["set_size@80"] <= sets["set_size@95"]
+    low, high = sets["intervals"]["set_coverage@80"]
+    shown = f"for 80%: coverage {sets['set_coverage@80']:.2f}% [{low:.2f}, {high:.2f}], mean size"
+    assert f"Prediction sets (threshold) {shown} {sets['set_size@80']:.2f} [" in evaluated
+    classes = pd.read_csv(output / "classes.tsv", sep="\t")
+    means = np.average(classes["set_coverage@80 (%)"], weights=classes["examples"])
+    assert means == pytest.approx(sets["set_coverage@80"], abs=1e-3)
+    compared = output_of("compare", *[f"--scores={output / 'predictions.npz'}"] * 2)
+    assert line_of(compared, "set_size@80")[1:3] == [f"{sets['set_size@80']:.2f}"] * 2
+    for coverage, message in {
+        "1.2": "coverage=1.2: not in (0, 1)",
+        "0.855": "coverage=0.855: not a whole percent. Choose 0.85.",
+        "0.999": "coverage=0.999: needs 999 calibration examples, and there are 180.",
+    }.items():
+        assert message in error_of("evaluate", run, f"--coverage={coverage}")
+
+
 @pytest.mark.parametrize("count", [3, 21])
 def test_predict_lists_the_inputs_that_it_skips(two_runs, command, tmp_path, count):
     images = np.zeros([count + 2, 8, 8, 1], np.float32)
@@ -332,6 +360,7 @@ ERRORS = {
     "evaluate --workdir=RUN --data.text_column=x": "--data.text_column: has no effect without --data.path.",
     "evaluate --workdir=RUN --output=file": "file",
     "evaluate --workdir=RUN --nokeep_scores": "--keep_scores: has no effect without --output. Set both.",
+    "evaluate --workdir=RUN --coverage=0.8": "coverage=0.8: the run has no prediction sets. Train with",
     "evaluate --workdir=RUN --tpu=mine": "--tpu=mine: has no effect with --strategy=default. Set --strategy",
     "evaluate --workdir=RUN --split=test --data.path=x": "--split: has no effect with --data.path, which",
 }

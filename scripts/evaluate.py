@@ -38,6 +38,11 @@ _BASELINES = flags.DEFINE_bool(
     "For texts, show the nearest class name and the nearest training example by the encoder before training. "
     "The first time, all texts are encoded.",
 )
+_COVERAGE = flags.DEFINE_float(
+    "coverage",
+    None,
+    "Coverage of the prediction sets in the report, in (0, 1); None: 0.9 if the run has any.",
+)
 _KEEP_SCORES = flags.DEFINE_bool(
     "keep_scores",
     None,
@@ -53,10 +58,33 @@ def _check_flags() -> None:
         raise ValueError("--keep_scores: has no effect without --output. Set both.")
 
 
+def _coverage(trained: Any) -> float | None:
+    """Returns the coverage of the reported sets, None without sets; raises ValueError if it cannot be."""
+    from rank4class.pipelines.export import answers
+
+    if trained.sets is None and _COVERAGE.value is None:
+        return None
+    coverage = 0.9 if _COVERAGE.value is None else _COVERAGE.value
+    answers.sets_of(trained, coverage).limits(coverage)
+    if abs(coverage - round(coverage, 2)) > 1e-9:
+        nearest = min(max(round(coverage, 2), 0.01), 0.99)
+        raise ValueError(f"coverage={coverage:g}: not a whole percent. Choose {nearest:g}.")
+    return coverage
+
+
 def main() -> None:
     _check_flags()
+    import numpy as np
+
     from rank4class.pipelines import distribution
-    from rank4class.pipelines.evaluation import baselines, evaluator, per_class, predictions, worst_examples
+    from rank4class.pipelines.evaluation import (
+        baselines,
+        evaluator,
+        per_class,
+        predictions,
+        set_report,
+        worst_examples,
+    )
     from rank4class.pipelines.reporting import tables
     from rank4class.pipelines.storage import files
     from rank4class.pipelines.storage.code_version import git_commit
@@ -65,6 +93,7 @@ def main() -> None:
     strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
     is_chief = distribution.is_chief(strategy)
     trained = rank_training.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
+    coverage = _coverage(trained)
     if output and is_chief:
         files.make_writable(output, f"--output={output}")  # before the evaluation, which may take long
     experiment, path = trained.experiment, _DATA_PATH.value
@@ -80,7 +109,8 @@ def main() -> None:
         worst_examples.check(examples, _WORST.value)
     has_unknown = bool(experiment.data.held_out) and path is None and split == "test"
     needs_scores = keep_scores or bool(_WORST.value) or has_unknown
-    result = trained.evaluate(loaded, split, keep_scores=needs_scores, best=best)
+    coverages = () if coverage is None else (coverage,)
+    result = trained.evaluate(loaded, split, keep_scores=needs_scores, best=best, coverages=coverages)
     unknown = trained.evaluate_unknown(loaded, result) if has_unknown else None
     if not is_chief:
         return
@@ -96,11 +126,18 @@ def main() -> None:
         print(f"\n{calibration}")
     if unknown:
         print(f"\n{tables.unknown_inputs_line(unknown)}")
+    if coverage is not None:
+        result = set_report.with_metrics(result, coverage)
     table = per_class.per_class(result, examples.labels, class_names)
     counts = loaded.training_counts(split) if path is None else trained.description.training_counts
     thirds = None
     if counts is not None and not examples.kind.ranks_items:
         thirds = per_class.by_frequency(result, examples.labels, counts)
+    if result.sets is not None and coverage is not None:
+        covered, size = of_sets = result.sets.metrics(coverage)
+        spread = f"median {np.median(of_sets[size]):g}, largest {of_sets[size].max():,}"
+        print(f"\n{tables.sets_line(metrics['sets'], round(100 * coverage))}, {spread}\n")
+        print(tables.sets_table(set_report.table(result, table, thirds, covered, size), covered, size))
     if _CLASSES.value:
         if thirds is not None and (
             len(table) > MAX_CLASSES or thirds["most"].max() >= LONG_TAIL * thirds["fewest"].min()

@@ -25,6 +25,8 @@ def main() -> None:
     print(tables.results_table(summaries))
     if calibration := tables.calibration_table(summaries):
         print(f"\n{calibration}")
+    if "set_size@90" in (sets := summaries.get("test", {}).get("sets", {})):
+        print(f"\n{tables.sets_line(sets)} on test")
     print()
     if results["best_step"] is not None:
         step = f"step {results['best_step']} of {results['steps']}"

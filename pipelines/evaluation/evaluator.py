@@ -69,6 +69,8 @@ class EvaluationResult:
     def summarize(self) -> dict[str, Any]:
         """Returns `summarize` of the metrics, and "calibration" of `reliability.Calibrated.summarize`.
 
+        "sets" is `summarize_sets`, if there are prediction sets.
+
         With `unseen`, "unseen" is the summary of these examples, and "seen" that of the others. F1 is there
         that of the unseen classes, and of the others, over all examples.
         """
@@ -80,7 +82,11 @@ class EvaluationResult:
             rows, classes = self.unseen
             summary |= {"seen": self._select(~rows, ~classes).summarize()}
             summary |= {"unseen": self._select(rows, classes).summarize()}
-        return summary | ({"calibration": self.calibrated.summarize()} if self.calibrated else {})
+        if self.calibrated:
+            summary["calibration"] = self.calibrated.summarize()
+        if self.sets:
+            summary["sets"] = summarize_sets(self.sets)
+        return summary
 
     def _select(self, rows: np.ndarray, classes: np.ndarray) -> "EvaluationResult":
         """Returns the metrics of some examples, and of the decisions for some classes."""
@@ -93,7 +99,7 @@ class EvaluationResult:
 
 def metric_names(summary: Mapping[str, Any]) -> list[str]:
     """Returns the names of the metrics in a summary; see `summarize`."""
-    others = ("examples", "intervals", "calibration", "seen", "unseen")
+    others = ("examples", "intervals", "calibration", "sets", "seen", "unseen")
     return [name for name in summary if name not in others]
 
 
@@ -268,6 +274,16 @@ def summarize(values: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
         interval = statistics.mean_interval(column.values, merged, np.concatenate(each), bounded=percent)
         intervals[name] = interval and [_scale(name) * end for end in interval]
     return {**_means(rows, counts, names), "examples": len(values), "intervals": intervals}
+
+
+def summarize_sets(sets: Evaluated) -> dict[str, Any]:
+    """Returns the "score" of prediction sets, and `summarize` of their metrics for each coverage."""
+    summary: dict[str, Any] = {"score": sets.score, "intervals": {}}
+    for coverage in sets.coverages.tolist():  # one at a time: few distinct rows
+        metrics = sets.metrics(coverage)
+        part = summarize(np.column_stack(list(metrics.values())), list(metrics))
+        summary |= part | {"intervals": summary["intervals"] | part["intervals"]}
+    return summary
 
 
 def means(values: np.ndarray, names: Sequence[str]) -> dict[str, float]:

@@ -240,14 +240,22 @@ class Evaluated:
     """The prediction sets of `N` examples for `C` coverages.
 
     Attributes:
+      score: name of the score.
       coverages: the stated ones, in increasing order, float64 `[C]`.
       sizes: number of classes in each set, int32 `[N, C]`.
       covered: fraction of the example's classes in each set, float32 `[N, C]`; 1 for one without a class.
     """
 
+    score: str
     coverages: np.ndarray
     sizes: np.ndarray
     covered: np.ndarray
+
+    def metrics(self, coverage: float) -> dict[str, np.ndarray]:
+        """Returns the metrics of the sets for a coverage, name -> `[N]`."""
+        column, percent = np.searchsorted(self.coverages, coverage), f"{100.0 * coverage:.6g}"
+        columns = {"set_coverage": self.covered[:, column], "set_size": self.sizes[:, column]}
+        return {f"{name}@{percent}": values for name, values in columns.items()}
 
 
 def evaluate(
@@ -269,7 +277,7 @@ def evaluate(
             np.stack([_recall(each, labels[first : first + len(each)]) for each in in_sets], axis=1)
         )
         first += len(scores)
-    return Evaluated(stated, np.concatenate(sizes), np.concatenate(covered))
+    return Evaluated(sets.name, stated, np.concatenate(sizes), np.concatenate(covered))
 
 
 def _recall(in_set: np.ndarray, labels: Labels) -> np.ndarray:

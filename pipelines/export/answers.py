@@ -36,7 +36,7 @@ class Answers(tf.Module):
         self.thresholds = trained.thresholds if coverage is None else None
         self.coverage, self.sets = coverage, None
         if coverage is not None:
-            self.sets = _prediction_sets(trained, coverage)
+            self.sets = sets_of(trained, coverage)
             self.limits = self.sets.limits(coverage)
         self._count_prior = count_priors.get(trained.experiment.count_prior)
         self._blank = self.kind.blank(self.specs)
@@ -193,7 +193,7 @@ class Answers(tf.Module):
         return tf.nest.map_structure(lambda output: output[:rows], outputs)
 
 
-def _prediction_sets(trained: TrainedModel, coverage: float) -> PredictionSets:
+def sets_of(trained: TrainedModel, coverage: float) -> PredictionSets:
     """Returns the prediction sets of a model of classes; raises ValueError if it has none."""
     if trained.description.inputs.kind.ranks_items:
         raise ValueError(f"coverage={coverage}: a list of items has no prediction sets. Leave it out.")

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.task.task import TaskData
@@ -33,6 +34,8 @@ def draw(
         pictures["reliability_diagram"] = plots.reliability_diagram(evaluation.calibrated)
         if not examples.multi_label:
             pictures["risk_coverage"] = plots.risk_coverage(evaluation.calibrated)
+    if evaluation.sets:
+        pictures["prediction_sets"] = plots.set_sizes(evaluator.summarize_sets(evaluation.sets))
     if counts is not None:
         pictures["number_of_classes"] = plots.count_distributions(
             *counts, loaded.splits["train"].num_relevant()

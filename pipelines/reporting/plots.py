@@ -6,7 +6,7 @@ The figures do not belong to pyplot, which would keep them in memory.
 import io
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.image
@@ -237,6 +237,24 @@ def risk_coverage(calibrated: Calibrated) -> np.ndarray:
     axis.yaxis.set_major_formatter(PercentFormatter(1.0))
     finish(axis)
     axis.legend(frameon=False, fontsize=TEXT)
+    return pixels(figure)
+
+
+def set_sizes(sets: Mapping[str, Any]) -> np.ndarray:
+    """Draws the mean size of prediction sets, with its interval, by coverage; see `summarize_sets`."""
+    names = [name for name in sets if name.startswith("set_size@")]
+    means = [sets[name] for name in names]
+    low, high = np.transpose([sets["intervals"][name] or [sets[name]] * 2 for name in names])
+    coverages = [int(name.partition("@")[2]) / 100 for name in names]
+    figure, axis = _card()
+    axis.plot(coverages, means, "o-", color=RIGHT, ms=4)
+    axis.fill_between(coverages, low, high, color=RIGHT, alpha=0.2, linewidth=0)
+    axis.set_xlabel("stated coverage", fontsize=TEXT)
+    axis.set_ylabel("mean number of classes", fontsize=TEXT)
+    axis.set_ylim(0.0, None)
+    axis.xaxis.set_major_formatter("{x:.0%}")
+    axis.set_title(f"prediction sets ({sets['score']})", fontsize=TEXT, loc="left")
+    finish(axis)
     return pixels(figure)
 
 

@@ -127,6 +127,25 @@ def format_interval(interval: Sequence[float] | None, digits: int = 2) -> str:
     return "no interval" if interval is None else f"[{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
 
 
+def sets_line(sets: dict[str, Any], percent: int = 90) -> str:
+    """Returns the coverage and the mean size of prediction sets, from "sets" of a summary, in one line."""
+    share, mean = (
+        f"{sets[name]:.2f}{unit} {format_interval(sets['intervals'][name])}"
+        for name, unit in ((f"set_coverage@{percent}", "%"), (f"set_size@{percent}", ""))
+    )
+    return f"Prediction sets ({sets['score']}) for {percent}%: coverage {share}, mean size {mean}"
+
+
+def sets_table(table: pd.DataFrame, covered: str, size: str) -> str:
+    """Returns a `set_report.table` as text for a terminal; a gap is the coverage minus the stated one."""
+    columns = {"sets": table["class"], "examples": table["examples"].map("{:,}".format)}
+    columns["share (%)"] = table["share (%)"].map("{:.1f}".format)
+    columns["coverage (%)"] = _means_with_intervals(table, f"{covered} (%)", covered)
+    columns["gap"] = (table[f"{covered} (%)"] - int(covered.partition("@")[2])).map(signed)
+    columns["mean size"] = table[size].map("{:.2f}".format)
+    return _column_table(columns, ["left", *["right"] * 5])
+
+
 def class_table(table: pd.DataFrame, metrics: Iterable[str]) -> str:
     """Returns rows of a `per_class.per_class` table, with these metrics, as text for a terminal."""
     columns = {"class": table["class"], "examples": table["examples"].map("{:,}".format)}

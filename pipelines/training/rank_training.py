@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -226,12 +227,18 @@ class TrainedModel:
         return loading.load_labeled(data_config, described.inputs, described.class_names, path)
 
     def evaluate(
-        self, loaded: TaskData, split: str = "test", *, keep_scores: bool = False, best: int = 0
+        self,
+        loaded: TaskData,
+        split: str = "test",
+        *,
+        keep_scores: bool = False,
+        best: int = 0,
+        coverages: Collection[float] = (),
     ) -> EvaluationResult:
-        """Evaluates the model on a split, and its calibration if it has one.
+        """Evaluates the model on a split, and its calibration and prediction sets if it has them.
 
         The result holds the `best` classes of each example, and with `keep_scores` the scores, if they take
-        at most `LARGEST_SCORES`.
+        at most `LARGEST_SCORES`. Sets have these `coverages` too, besides `prediction_sets.COVERAGES`.
         """
         examples = loaded.splits[split]
         keep_scores &= predictions.scores_fit(len(examples), loaded.num_scored(split))
@@ -244,7 +251,7 @@ class TrainedModel:
         if self.calibration is not None:
             result = run_calibration.measure(result, self.calibration, split, examples)
         result = run_decisions.measure(result, self.experiment, loaded, split, self.thresholds)
-        result = run_sets.measure(result, self.experiment, examples, self.sets, self.calibration)
+        result = run_sets.measure(result, self.experiment, examples, self.sets, self.calibration, coverages)
         result = dataclasses.replace(result, unseen=loaded.unseen(split))
         return result if keep_scores else run_calibration.without_scores(result)
 

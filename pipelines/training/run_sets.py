@@ -1,7 +1,7 @@
 """The prediction sets of a run: their fit to the split "calibration", and their metrics."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -112,17 +112,15 @@ def measure(
     examples: data.Split,
     sets: PredictionSets | None,
     calibration: Calibration | None,
+    coverages: Collection[float] = (),
 ) -> EvaluationResult:
-    """Returns an evaluation with its prediction sets, and the experiment's metrics of them."""
+    """Returns an evaluation with its prediction sets, also for `coverages`, and the metrics of them."""
     if sets is None:
         return result
     stated = {name: each for name in experiment.metrics if (each := stated_coverage(name)) is not None}
     blocks = _blocks(result, examples, calibration)
-    evaluated = prediction_sets.evaluate(sets, blocks, examples.labels, stated.values())
-    columns = []
-    for name, coverage in stated.items():
-        of_all = evaluated.sizes if name.startswith("set_size") else evaluated.covered
-        columns.append(of_all[:, np.searchsorted(evaluated.coverages, coverage)])
+    evaluated = prediction_sets.evaluate(sets, blocks, examples.labels, [*stated.values(), *coverages])
+    columns = [evaluated.metrics(coverage)[name] for name, coverage in stated.items()]
     values = np.column_stack([result.values, *columns]).astype(np.float32)
     return dataclasses.replace(result, names=(*result.names, *stated), values=values, sets=evaluated)
 

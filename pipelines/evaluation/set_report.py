@@ -1,0 +1,49 @@
+"""Prediction sets of one coverage, by size, and of the class and the third of the classes missed most."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+
+from rank4class.pipelines.evaluation import per_class
+from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+
+_LARGEST = (0, 1, 2, 3, 5, 10)  # size in each row but the last
+_SIZES = ("empty", "1 class", "2 classes", "3 classes", "4 to 5 classes", "6 to 10 classes", "more classes")
+
+
+def with_metrics(result: EvaluationResult, coverage: float) -> EvaluationResult:
+    """Returns an evaluation with the metrics of its prediction sets for a coverage."""
+    assert result.sets is not None
+    of_sets = result.sets.metrics(coverage)
+    added = {name: values for name, values in of_sets.items() if name not in result.names}
+    values = np.column_stack([result.values, *added.values()]).astype(np.float32)
+    return dataclasses.replace(result, names=(*result.names, *added), values=values)
+
+
+def table(
+    result: EvaluationResult, classes: pd.DataFrame, thirds: pd.DataFrame | None, covered: str, size: str
+) -> pd.DataFrame:
+    """Returns a `per_class` table of the sets by size and of the worst classes, with "share (%)" of examples.
+
+    The worst class is one with at least `per_class.LEAST_EXAMPLES`.
+
+    Args:
+      result: with the metrics of the coverage.
+      classes, thirds: its tables `per_class` and `by_frequency`; without the second one if it is None.
+      covered, size: names of the metrics.
+    """
+    rows = np.searchsorted(_LARGEST, result.values[:, result.names.index(size)])
+    by_size = dataclasses.replace(result, top_classes=rows, decisions=None)
+    worst = {"worst class": classes[classes["examples"] >= per_class.LEAST_EXAMPLES]}
+    if thirds is not None:
+        worst["worst third by training examples"] = thirds
+    firsts = [
+        group.sort_values(f"{covered} (%)", kind="stable")[:1].assign(
+            **{"class": lambda one, title=title: f"{title}: " + one["class"]}
+        )
+        for title, group in worst.items()
+    ]
+    whole = pd.concat([per_class.per_class(by_size, rows, _SIZES), *firsts], ignore_index=True)
+    whole["share (%)"] = 100.0 * whole["examples"] / len(rows)
+    return whole[whole["examples"] > 0]
