@@ -212,12 +212,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         >>> in_set.shape, bool(in_set[np.arange(300), (y == "low").astype(int)].mean() > 0.8)
         ((300, 2), True)
         """
-        check_is_fitted(self, "run_")
-        if self.run_.experiment.sets.name == "none":
-            raise ValueError(
-                "sets='none': the run has no prediction sets. Set experiment={'sets.name': 'threshold'}."
-            )
-        return self.run_.outputs(_rows(self._check(X)), coverage)["in_set"]
+        return self._outputs(X, coverage)["in_set"]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Returns the accuracy, in [0, 1]; of several labels that of the whole set."""
@@ -279,9 +274,9 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         changes = {} if rate is None else {"optimizer.learning_rate": float(rate)}
         return config.override(experiment, {**changes, **(self.experiment or {})})
 
-    def _outputs(self, X: Any) -> dict[str, np.ndarray]:
+    def _outputs(self, X: Any, coverage: float | None = None) -> dict[str, np.ndarray]:
         check_is_fitted(self, "run_")
-        return self.run_.outputs(_rows(self._check(X)))
+        return self.run_.outputs(_rows(self._check(X)), coverage)
 
 
 class _Indicator:

@@ -64,8 +64,9 @@ def test_predictions(fitted):
     np.testing.assert_allclose(best.probabilities, expected, rtol=1e-6)
 
 
+@pytest.mark.nightly
 def test_prediction_sets(fitted):
-    with pytest.raises(ValueError, match="sets='none': the run has no prediction sets. Set experiment="):
+    with pytest.raises(ValueError, match="coverage=0.9: the run has no prediction sets. .*'sets.name': 'thr"):
         fitted.predict_set(FRAME)
     calibrated = fit(epochs=3, validation_fraction=0.4, experiment={"sets.name": "threshold"})
     in_set = calibrated.predict_set(X, coverage=0.8)

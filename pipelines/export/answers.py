@@ -205,6 +205,6 @@ def sets_of(trained: TrainedModel, coverage: float) -> PredictionSets:
             "--checkpoint=last."
         )
     raise ValueError(
-        f"coverage={coverage}: the run has no prediction sets. Train with --sets=threshold, or calibrate it "
-        "on labeled examples: rank4class calibrate --workdir=... --data.path=..."
+        f"coverage={coverage}: the run has no prediction sets. Train with --sets=threshold, in Python with "
+        "{'sets.name': 'threshold'}, or run: rank4class calibrate --workdir=... --data.path=..."
     )
