@@ -28,6 +28,11 @@ from rank4class.data.preprocessing.images import (
     Rescale,
 )
 from rank4class.data.preprocessing.text import WordPiece
-from rank4class.data.readers.class_tables import balanced_class_weights, class_descriptions, class_weights
+from rank4class.data.readers.class_tables import (
+    balanced_class_weights,
+    class_descriptions,
+    class_frequencies,
+    class_weights,
+)
 from rank4class.data.readers.columns import normalize_text
 from rank4class.data.registry import DATASETS, LABELED, get, get_labeled, warn_of_skipped

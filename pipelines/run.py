@@ -24,7 +24,7 @@ from rank4class.pipelines.export.prediction import Prediction, Predictor
 from rank4class.pipelines.reporting import evaluation_pictures, run_html
 from rank4class.pipelines.reporting.model_card import model_card
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.task import description
+from rank4class.pipelines.task import class_frequencies, description
 from rank4class.pipelines.training import rank_training
 
 SPLITS = ("train", "validation", "test")
@@ -112,7 +112,11 @@ class Run:
         return pd.DataFrame([{**line, "seconds": times[int(line["step"])]} for line in run_dir.history()])
 
     def predict(
-        self, inputs: Iterable[Any], k: int | None = None, coverage: float | None = None
+        self,
+        inputs: Iterable[Any],
+        k: int | None = None,
+        coverage: float | None = None,
+        prior: str | os.PathLike | None = None,
     ) -> pd.DataFrame:
         """Predicts the best classes of some inputs, or sets that contain their classes.
 
@@ -125,6 +129,8 @@ class Run:
             a coverage None are the classes of each prediction set, which may be empty.
           coverage: in (0, 1), the probability with which a prediction set contains the class of an input; of
             several classes, the expected share of them in the set. See `prediction_sets.PredictionSets`.
+          prior: class frequencies of the inputs, "uniform" or a file with one class per line: name, tab,
+            frequency; None are those of the training. See `Answers.score`.
 
         Returns:
           A frame with a row for each input and class, the best first: "input", the input's index, "rank",
@@ -132,7 +138,7 @@ class Run:
           or a count prior also "in_set", whether the class is decided.
 
         Raises:
-          ValueError: an input that the model does not take, or a coverage without prediction sets of the run.
+          ValueError: an input that the model does not take, or a coverage or prior that does not fit the run.
 
         >>> run = rank4class.load("runs/digits")
         >>> images = data.get("digits").splits["test"].features["image"]  # float32 [360, 8, 8, 1]
@@ -144,7 +150,7 @@ class Run:
         0      0     8
         2      1     6
         """
-        predictor = self._predictor(self._k(k, coverage), coverage=coverage)
+        predictor = self._predictor(self._k(k, coverage), False, coverage, prior)
         predictions = predictor(self._raw(inputs), self._batch_size, BadRows("fail", None))
         return prediction.frame(self._first(predictions, k), predictor.outputs)
 
@@ -156,6 +162,7 @@ class Run:
         k: int | None = None,
         coverage: float | None = None,
         max_set_size: int | None = None,
+        prior: str | os.PathLike | None = None,
         exclude_known: bool = False,
         text_column: str | None = None,
         text_pair_column: str | None = None,
@@ -168,7 +175,7 @@ class Run:
         Args:
           path: see `data.Kind.read`.
           output: see `prediction_files.write`; None prints TSV.
-          k, coverage: see `predict`.
+          k, coverage, prior: see `predict`.
           max_set_size: adds `abstain`, whether a prediction set is larger or empty; None does not.
           exclude_known: whether to leave out the items that a user is known to have.
           text_column, text_pair_column: of the texts or ids in a file with columns; None are those of the
@@ -215,7 +222,7 @@ class Run:
             columns = columns._replace(text_pair_column=text_pair_column)
         ids = self._trained.description.instance_ids
         inputs = kind.read(path, self.answers.specs, bad_rows, columns, ids)
-        predictor = self._predictor(written_k, exclude_known, coverage)
+        predictor = self._predictor(written_k, exclude_known, coverage, prior)
         predictions = self._first(predictor(inputs, batch_size or self._batch_size, bad_rows), k)
         first = next(predictions, None)
         if first is None:
@@ -375,21 +382,22 @@ class Run:
         """Returns the number of classes to predict; None for those of a prediction set."""
         return k if k is not None or coverage is not None else min(5, len(self.class_names))
 
-    def _answers(self, coverage: float | None) -> Answers:
-        return self.answers if coverage is None else Answers(self._trained, coverage)
+    def _answers(self, *options: Any) -> Answers:
+        return self.answers if set(options) == {None} else Answers(self._trained, *options)
 
     def _new_scorer(self, coverage: float | None) -> prediction.Scorer:
         return prediction.Scorer(self._answers(coverage))
 
     def _predictor(
-        self, k: int | None, exclude_known: bool = False, coverage: float | None = None
+        self, k: int | None, exclude_known: bool, coverage: float | None, prior: str | os.PathLike | None
     ) -> Predictor:
+        frequencies = None if prior is None else class_frequencies.read(prior, self.class_names)
         with self._lock:  # or each thread would trace another function
-            return self._cached_predictor(k, exclude_known, coverage)
+            return self._cached_predictor(k, exclude_known, coverage, frequencies)
 
-    def _new_predictor(self, k: int | None, exclude_known: bool, coverage: float | None) -> Predictor:
+    def _new_predictor(self, k: int | None, exclude_known: bool, *answers: Any) -> Predictor:
         known = description.read_known(self._trained.run_dir.model) if exclude_known else None
-        return Predictor(self._answers(coverage), k, known, self._trained.strategy)
+        return Predictor(self._answers(*answers), k, known, self._trained.strategy)
 
     def _raw(self, inputs: Iterable[Any]) -> Iterator[data.RawInput]:
         return prediction.named_inputs(inputs, self.answers, self._trained.description.instance_ids)

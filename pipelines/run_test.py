@@ -136,7 +136,7 @@ def test_threads_share_one_trace(digits, test_images, caplog):
         frames = list(threads.map(lambda i: run.predict(test_images[i : i + 1]), range(16)))
         scores = list(threads.map(lambda i: run.scores(test_images[i : i + 1]), range(16)))
     assert "retracing" not in caplog.text
-    assert run._predictor(5)._answer.experimental_get_tracing_count() == 1
+    assert run._predictor(5, False, None, None)._answer.experimental_get_tracing_count() == 1
     best = digits.predict(test_images[:16])
     np.testing.assert_allclose(pd.concat(frames)["score"], best["score"], rtol=1e-5)
     np.testing.assert_allclose(np.concatenate(scores), digits.scores(test_images[:16]), rtol=1e-5)

@@ -44,6 +44,12 @@ _MAX_SET_SIZE = flags.DEFINE_integer(
     "Add the column abstain: whether the set has more classes than this, or none.",
     lower_bound=1,
 )
+_PRIOR = flags.DEFINE_string(
+    "prior",
+    None,
+    "Class frequencies of the inputs: uniform, or a file with one class per line: name, tab, frequency; "
+    "None: those of the training.",
+)
 _TEXT_COLUMN = flags.DEFINE_string(
     "text_column", None, "Column of the text or user in a file with columns; None: that of the training."
 )
@@ -78,6 +84,7 @@ def main() -> None:
         k=_TOP_K.value,
         coverage=_COVERAGE.value,
         max_set_size=_MAX_SET_SIZE.value,
+        prior=_PRIOR.value,
         exclude_known=_EXCLUDE_KNOWN.value,
         text_column=_TEXT_COLUMN.value,
         text_pair_column=_TEXT_PAIR_COLUMN.value,

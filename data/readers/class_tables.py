@@ -1,4 +1,4 @@
-"""Files with one class per line: its name, a description of it, or its weight."""
+"""Files with one class per line: its name, and a description of it, its weight or its frequency."""
 
 import difflib
 from collections.abc import Sequence
@@ -29,15 +29,15 @@ def class_descriptions(path: str, class_names: Sequence[str]) -> list[str]:
 
 def class_weights(path: str, class_names: Sequence[str]) -> np.ndarray:
     """Reads weights float32 `[n]`, at least 0 and not all 0, in the format of `class_descriptions`."""
-    values = _table(path, class_names, "weight")
-    weights = pd.to_numeric([value.strip() for _, value in values], errors="coerce").astype(np.float64)
-    for (where, value), weight in zip(values, weights, strict=True):
-        if not 0.0 <= weight <= np.finfo(np.float32).max:  # NaN too
-            raise ValueError(f"{where}: weight {value!r} is not a number from 0 to 3e38. Correct it.")
-    weights = weights.astype(np.float32)
+    weights = _numbers(path, class_names, "weight", 0.0)
     if not weights.any():
         raise ValueError(f"{path}: no weight above 0. Raise one.")
     return weights
+
+
+def class_frequencies(path: str, class_names: Sequence[str]) -> np.ndarray:
+    """Reads frequencies float32 `[n]`, above 0 and of any sum, in the format of `class_descriptions`."""
+    return _numbers(path, class_names, "frequency", 1e-30)
 
 
 def balanced_class_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -58,6 +58,15 @@ def balanced_class_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:
     sizes = np.asarray(counts)
     present = np.count_nonzero(sizes)
     return np.where(sizes > 0, sizes.sum() / (present * np.maximum(sizes, 1)), 0.0).astype(np.float32)
+
+
+def _numbers(path: str, class_names: Sequence[str], kind: str, least: float) -> np.ndarray:
+    values = _table(path, class_names, kind)
+    numbers = pd.to_numeric([value.strip() for _, value in values], errors="coerce").astype(np.float64)
+    for (where, value), number in zip(values, numbers, strict=True):
+        if not least <= number <= np.finfo(np.float32).max:  # NaN too
+            raise ValueError(f"{where}: {kind} {value!r} is not a number from {least:g} to 3e38. Correct it.")
+    return numbers.astype(np.float32)
 
 
 def _table(path: str, class_names: Sequence[str], kind: str) -> list[tuple[str, str]]:

@@ -131,7 +131,8 @@ def macro_top1_error(hits: TensorLike, decided: TensorLike, relevant: TensorLike
     The decided class of each example is the one with the highest score.
 
     References:
-      Menon, Jayasumana, Rawat, Jain, Veit, Kumar (2021), "Long-tail learning via logit adjustment", eq. 2.
+      Menon, Jayasumana, Rawat, Jain, Veit, Kumar (2021), "Long-tail learning via logit adjustment",
+      section 2.
 
     >>> print(macro_top1_error([4.0, 1.0, 0.0], [4.0, 2.0, 1.0], [5.0, 2.0, 0.0]).numpy().round(2))
     0.35

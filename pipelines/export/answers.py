@@ -1,6 +1,6 @@
 """A trained model as functions of raw inputs, in one `tf.Module` that predicts and is exported."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from rank4class import arguments, data
 from rank4class.losses.ops import set_sizes
+from rank4class.pipelines.evaluation.calibration import Platt, Temperature
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
-from rank4class.pipelines.task import count_priors
+from rank4class.pipelines.task import class_frequencies, count_priors
 from rank4class.pipelines.training.rank_training import TrainedModel
 
 Features = Mapping[str, tf.Tensor]
@@ -22,13 +23,23 @@ class Answers(tf.Module):
       trained: the model.
       coverage: of prediction sets, in (0, 1); their classes are then the decided ones. None decides by the
         thresholds or the count prior of the run.
+      prior: relative frequencies of the classes among the inputs, for examples of one class; None: those of
+        the training. They change the scores; see `score`.
 
     Raises:
-      ValueError: the run has no prediction sets, or too few calibration examples for the coverage.
+      ValueError: the run has no prediction sets, or too few calibration examples for the coverage; or a
+        prior does not fit the run.
     """
 
-    def __init__(self, trained: TrainedModel, coverage: float | None = None):
+    def __init__(
+        self,
+        trained: TrainedModel,
+        coverage: float | None = None,
+        prior: Sequence[float] | None = None,
+    ):
         super().__init__()
+        if prior is not None and coverage is not None:
+            raise ValueError(f"coverage={coverage}: it holds for the training frequencies. Leave out prior.")
         inputs = trained.description.inputs
         self.class_names = trained.description.class_names
         self._names = tf.constant(self.class_names)
@@ -38,6 +49,7 @@ class Answers(tf.Module):
         if coverage is not None:
             self.sets = sets_of(trained, coverage)
             self.limits = self.sets.limits(coverage)
+        self._prior_shift = None if prior is None else _prior_shift(trained, prior)
         self._count_prior = count_priors.get(trained.experiment.count_prior)
         self._blank = self.kind.blank(self.specs)
         # Parts that an export has to hold; a dataclass is not tracked.
@@ -83,7 +95,7 @@ class Answers(tf.Module):
         arguments.check_integer(1, None if self.has_items else len(self.class_names), top_k=k)
 
     def score(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns "scores" of all classes, or of all items, float32 `[B, n]`.
+        r"""Returns "scores" of all classes, or of all items, float32 `[B, n]`.
 
         If the scores are calibrated, "probabilities" of the classes too, float32 `[B, n]`. With a count prior
         these are the marginals, and "counts" are the probabilities of `0..m` classes, float32 `[B, m + 1]`.
@@ -91,6 +103,13 @@ class Answers(tf.Module):
         With a coverage, a count prior or thresholds, "in_set", bool `[B, n]`, has the decided classes, and
         "set_size", int32 `[B]`, their number. The most probable set by a count prior has the highest scores.
         A prediction set has all classes if a score is not finite.
+
+        With a prior $q$, the scores $s$ of a run with the temperature $T$ become
+
+        $$s_j + T (\log q_j - (1 - \tau) \log \pi_j)$$
+
+        for the training frequencies $\pi$ and $\tau$, `loss.prior_temperature`, whose share of them the
+        scores of the run leave out already (Saerens, Latinne, Decaestecker, 2002).
         """
         outputs = self._call(self._model, features)
         where = None if "excluded" not in features else ~features["excluded"]
@@ -98,6 +117,8 @@ class Answers(tf.Module):
         if isinstance(outputs, dict):
             outputs, log_counts = outputs["scores"], outputs["log_counts"]
         scores = tf.cast(outputs, tf.float32)
+        if self._prior_shift is not None:
+            scores += self._prior_shift
         log_counts = self._count_prior.log_counts(scores, log_counts, where)
         results, in_set = {"scores": scores}, None
         if log_counts is not None:
@@ -208,3 +229,30 @@ def sets_of(trained: TrainedModel, coverage: float) -> PredictionSets:
         f"coverage={coverage}: the run has no prediction sets. Train with --sets=threshold, in Python with "
         "{'sets.name': 'threshold'}, or run: rank4class calibrate --workdir=... --data.path=..."
     )
+
+
+def _prior_shift(trained: TrainedModel, prior: Sequence[float]) -> np.ndarray:
+    """Returns the change of the scores for other class frequencies, float32 `[n]`; see `Answers.score`."""
+    experiment, described, fitted = trained.experiment, trained.description, trained.calibration
+    has_counts = count_priors.get(experiment.count_prior).is_model
+    of_several = described.inputs.kind.ranks_items or has_counts or isinstance(fitted, Platt)
+    for is_wrong, reason in (
+        (of_several, "it needs examples of one class each. Leave it out."),
+        (
+            fitted is None,
+            "the run has no temperature. Use the best checkpoint, and calibration='auto'.",
+        ),
+        (
+            experiment.data.class_weights != "none",
+            "data.class_weights has changed the frequencies. Train with loss.prior_temperature in its place.",
+        ),
+        (described.seen is not None, "some classes have no training example. Leave it out."),
+        (described.training_counts is None, "the run has not stored its class frequencies. Train it again."),
+    ):
+        if is_wrong:
+            raise ValueError(f"prior: {reason}")
+    assert isinstance(fitted, Temperature)
+    assert described.training_counts is not None
+    log_pi = class_frequencies.log_frequencies(described.training_counts)
+    log_q = np.log(prior) - np.log(np.sum(prior))
+    return np.float32(fitted.temperature * (log_q - (1.0 - experiment.loss.prior_temperature) * log_pi))

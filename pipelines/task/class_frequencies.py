@@ -1,5 +1,8 @@
 """Frequencies of the classes in training, which a loss or a prediction can correct for."""
 
+import os
+from collections.abc import Sequence
+
 import numpy as np
 
 from rank4class import arguments, data, losses
@@ -38,3 +41,13 @@ def log_prior(loss: config.Loss, train: data.Split, counts: np.ndarray) -> np.nd
     if train.multi_label:
         raise ValueError(f"loss.prior_temperature={tau}: examples may have several classes. Set it to 0.")
     return np.float32(tau * log_frequencies(counts))
+
+
+def read(prior: str | os.PathLike, class_names: Sequence[str]) -> tuple[float, ...]:
+    """Returns the frequencies "uniform", or those of a file; see `data.class_frequencies`."""
+    prior = os.fspath(prior)
+    if prior == "uniform":
+        return (1.0,) * len(class_names)
+    if not os.path.exists(prior):
+        raise FileNotFoundError(f"prior={prior!r}: no such file. Write 'uniform', or a path.")
+    return tuple(data.class_frequencies(prior, class_names).tolist())
