@@ -70,10 +70,7 @@ class StoredRows:
 
 
 class Collector:
-    """Collects blocks of rows: arrays, or a single `scipy.sparse.csr_array` or `StoredRows`.
-
-    Numbers of more than `IN_MEMORY_BYTES` are written to a file that ends with the process.
-    """
+    """Collects blocks of rows, arrays or one `csr_array` or `StoredRows`; those beyond memory in a file."""
 
     def __init__(self) -> None:
         self._blocks: list[Any] = []

@@ -99,8 +99,7 @@ def all_gather(values: Any) -> Any:
     """Within a replica, returns the values of all replicas, concatenated along the first axis.
 
     TensorFlow's `all_gather` fails if a worker has one replica. This sums zeros with each replica's values at
-    its index, which is exact for infinities and NaN too. The values are a structure of tensors, with the same
-    shapes on all replicas.
+    its index, which is exact for infinities and NaN too. All replicas have the same shapes.
     """
     context = tf.distribute.get_replica_context()
     replicas, replica = context.num_replicas_in_sync, context.replica_id_in_sync_group
@@ -146,11 +145,7 @@ def lost_worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 
 def check_tf_config() -> None:
-    """Raises ValueError unless TF_CONFIG describes a cluster and this machine's task in it.
-
-    The resolver parses the variable. It accepts an empty cluster, addresses without a port and tasks outside
-    the cluster; with these the strategy waits forever or fails without naming the field.
-    """
+    """Raises ValueError unless TF_CONFIG has a cluster and this machine's task; TensorFlow might wait."""
     try:
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         cluster = resolver.cluster_spec().as_dict()

@@ -41,10 +41,7 @@ def column_kinds(path: str) -> dict[str, str]:
 
 
 def batches(path: str, columns: Sequence[str], vector_column: str | None) -> Iterator[dict[str, Any]]:
-    """Yields the cells of some rows by column, the names of classes in place of their ids.
-
-    Hugging Face stores the names of a `ClassLabel` in the file, or in `dataset_info.json` beside it.
-    """
+    """Yields the cells of some rows by column, the names of classes in place of Hugging Face's ids."""
     with _errors(path):
         features = _features(path)
         for batch in _batches(path, list(columns)):

@@ -45,13 +45,7 @@ class Report:
     """The report of a dataset. All image files are read.
 
     Without `encoder.path` no tokens are counted, and without a `cache_dir` (see `loading.load`) there are no
-    baselines by the encoder.
-
-    Attributes:
-      splits: name -> the described examples: at most `data.max_examples`, and of image files the readable.
-        Equal splits, such as ImageNet's validation and test, have one name.
-      counts: split -> number of examples of each class, int64 `[n]`.
-      sections: of the report.
+    baselines by the encoder. Equal splits, such as ImageNet's validation and test, have one name.
     """
 
     def __init__(self, experiment: config.Experiment, dataset: data.Dataset, cache_dir: str | None = None):

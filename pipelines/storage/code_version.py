@@ -10,11 +10,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 
 
 def git_commit() -> str | None:
-    """Returns the commit of the package, followed by "-dirty" if files differ from it.
-
-    None if the package is not a Git checkout, such as an installed wheel: the checkout around it, if there is
-    one, is someone else's.
-    """
+    """Returns the commit of the package, with "-dirty" if files differ; None if it is no Git checkout."""
     try:
         if _git("rev-parse", "--show-prefix"):  # the path of the package inside the checkout
             return None

@@ -148,10 +148,7 @@ _WRITABLE = ". Choose a folder that can be written."
 
 
 def make_folder(path: str | os.PathLike, field: str | None = None) -> None:
-    """Makes a folder and those above it; raises OSError if that fails.
-
-    The error has the field that sets the folder and its value; None is the working directory of a command.
-    """
+    """Makes a folder and those above it; its OSError names the field that sets it (None: --workdir)."""
     with errors_of(field or f"--workdir={path}", _WRITABLE):
         tf.io.gfile.makedirs(path)
 

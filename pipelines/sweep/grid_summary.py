@@ -54,14 +54,10 @@ def summarize(
     """Returns the metrics of all cells, their differences to a baseline, and the cells that may be the best.
 
     All intervals are 95% intervals over seeds and examples; differences are paired over both. If all cells
-    are equal, a cell is better or worse than the baseline, or separable from the best, with a probability of
-    at most 5%: half of it is for the comparisons with the baseline, if there are any, half for the best, and
-    all metrics share it. With one seed the verdicts are on these runs, not on the cells: other seeds may
-    reverse them.
-
-    The result, which JSON can hold, is described in `docs/reference/files.md`; numbers that are not finite
-    are None. The margin is in percentage points, `metrics` defines those that `losses.get_metric` does not
-    know, and `test_to_train` is that of `inference.crossed_variances`.
+    are equal, a verdict is wrong with a probability of at most 5%: half of it is for the comparisons with the
+    baseline, if there are any, half for the best, and all metrics share it. With one seed the verdicts are on
+    these runs, not on the cells. `docs/reference/files.md` describes the result; numbers that are not finite
+    are None. The margin is in percentage points, and `metrics` defines those that `losses` does not know.
     """
     if any(list(cell.seeds) != list(cells[0].seeds) for cell in cells):
         raise ValueError("seeds: the cells have different ones. Train all cells with the same.")

@@ -17,10 +17,7 @@ _CALIBRATION = (
 
 
 def cells_table(summary: Mapping[str, Any], digits: int = 2) -> list[list[str]]:
-    """Returns a row per cell: its name, and each metric's mean and interval.
-
-    A dagger marks the cells that are not separable from the best, unless no cell is separable from it.
-    """
+    """Returns a row per cell: its name, and each metric's mean and interval, with daggers."""
     axes, separable = _axes(summary), _separable(summary)
     rows = [[*axes, *summary["metrics"]]]
     for cell in summary["cells"]:

@@ -55,11 +55,7 @@ class Estimate:
         return self._level(abs(self.center))
 
     def equivalence_p_value(self, margin: float) -> float:
-        """Returns the p-value of a true mean `margin` or more away from 0: the larger of two one-sided ones.
-
-        Reference: Schuirmann (1987), "A comparison of the two one-sided tests procedure and the power
-        approach for assessing the equivalence of average bioavailability".
-        """
+        """Returns the larger of the one-sided p-values of a true mean `margin` or more away from 0."""
         distance = margin - abs(self.center)
         half = self._level(abs(distance)) / 2
         return half if distance > 0.0 else 1.0 - half
@@ -159,21 +155,16 @@ def paired_estimate(differences: np.ndarray, *, bounded: bool, test_to_train: fl
 
 
 def paired_p_value(differences: np.ndarray, estimate: Estimate, comparisons: int = 1) -> float:
-    """Returns the two-sided p-value of paired differences, for one seed that of `statistics.sign_test`.
-
-    The least p-value has to pass Holm's first level: more than 125 comparisons draw more permutations.
-    """
+    """Returns the two-sided p-value of paired differences; for one seed, that of permutations."""
     if len(differences) == 1 < differences.size:
+        # The least p-value has to pass Holm's first level.
         permutations = max(statistics.PERMUTATIONS, math.ceil(4 * comparisons / statistics.LEVEL))
         return statistics.sign_test(differences[0], permutations=permutations)
     return estimate.p_value()
 
 
 def unshared_error(values: np.ndarray, test_to_train: float = 0.0) -> float:
-    """Returns the standard error of a cell's mean, of values `[C, S, N]`, without the variation all share.
-
-    It is the root mean square of the standard errors of all pairs' differences, divided by the root of 2.
-    """
+    """Returns the standard error of a cell's mean, of values `[C, S, N]`, without the variation all share."""
     if values[0].size < 2 or not np.isfinite(values).all():
         return math.nan
     apart = values - values.mean(axis=0)
@@ -184,10 +175,7 @@ def unshared_error(values: np.ndarray, test_to_train: float = 0.0) -> float:
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Returns p-values that are adjusted for the number of tests of their family, at most 1; NaN is no test.
-
-    Reference: Holm (1979), "A simple sequentially rejective multiple test procedure".
-    """
+    """Returns p-values adjusted for the number of tests (Holm, 1979), at most 1; NaN is no test."""
     values = np.asarray(p_values, np.float64)
     order = np.argsort(values)
     steps = values[order] * (np.sum(~np.isnan(values)) - np.arange(len(values)))

@@ -141,10 +141,7 @@ def _data_hashes(run: GridRun) -> dict[str, str]:
 
 @contextlib.contextmanager
 def start(base: config.Experiment, root: str, jobs: int, executor: Executor | None = None) -> Iterator[Pool]:
-    """Starts a `Pool`; at the end of the block its runs in progress save and stop.
-
-    Without an executor, one job trains in this process, and several in spawned ones, each with one GPU.
-    """
+    """Starts a `Pool`; at the end of the block its runs in progress save and stop."""
     with contextlib.ExitStack() as stack:
         if executor is None and jobs > 1:
             executor = stack.enter_context(_processes(jobs))

@@ -146,10 +146,7 @@ def write_grid(
     baseline: Mapping[str, str] | None = None,
     margin: float = grid_summary.MARGIN,
 ) -> str:
-    """Writes `grid.json`, `report.md`, its plots and events for TensorBoard, and prints the tables.
-
-    Returns the path of `report.md`.
-    """
+    """Writes `grid.json`, `report.md` (whose path it returns), plots and events, and prints the tables."""
     search = search_report.read(root)
     tuned = tuple(search["fields"]) if search else ()
     summary = summarize(runs, tuned, baseline=baseline, margin=margin)

@@ -200,11 +200,7 @@ class Search:
         return ended, planned
 
     def _propose(self, name: str) -> space.Choice | None:
-        """Returns a choice that TPE proposes and that no trial has yet; None if it finds none.
-
-        It is a function of the cell, the number of the trial and the trials before it. The first third of the
-        trials, at most `RANDOM_TRIALS`, are drawn uniformly.
-        """
+        """Returns a new choice that TPE proposes, a function of the trials before it; None without one."""
         trials, higher = self._trials[name], losses.get_metric(self._cells[name].monitor).higher_is_better
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

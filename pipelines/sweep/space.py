@@ -151,10 +151,7 @@ def _following(ordered: Sequence[float]) -> float:
 
 
 def folder_name(cell: str, choice: Choice, seed: int) -> str:
-    """Returns the name of the folder of a run that tries a choice of a cell with a seed.
-
-    A choice whose name would be long or hold characters of paths is named by its hash.
-    """
+    """Returns the name of the folder of a trial's run; choices of long or unusual names are hashed."""
     name = ",".join(f"{field}={value}" for field, value in choice.items())
     if len(name) > LONGEST_NAME or not re.fullmatch(r"[\w.,=+-]+", name):
         name = hashlib.sha256(name.encode()).hexdigest()[:16]

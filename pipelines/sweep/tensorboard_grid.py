@@ -21,11 +21,7 @@ EVENTS = "events.out.tfevents.9999999999"
 
 
 def write_grid(runs: Sequence[GridRun], summary: Mapping[str, Any], tuned: Collection[str] = ()) -> None:
-    """Writes the intervals of each cell of a grid, and which hyperparameters and metrics TensorBoard shows.
-
-    The runs of a cell share a row of the HParams tab, which shows the `AXES` in which cells differ, the tuned
-    fields, and the test metrics. The interval of a cell is in the events of each of its runs.
-    """
+    """Writes the intervals of each cell to its runs, and the fields and metrics of the HParams tab."""
     fields = [hyperparameters(run.experiment) for run in runs]
     shown = [name for name in AXES if len({one.get(name) for one in fields}) > 1] or ["loss.name"]
     shown += [name for name in tuned if any(name in one for one in fields)]

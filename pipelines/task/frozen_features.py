@@ -49,10 +49,7 @@ def encode_splits(raw: TaskData, encoder_name: str, batch_size: int, cache: Cach
 def encode(
     raw: TaskData, encoder: tf.keras.layers.Layer, weights: str, batch_size: int, cache: Cache, kind: str
 ) -> dict[str, np.ndarray]:
-    """Returns the outputs of an encoder for each split, float32 `[N, d]`, from the cache if it has them.
-
-    `weights` is from `hashing.encoder_hash`, `kind` the word for the inputs in messages.
-    """
+    """Returns the outputs of an encoder for each split, float32 `[N, d]`, from the cache if it has them."""
     name = f"features-{_fingerprint(raw, encoder, weights, batch_size)}.npz"
     count = sum(map(len, raw.splits.values()))
     path = cache.find(name)

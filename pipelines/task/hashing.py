@@ -18,10 +18,7 @@ from rank4class.pipelines.storage import files
 
 
 def data_hashes(class_names: tuple[str, ...], splits: Mapping[str, data.Split]) -> dict[str, str]:
-    """Returns the SHA-256 of the class names, "classes", and of each split by its name.
-
-    A split's hash depends on its labels, exclusions and features, and on the sizes of its image files.
-    """
+    """Returns the SHA-256 of the class names, "classes", and of each split with all its arrays."""
     by_identity = {id(split): _hash(split) for split in splits.values()}  # two names may share a split
     return {
         "classes": files.sha256(repr(class_names)),

@@ -80,11 +80,7 @@ def build_inputs(data_config: config.Data, encoder_config: config.Encoder, train
 def build_augment(
     data_config: config.Data, train: data.Split, preprocess: Callable | None
 ) -> Callable | None:
-    """Returns the function of the features and seeds of a training batch, or None without augmentation.
-
-    Raises:
-      ValueError: the augmentation does not fit the dataset.
-    """
+    """Returns the augmentation of a training batch's features and seeds, or None; ValueError if unfit."""
     name = data_config.augmentation
     if name == "none":
         return None

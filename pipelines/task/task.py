@@ -111,11 +111,7 @@ class TaskData:
         return dataclasses.replace(self, preprocess=self.preprocess.with_static_length())
 
     def build_encoder(self, name: str) -> tf.keras.layers.Layer:
-        """Returns a new encoder with its variables, of some name in messages.
-
-        Raises:
-          ValueError: the dataset lacks a feature that the encoder needs.
-        """
+        """Returns a new encoder with its variables; ValueError if the dataset lacks a feature."""
         features = self._first_example()
         encoder = self.make_encoder()
         if missing := missing_features(encoder, features):

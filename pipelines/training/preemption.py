@@ -23,10 +23,7 @@ class Interrupted(Exception):
 
 
 class Interruption:
-    """Context manager that records the first signal; a second one ends the process.
-
-    A process of `multiprocessing` ignores a second signal: the process that started it ends it, if need be.
-    """
+    """Context manager that records the first signal; a second one ends the process, if it is no child."""
 
     def __init__(self):
         self.signal = 0  # number of the signal that has come

@@ -15,24 +15,14 @@ _MAX_SIZE = 10_000  # all vectors of the held-out test are drawn at once
 
 @dataclasses.dataclass
 class SorterExperiment:
-    """Config of the training of a sorter.
+    """Config of the training of a sorter; other fields are those of `config.Experiment`."""
 
-    Attributes:
-      sorter: one of `LEARNED`.
-      sizes: lengths of the vectors; successive steps cycle through them.
-      layers: number of layers of a network, "cnn" or "lstm"; None is its default.
-      move: largest distance, in ranks, that the scores move before the sorter ranks them.
-      epochs: of 100,000 vectors each, followed by an evaluation and a checkpoint.
-      batch_size, accumulation_steps, precision, jit_compile, steps_per_execution, checkpoint_steps,
-        evaluation_batch_size, seed: see `config.Experiment`.
-    """
-
-    sorter: str = "equivariant"
-    sizes: tuple[int, ...] = (100,)
-    layers: int | None = None
-    move: float = 0.0
+    sorter: str = "equivariant"  # one of `LEARNED`
+    sizes: tuple[int, ...] = (100,)  # lengths of the vectors; successive steps cycle through them
+    layers: int | None = None  # number of layers of a network, "cnn" or "lstm"; None is its default
+    move: float = 0.0  # largest distance, in ranks, that the scores move before the sorter ranks them
     optimizer: config.Optimizer = dataclasses.field(default_factory=config.Optimizer)
-    epochs: float = 10.0
+    epochs: float = 10.0  # of 100,000 vectors each, followed by an evaluation and a checkpoint
     batch_size: int = 512
     accumulation_steps: int = 1
     precision: str = "float32"

@@ -65,10 +65,7 @@ def train(
 
 
 class TrainableSorter:
-    """A sorter that learns to rank random vectors; a `trainer.Trainable`.
-
-    Its metrics are the mean absolute errors of the ranks, one for each length of the vectors.
-    """
+    """A sorter that learns to rank random vectors; its metrics are mean absolute errors by length."""
 
     loss_name = "l1"
     class_texts: tuple[str, ...] | None = None
@@ -178,10 +175,7 @@ class RankErrors:
 
 
 def extrapolate(sorter: Callable[[tf.Tensor], tf.Tensor], scores: tf.Tensor, moves: tf.Tensor) -> tf.Tensor:
-    """Extrapolates the ranks of moved scores from the value and gradient of a sorter before the move.
-
-    Returns the ranks of the scores, float32 `[B, n]`, plus the Jacobian times the moves.
-    """
+    """Returns the ranks of a sorter, float32 `[B, n]`, plus the Jacobian times the moves of the scores."""
     with tf.GradientTape() as outer:
         with tf.GradientTape() as inner:
             inner.watch(scores)

@@ -50,11 +50,7 @@ class Summaries:
             yield
 
     def write_start(self, experiment: Any, session: dict[str, Any], step: int) -> None:
-        """Writes an experiment's fields, and the command and versions of a line of `sessions.jsonl`.
-
-        Runs of experiments that differ in their seeds share a row of the HParams tab, which has the means of
-        their metrics.
-        """
+        """Writes an experiment's fields, and the command and versions of a line of `sessions.jsonl`."""
         versions = [f"# code {session['git'] or 'outside a git checkout'}"]
         versions += [f"{name}=={version}" for name, version in session["packages"].items()]
         texts = {
@@ -86,11 +82,7 @@ class Summaries:
         self._pictures_written = time.monotonic()
 
     def write_end(self, results: dict[str, Any], metrics: Iterable[str], step: int) -> None:
-        """Writes the metrics `validation_best/<metric>` and `test/<metric>`, and marks the run as finished.
-
-        Metrics that a split does not have, and a missing test split, are left out. The step is that of the
-        evaluated model.
-        """
+        """Writes the metrics of the evaluated model, at its step, and marks the run as finished."""
         with self._writing():
             for split, prefix in (("validation", "validation_best"), ("test", "test")):
                 for name in metrics:
@@ -129,11 +121,7 @@ def write_projector(
     vectors: np.ndarray,
     columns: Mapping[str, np.ndarray],
 ) -> None:
-    """Writes the vectors of the classes, with their names and figures, for the projector.
-
-    Only the first classes are written, up to `MAX_POINTS` of them and `MAX_NUMBERS` numbers. The projector
-    can color the classes by the `columns`, name -> figures `[n]`, NaN for none.
-    """
+    """Writes the first classes for the projector: vectors, names, and figures (NaN for none) to color by."""
     vectors = np.asarray(vectors, np.float32)
     points = min(len(vectors), MAX_POINTS, MAX_NUMBERS // vectors.shape[1])
     if points < len(vectors):

@@ -97,10 +97,7 @@ class TrainState:
         self._best = best_checkpoints(folder, model, run, writes)
 
     def restore(self) -> int | None:
-        """Restores the newest usable checkpoint, and removes incomplete files; returns its step, if any.
-
-        It raises ValueError if no checkpoint can be used or, with `writes`, the best model so far is damaged.
-        """
+        """Restores the newest usable checkpoint, and removes incomplete files; returns its step, if any."""
         step = self._last.read_newest()
         if self._writes and self.best_step is not None:
             with _is_best():

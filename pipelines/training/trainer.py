@@ -95,11 +95,7 @@ def open_folder(
 
 
 class Trainer:
-    """Trains a task in a run directory, which it claims, from the newest checkpoint to the end.
-
-    Model and optimizer are made under the strategy. A batch norm that cannot see the whole batch, or the
-    folder of another run, raises ValueError.
-    """
+    """Trains a task in a run directory, which it claims, from the newest checkpoint to the end."""
 
     def __init__(
         self,
