@@ -110,6 +110,7 @@ class PredictionSets:
       groups: of the pairs, int32 `[P]`.
       examples: number of calibration examples of each group, int64 `[G]`.
       class_groups: group of each class, int32 `[n]`; None for a single group.
+      after_training: whether `rank4class calibrate` has fitted them, so that the run's results are of others.
     """
 
     name: str
@@ -119,6 +120,7 @@ class PredictionSets:
     groups: np.ndarray
     examples: np.ndarray
     class_groups: np.ndarray | None = None
+    after_training: bool = dataclasses.field(default=False, kw_only=True)
 
     def limits(self, coverage: float) -> np.ndarray:
         """Returns the largest score in a set, float32 `[n]`, or `[1]` for all classes.
@@ -176,7 +178,8 @@ class PredictionSets:
             name: [None if v == np.inf else v for v in array.tolist()] for name, array in content.items()
         }
         groups = None if self.class_groups is None else self.class_groups.tolist()
-        return {"name": self.name, "options": dict(self.options), **lists, "class_groups": groups}
+        scalars = {"name": self.name, "options": dict(self.options), "after_training": self.after_training}
+        return {**scalars, **lists, "class_groups": groups}
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> "PredictionSets":
@@ -188,7 +191,10 @@ class PredictionSets:
         }
         groups = content["class_groups"]
         groups = None if groups is None else np.array(groups, np.int32)
-        return PredictionSets(content["name"], content["options"], **arrays, class_groups=groups)
+        later = content.get("after_training", False)
+        return PredictionSets(
+            content["name"], content["options"], **arrays, class_groups=groups, after_training=later
+        )
 
 
 def fit(

@@ -83,6 +83,9 @@ def test_a_run_predicts_the_sets_of_its_results(images, tmp_path):
     in_set = outputs["in_set"][np.arange(len(images)), data.get("digits").splits["test"].labels]
     assert outputs["set_size"].mean() == pytest.approx(run.results["test"]["set_size@90"])
     assert 100 * in_set.mean() == pytest.approx(run.results["test"]["set_coverage@90"])
+    run.export(tmp_path / "model", coverage=COVERAGE)
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert f"- On test: coverage {run.results['test']['set_coverage@90']:.2f}% [" in card
     last = rank4class.load(tmp_path / "run", "last")
     with pytest.raises(ValueError, match=r"^coverage=0\.9: the prediction sets are those of the best check"):
         last.predict(images, coverage=COVERAGE)

@@ -38,7 +38,7 @@ def model_card(
         _ranked(experiment, class_names),
         "## Use",
         f"```python\n{usage}\n```",
-        *_prediction_sets(sets, coverage),
+        *_prediction_sets(sets, coverage, results),
         "## Data",
         tables.markdown_table(_splits(results, hashes)),
         "## Metrics",
@@ -50,7 +50,9 @@ def model_card(
     return "\n\n".join(blocks) + "\n"
 
 
-def _prediction_sets(sets: PredictionSets | None, coverage: float | None) -> list[str]:
+def _prediction_sets(
+    sets: PredictionSets | None, coverage: float | None, results: Mapping[str, Any] | None
+) -> list[str]:
     """Returns the blocks on prediction sets, if there are any."""
     if sets is None or coverage is None:
         return []
@@ -66,6 +68,10 @@ def _prediction_sets(sets: PredictionSets | None, coverage: float | None) -> lis
     if has_one_class and len(sets.examples) == 1:
         low, high = coverage_interval(int(sets.examples[0]), coverage)
         lines.append(f"- Coverage over draws of as many calibration examples: {low:.3f} to {high:.3f} in 95%")
+    tested = {} if results is None or sets.after_training else results.get("test", {}).get("sets", {})
+    percent = f"{100.0 * coverage:.6g}"
+    if f"set_size@{percent}" in tested:
+        lines.append(f"- On test: {tables.sets_line(tested, int(percent)).partition(': ')[2]}")
     return ["## Prediction sets", "\n".join(lines[:1]), "\n".join(lines[1:])]
 
 

@@ -45,8 +45,8 @@ def test_prediction_sets_state_their_guarantee():
     ranking = np.eye(3, dtype=np.float32)
     sets = prediction_sets.fit("rank", {}, [(None, ranking, None)] * 33, np.arange(99) % 3)
 
-    def card(sets):
-        return model_card.model_card(config.Experiment(), ["a"], None, {}, [], "usage", sets, 0.9)
+    def card(sets, results=None, coverage=0.9):
+        return model_card.model_card(config.Experiment(), ["a"], results, {}, [], "usage", sets, coverage)
 
     low, high = prediction_sets.coverage_interval(99, 0.9)
     assert "contains the class of an input with a probability of at least 0.9, if inputs" in card(sets)
@@ -57,3 +57,11 @@ def test_prediction_sets_state_their_guarantee():
     assert "Calibration examples: 99\n\n## Data" in several
     by_class = card(dataclasses.replace(sets, examples=np.array([99, 33])))
     assert "- Score: rank, with separate limits by class\n- Calibration examples: 99\n\n" in by_class
+    tested = {"score": "rank", "set_coverage@90": 91.0, "set_size@90": 2.5}
+    tested["intervals"] = {"set_coverage@90": [88.0, 93.0], "set_size@90": None}
+    plain = {"examples": 9, "top1_error": 1.0, "intervals": {"top1_error": None}}
+    results = {"train_examples": 9, "validation": plain, "test": {**plain, "sets": tested}}
+    line = "- On test: coverage 91.00% [88.00, 93.00], mean size 2.50 no interval\n"
+    assert line in card(sets, results)
+    assert "On test" not in card(sets, results, 0.95)
+    assert "On test" not in card(dataclasses.replace(sets, after_training=True), results)

@@ -283,6 +283,7 @@ class TrainedModel:
         result = self._score(loaded, "calibration", keep_scores=True)
         fitted = run_sets.fit(result, experiment, examples, self.calibration)
         assert fitted is not None
+        fitted = dataclasses.replace(fitted, after_training=True)
         if distribution.is_chief(self.strategy):
             self.run_dir.write_fitted("prediction_sets", fitted.to_json())
         return fitted

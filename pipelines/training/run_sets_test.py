@@ -174,6 +174,7 @@ def test_a_finished_run_is_calibrated_again(finished, tmp_path):
     fitted = trained.calibrate(loaded, config.Sets("rank"))
     again = rank_training.restore(copy)
     assert again.sets.to_json() == fitted.to_json()
+    assert (trained.sets.after_training, again.sets.after_training) == (False, True)
     assert fitted.limits(0.9) == np.ceil(fitted.limits(0.9))
     assert fitted.examples.tolist() == trained.sets.examples.tolist()
     trained_on = dataclasses.replace(loaded, hashes={"calibration": loaded.hashes["train"]})
