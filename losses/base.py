@@ -134,7 +134,10 @@ class RankingLoss(tf.keras.losses.Loss):
         weights: TensorLike | None = None,
     ) -> tf.Tensor:
         """Returns the loss of each instance, `[B]`; see `losses.base` for the arguments."""
-        return self.function(scores, labels, where=where, weights=weights, **with_seed(self.options, scores))
+        options = dict(self.options)
+        if "seed" in options:
+            options["seed"] = gumbel.seed_from_scores(options["seed"], scores)
+        return self.function(scores, labels, where=where, weights=weights, **options)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.options}
@@ -171,13 +174,6 @@ def labels_of(y_true: TensorLike, y_pred: tf.Tensor) -> tf.Tensor:
     if are_ids and y_true.dtype.is_floating:
         return label_checks.ids_from_floats(y_true, y_pred.shape[-1])
     return y_true
-
-
-def with_seed(options: dict[str, Any], scores: tf.Tensor) -> dict[str, Any]:
-    """Returns options whose seed, if there is one, is that of these scores."""
-    if "seed" not in options:
-        return options
-    return {**options, "seed": gumbel.seed_from_scores(options["seed"], scores)}
 
 
 def _options_of(function: Callable) -> dict[str, inspect.Parameter]:

@@ -159,8 +159,6 @@ def check_tf_config() -> None:
             host, _, port = address.rpartition(":")
             if not host or not port.isdecimal() or not 0 < int(port) < 65536:
                 raise ValueError(f"address {address!r} is not of the form host:port")
-        if len(set(addresses)) < len(addresses):
-            raise ValueError(f"duplicate address in {', '.join(addresses)}")
         if not 0 <= index < len(cluster.get(job, ())):
             raise ValueError(f"task {job} {index} is not in the cluster, which has {cluster}")
     except (ValueError, TypeError, RecursionError) as error:

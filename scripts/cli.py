@@ -192,7 +192,11 @@ def _parse(argv: list[str]) -> None:
         if not flags.FLAGS["debug"].value:
             console.filter_stderr()
         for name in flags.FLAGS["import"].value:
-            _import(name)
+            try:
+                configs.import_user_module(name)
+            except Exception as error:  # the user's file may raise any exception
+                problem = f"{type(error).__name__}: {error}"
+                raise ValueError(f"--import={name}: cannot be imported. {problem}") from error
         experiment = _build_experiment(fields)
         if flags.FLAGS["help"].value:
             print(flag_help.text_of_command(experiment))
@@ -230,14 +234,6 @@ def _split(argv: list[str]) -> tuple[list[str], dict[str, str]]:
             text = remaining.popleft() if has_value else str(not negation)
         fields[field] = text
     return arguments, fields
-
-
-def _import(name: str) -> None:
-    """Imports a file or module of the user, before the parts that it registers are named."""
-    try:
-        configs.import_user_module(name)
-    except Exception as error:  # the user's file may raise any exception
-        raise ValueError(f"--import={name}: cannot be imported. {type(error).__name__}: {error}") from error
 
 
 def _build_experiment(fields: dict[str, str]) -> config.Experiment | None:

@@ -192,19 +192,16 @@ def csv_records(path: str, bad_rows: BadRows, delimiter: str = ",") -> Iterator[
                 break
             if fields:
                 with bad_rows.row():
-                    _check_encoding(where, "".join(fields))
+                    text = "".join(fields)
+                    if _NUL in text:
+                        raise ValueError(f"{where}: the row has a NUL character. {_NUL_REMEDY}")
+                    try:
+                        text.encode()
+                    except UnicodeEncodeError as error:
+                        raise ValueError(f"{where}: the row is not UTF-8. {_UTF8_REMEDY}") from error
                     yield where, fields
     if not reader.line_num:
         raise ValueError(f"{path}: the file is empty. Give a file with rows.")
-
-
-def _check_encoding(where: str, text: str) -> None:
-    if _NUL in text:
-        raise ValueError(f"{where}: the row has a NUL character. {_NUL_REMEDY}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{where}: the row is not UTF-8. {_UTF8_REMEDY}") from error
 
 
 def _check_exists(path: str) -> None:

@@ -323,24 +323,16 @@ def _evaluate(
         top_relevant.check(gains, max_relevant)
         order = forms.in_order(scores, gains, ties, max_relevant, limit)
         values = tf.reshape(getattr(forms, f"{metric}_of_order")(order, **options), tf.shape(scores)[:-1])
-        valid = _is_valid(scores, gains, where, max_relevant)
+        is_valid = tf.math.is_finite(scores) & tf.math.is_finite(gains) & (gains >= 0.0)
+        is_valid = is_valid if where is None else is_valid | ~where
+        has_relevant = tf.reduce_any(gains > 0.0, axis=-1) & ~top_relevant.too_many(gains, max_relevant)
+        valid = tf.reduce_all(is_valid, axis=-1) & has_relevant
     else:
         first, last = ranks.tie_range(scores, labels, where)
         of_rank = functools.partial(getattr(forms, f"{metric}_of_rank"), **options)
         values = of_rank(last) if ties == "worst" else _mean_over(of_rank, first, last, scores)
         valid = True
     return tf.where((size > (longer_than or 0)) & valid, values, worst)
-
-
-def _is_valid(
-    scores: tf.Tensor, gains: tf.Tensor, where: tf.Tensor | None, max_relevant: int | None
-) -> tf.Tensor:
-    """Returns whether scores, gains and the number of relevant classes are valid, bool `[...]`."""
-    valid = tf.math.is_finite(scores) & tf.math.is_finite(gains) & (gains >= 0.0)
-    if where is not None:
-        valid |= ~where
-    some = tf.reduce_any(gains > 0.0, axis=-1)
-    return tf.reduce_all(valid, axis=-1) & some & ~top_relevant.too_many(gains, max_relevant)
 
 
 def _mean_over(of_rank: Callable, first: tf.Tensor, last: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:

@@ -109,8 +109,12 @@ class RankingMetric(tf.keras.metrics.Mean):
         y_pred = tensors.dense("y_pred", y_pred)
         values = self.of_scores(y_pred, labels_of(y_true, y_pred))
         if sample_weight is not None:
-            sample_weight = tensors.dense("sample_weight", sample_weight)
-            sample_weight = _as_values(tf.cast(sample_weight, values.dtype), values)
+            sample_weight = tf.cast(tensors.dense("sample_weight", sample_weight), values.dtype)
+            if sample_weight.shape.rank == values.shape.rank + 1:  # `[B, 1]` for values `[B]`
+                sample_weight = tf.squeeze(sample_weight, axis=-1)
+            while sample_weight.shape.rank and sample_weight.shape.rank < values.shape.rank:
+                sample_weight = sample_weight[..., None]
+            sample_weight = tf.broadcast_to(sample_weight, tf.shape(values))
             # An instance of weight 0 may have an infinite rank, and 0 times infinity is NaN.
             values = tf.where(sample_weight == 0.0, 0.0, values)
         return super().update_state(values, sample_weight)
@@ -118,15 +122,6 @@ class RankingMetric(tf.keras.metrics.Mean):
     def get_config(self) -> dict[str, Any]:
         common = {"ties": self.ties, "max_relevant": self.max_relevant}
         return {**super().get_config(), **common, **self.options}
-
-
-def _as_values(sample_weight: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Broadcasts weights `[B]` or `[B, 1]` to the shape of the values, `[B]` or `[B, T]`."""
-    if sample_weight.shape.rank == values.shape.rank + 1:
-        sample_weight = tf.squeeze(sample_weight, axis=-1)
-    while sample_weight.shape.rank and sample_weight.shape.rank < values.shape.rank:
-        sample_weight = sample_weight[..., None]
-    return tf.broadcast_to(sample_weight, tf.shape(values))
 
 
 class _AtK(RankingMetric):

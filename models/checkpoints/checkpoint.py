@@ -4,7 +4,6 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -89,8 +88,10 @@ class Checkpoint:
                 continue
             if name.rpartition("/")[2] == self.name_map.transposed:
                 value = value.T
-            if not _splits_into(value.shape, variables[name].shape):
-                other = f"that of {name} {tuple(variables[name].shape)}"
+            shape = variables[name].shape
+            splits = {1, *np.cumprod(shape)}  # where an axis may end: one may be split, as a width into heads
+            if value.size != math.prod(shape) or not splits.issuperset(np.cumprod(value.shape)):
+                other = f"that of {name} {tuple(shape)}"
                 problems.append(f"{source} has shape {shapes[source]}, not {other}")
             elif not np.isfinite(value).all():
                 problems.append(f"{source} has values that are not finite")
@@ -104,9 +105,3 @@ class Checkpoint:
             )
         for name, value in values.items():
             variables[name].assign(value.reshape(variables[name].shape))
-
-
-def _splits_into(shape: Sequence[int], finer: Sequence[int]) -> bool:
-    """Returns whether `finer` is `shape` with some axes split in order, such as a width into heads."""
-    splits = {1, *np.cumprod(finer)}  # where an axis of `shape` may end
-    return math.prod(shape) == math.prod(finer) and splits.issuperset(np.cumprod(shape))

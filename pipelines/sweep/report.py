@@ -250,7 +250,10 @@ def training_table(
     rows = [["loss", "interaction", *fields, "best epoch", "epochs", "runs"]]
     for group in _cells(runs):
         values = config.values(group[0].experiment)
-        epochs = (_span([run.epochs(run.results[key]) for run in group]) for key in ("best_step", "steps"))
+        epochs = []
+        for key in ("best_step", "steps"):
+            ends = sorted(run.epochs(run.results[key]) for run in group)
+            epochs.append(" to ".join(dict.fromkeys(f"{end:.3g}" for end in (ends[0], ends[-1]))))
         cells = (space.format_value(values[field]) if field in values else "-" for field in fields)
         prefix = os.path.join(root, "")
         links = (f"[{run.experiment.seed}]({run.path.removeprefix(prefix)})" for run in group)
@@ -264,8 +267,3 @@ def _cells(runs: Sequence[GridRun]) -> list[list[GridRun]]:
     for run in runs:
         groups.setdefault(run.name, []).append(run)
     return list(groups.values())
-
-
-def _span(values: Sequence[float]) -> str:
-    low, high = (f"{value:.3g}" for value in (min(values), max(values)))
-    return low if low == high else f"{low} to {high}"

@@ -1,12 +1,4 @@
-"""The description of a trained model, from which it is built without the data of its training.
-
-classes.json  names and numbers of training examples of the classes, and ids of those that training ranked if
-some were held out
-model.json    structure of the model, and the features that it takes
-sorter.safetensors  weights of a user's sorter that is trained further, as they were at the start
-instances.json, known.npz  of instances known by their ids: their names, and their classes in the data
-and the files of `inputs`
-"""
+"""The description of a trained model (`docs/reference/files.md`), from which it is built without its data."""
 
 import dataclasses
 import io

@@ -1,9 +1,4 @@
-"""From raw examples to the features of a model, and the files from which this is restored without data.
-
-inputs.json          the features of a raw example, and the settings of their preprocessing
-encoder.json         structure of a frozen encoder
-encoder.safetensors  its weights
-"""
+"""From raw examples to the features of a model, and the files from which this is restored without data."""
 
 import dataclasses
 import os
