@@ -1,6 +1,7 @@
 """The prediction sets of a run: their fit to the split "calibration", and their metrics."""
 
 import dataclasses
+import functools
 from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
@@ -39,8 +40,12 @@ def check(experiment: config.Experiment, splits: Mapping[str, data.Split]) -> No
                 f"metrics={metric!r}: needs {needed} calibration examples, and there are {len(examples)}. "
                 "Leave it out, or give more validation examples."
             )
-    text = describe(examples)
-    if len(examples) < FEW:
+    _log(describe(examples), len(examples) < FEW)
+
+
+@functools.cache  # once for all runs of a sweep
+def _log(text: str, are_few: bool) -> None:
+    if are_few:
         logging.warning("%s Give more validation examples.", text)
     else:
         logging.info("%s", text)
@@ -51,14 +56,8 @@ def check_examples(part: config.Sets, examples: data.Split) -> None:
     several = examples.multi_label
     for is_wrong, reason in (
         (examples.kind.ranks_items, "the items of a list are not classes. Set it to 'none'."),
-        (
-            several and np.any(examples.label_matrix.data != 1.0),
-            "the labels are graded. Set it to 'none'.",
-        ),
-        (
-            several and part.name == "adaptive",
-            "an example may have several classes. Choose 'threshold' or 'rank'.",
-        ),
+        (several and np.any(examples.label_matrix.data != 1.0), "the labels are graded. Set it to 'none'."),
+        (several and part.name == "adaptive", "an example may have several classes. Choose 'threshold'."),
     ):
         if is_wrong:
             raise ValueError(f"sets={part.name!r}: {reason}")

@@ -56,6 +56,14 @@ def test_calibration_examples_are_drawn_from_validation(tmp_path):
     assert other.hashes["validation"] != drawn.hashes["validation"]
 
 
+def test_a_calibration_split_of_the_dataset_is_kept(tmp_path):
+    splits = rank_training.load_data(experiment(), tmp_path).splits
+    dataset = data.Dataset(tuple("0123456789"), splits)
+    again = rank_training.load_data(experiment(), tmp_path, dataset=dataset).splits
+    for name in ("calibration", "validation"):
+        np.testing.assert_array_equal(again[name].labels, splits[name].labels)
+
+
 def test_test_examples_that_are_those_of_validation_do_not_calibrate(tmp_path):
     splits = rank_training.load_data(experiment(), tmp_path).splits
     dataset = data.Dataset(
@@ -118,11 +126,11 @@ def test_few_calibration_examples_are_reported(monkeypatch):
     monkeypatch.setattr(logging, "warning", lambda text, *values: logged.append(text % values))
     monkeypatch.setattr(logging, "info", lambda text, *values: logged.append(text % values))
     plain = experiment(metrics=("top1_error",))
-    for size in (5, 180, 1000):
+    for size in (5, 200, 1000, 1000):
         run_sets.check(plain, {"calibration": data.Split({}, np.zeros(size, np.int32))})
     assert logged == [
         "calibration: 5 examples; sets for 90% need 9. Give more validation examples.",
-        "calibration: 180 examples; sets for 90% will cover 85.3% to 94.0% (95% of draws). Give more "
+        "calibration: 200 examples; sets for 90% will cover 85.6% to 93.8% (95% of draws). Give more "
         "validation examples.",
         "calibration: 1,000 examples; sets for 90% will cover 88.1% to 91.8% (95% of draws).",
     ]
