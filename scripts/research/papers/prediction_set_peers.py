@@ -1,0 +1,129 @@
+"""Prediction sets beside those of MAPIE and crepes, and the coverages of random splits beside their law."""
+
+import importlib.metadata
+from typing import Any
+
+import crepes
+import numpy as np
+import scipy.stats
+from mapie.classification import SplitConformalClassifier
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from rank4class.pipelines.evaluation import prediction_sets
+from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.training import rank_training
+
+COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+SCORES = ("rank", "threshold", "adaptive")
+SPLIT_COVERAGE = 0.9  # of the random splits
+
+
+def compare(workdir: str, splits: int) -> dict[str, Any]:
+    """Prints how many sets of the test examples are equal to those of the peers; returns sizes and coverages.
+
+    The result has the mean size and the coverage of the sets of each score, for `COVERAGES`, and the coverages
+    of random splits of the calibration and test examples together, with those of the beta-binomial law.
+    """
+    trained = rank_training.restore(workdir)
+    loaded = trained.load_task()
+    parts = []
+    for split in ("calibration", "test"):
+        scores = trained.evaluate(loaded, split, keep_scores=True).scores
+        assert trained.calibration is not None
+        parts.append((trained.calibration.apply(scores).numpy(), loaded.splits[split].labels))
+    versions = {name: importlib.metadata.version(name) for name in ("mapie", "crepes")}
+    rows, sizes = [["sets", "peer", "examples", "equal"]], {}
+    for name in SCORES:
+        sizes[name] = []
+        for coverage in COVERAGES:
+            in_set = _sets(name, parts, coverage)
+            covered = in_set[np.arange(len(in_set)), parts[1][1]]
+            sizes[name].append({"size": float(in_set.sum(axis=1).mean()), "covered": float(covered.mean())})
+        for peer, theirs in _peers(name, parts).items():
+            same = [(_sets(name, parts, c) == theirs(c)).all(axis=1) for c in COVERAGES]
+            title = f"{peer} {versions[peer.split()[0].lower()]}"
+            rows.append([name, title, f"{np.size(same):,}", f"{np.sum(same):,}"])
+    print(tables.text_table(rows))
+    probabilities, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    coverages = _random_splits(probabilities, labels, len(parts[0][1]), splits)
+    examples, tested = len(parts[0][1]), len(parts[1][1])
+    rank = int(np.ceil((examples + 1) * SPLIT_COVERAGE))
+    law = scipy.stats.betabinom(tested, rank, examples + 1 - rank)
+    test = scipy.stats.kstest(coverages * tested + np.random.default_rng(0).random(splits) - 0.5, _cdf(law))
+    quantiles = np.percentile(coverages, [2.5, 50, 97.5]), law.ppf([0.025, 0.5, 0.975]) / tested
+    print(f"Coverage of {splits} splits, quantiles 2.5, 50, 97.5%:", *(np.round(each, 4) for each in quantiles))
+    print(f"Kolmogorov-Smirnov test of the beta-binomial law: p = {test.pvalue:.3f}")
+    return {
+        "coverages": COVERAGES,
+        "sizes": sizes,
+        "examples": [examples, tested],
+        "versions": versions,
+        "splits": np.round(np.sort(coverages), 5).tolist(),
+        "split_coverage": SPLIT_COVERAGE,
+    }
+
+
+def _sets(name: str, parts: list, coverage: float, **options: Any) -> np.ndarray:
+    (first, labels), (second, _) = parts
+    sets = prediction_sets.fit(name, {}, [(first, first, None)], labels, **options)
+    return sets.scores(second, second).numpy() <= sets.limits(coverage)
+
+
+def _peers(name: str, parts: list) -> dict[str, Any]:
+    """Returns peer -> a function of a coverage to the sets of the test examples, bool `[N, n]`."""
+    (first, labels), (second, _) = parts
+    unfitted = prediction_sets.PredictionSets(name, {}, *[np.zeros(0)] * 4)
+    alphas = unfitted.scores(first, first, calibrates=True).numpy()[np.arange(len(first)), labels]
+    test_alphas = unfitted.scores(second, second).numpy()
+    of_crepes = crepes.ConformalClassifier().fit(alphas)
+
+    def in_crepes(coverage: float) -> np.ndarray:
+        return of_crepes.predict_set(test_alphas, confidence=coverage, smoothing=False) > 0
+
+    peers = {"crepes": in_crepes}
+    theirs = {"rank": "top_k", "threshold": "lac"}.get(name)
+    if theirs:
+        classifier = _Probabilities().fit(first, labels)
+
+        def in_mapie(coverage: float) -> np.ndarray:
+            sets = SplitConformalClassifier(classifier, coverage, conformity_score=theirs)
+            return sets.conformalize(first, labels).predict_set(second)[1][:, :, 0]
+
+        peers[f"MAPIE ({theirs})"] = in_mapie
+    return peers
+
+
+class _Probabilities(ClassifierMixin, BaseEstimator):
+    """A classifier whose inputs are the probabilities."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "_Probabilities":
+        del y
+        self.classes_ = np.arange(X.shape[1])
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return X.astype(np.float64) / X.sum(axis=1, dtype=np.float64, keepdims=True)
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return X.argmax(axis=1)
+
+
+def _random_splits(probabilities: np.ndarray, labels: np.ndarray, examples: int, splits: int) -> np.ndarray:
+    """Returns the coverage of the other examples by sets of `examples` random ones, `[splits]`."""
+    coverages = []
+    for seed in range(splits):
+        order = np.random.default_rng(seed).permutation(len(labels))
+        parts = [(probabilities[rows], labels[rows]) for rows in (order[:examples], order[examples:])]
+        in_set = _sets("threshold", parts, SPLIT_COVERAGE)
+        coverages.append(in_set[np.arange(len(in_set)), parts[1][1]].mean())
+    return np.array(coverages)
+
+
+def _cdf(law: Any) -> Any:
+    """Returns the distribution function of an integer plus a uniform number in [-1/2, 1/2)."""
+
+    def cdf(x: np.ndarray) -> np.ndarray:
+        whole = np.floor(np.asarray(x) + 0.5)
+        return law.cdf(whole - 1) + (x + 0.5 - whole) * law.pmf(whole)
+
+    return cdf
