@@ -3,6 +3,7 @@
 import ast
 import io
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pandas as pd
+import scipy.stats
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
+from matplotlib.ticker import PercentFormatter
 
 from rank4class.pipelines.reporting import style
 from rank4class.pipelines.reporting.plots import draw_reliability
@@ -238,6 +241,30 @@ def overtraining(docs: str) -> Figure:
     return figure
 
 
+def prediction_sets(docs: str) -> Figure:
+    """Draws the mean size of prediction sets over their coverage, and the coverages of random splits."""
+    data = read_json(os.path.join(docs, "figures", "prediction_sets.json"))
+    figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
+    sizes, splits = figure.subplots(1, 2)
+    for (name, values), color, marker in zip(data["sizes"].items(), style.COLORS, "os^", strict=False):
+        sizes.plot(data["coverages"], values, color=color, marker=marker, ms=4, label=name)
+    sizes.set(xlabel="Probability of containing the class", ylabel="Classes in the set, mean")
+    sizes.set_yticks(range(0, 19, 3))
+    sizes.legend(frameon=False, fontsize=9)
+    examples, tested = data["examples"]
+    k = math.ceil((examples + 1) * data["split_coverage"])
+    x = np.linspace(0.875, 0.925, 18)
+    law = scipy.stats.betabinom(tested, k, examples + 1 - k)
+    splits.hist(data["splits"], x, color=style.SKY)
+    expected = len(data["splits"]) * np.diff(law.cdf(tested * x))
+    splits.plot((x[1:] + x[:-1]) / 2, expected, color="0.3")
+    splits.set(xlabel="Coverage of sets for 90%; gray: its law", ylabel="Random splits")
+    for axis in (sizes, splits):
+        axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        style.finish(axis)
+    return figure
+
+
 FIGURES: Mapping[str, Callable[[str], Figure]] = {
     "overview": overview,
     "architecture": architecture,
@@ -248,4 +275,5 @@ FIGURES: Mapping[str, Callable[[str], Figure]] = {
     "reliability": reliability,
     "scale": scale,
     "overtraining": overtraining,
+    "prediction_sets": prediction_sets,
 }

@@ -14,16 +14,16 @@ from rank4class.pipelines.evaluation import prediction_sets
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.training import rank_training
 
-COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+COVERAGES = prediction_sets.COVERAGES
 SCORES = ("rank", "threshold", "adaptive")
 SPLIT_COVERAGE = 0.9  # of the random splits
 
 
 def compare(workdir: str, splits: int) -> dict[str, Any]:
-    """Prints how many sets of the test examples are equal to those of the peers, and tests the law of coverage.
+    """Prints how many sets of the test examples equal those of the peers, and tests the law of the coverage.
 
-    Returns the mean size and the coverage of the sets of each score, for `COVERAGES`, and the coverages of
-    random splits of the calibration and test examples together.
+    Returns the mean size of the sets of each score, for the `COVERAGES` of an evaluation, and the coverages
+    of random splits of the calibration and test examples together.
     """
     trained = rank_training.restore(workdir)
     loaded = trained.load_task()
@@ -36,11 +36,7 @@ def compare(workdir: str, splits: int) -> dict[str, Any]:
     versions = {name: importlib.metadata.version(name) for name in ("mapie", "crepes")}
     rows, sizes = [["sets", "peer", "examples", "equal"]], {}
     for name in SCORES:
-        sizes[name] = []
-        for coverage in COVERAGES:
-            in_set = _sets(name, parts, coverage)
-            covered = in_set[np.arange(len(in_set)), parts[1][1]]
-            sizes[name].append({"size": float(in_set.sum(axis=1).mean()), "covered": float(covered.mean())})
+        sizes[name] = [round(float(_sets(name, parts, c).sum(axis=1).mean()), 4) for c in COVERAGES]
         for peer, theirs in _peers(name, parts).items():
             same = [(_sets(name, parts, c) == theirs(c)).all(axis=1) for c in COVERAGES]
             title = f"{peer} {versions[peer.split()[0].lower()]}"
