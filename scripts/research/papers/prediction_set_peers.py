@@ -1,13 +1,15 @@
-"""Prediction sets beside those of MAPIE and crepes, and the coverages of random splits beside their law."""
+"""Prediction sets beside those of MAPIE and crepes, and the coverages of random splits beside their law.
 
+Both packages are optional: `pip install mapie crepes`.
+"""
+
+import importlib
 import importlib.metadata
 from typing import Any
 
-import crepes
 import numpy as np
 import scipy.stats
 import tensorflow as tf
-from mapie.classification import SplitConformalClassifier
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from rank4class.pipelines.evaluation import prediction_sets
@@ -31,6 +33,7 @@ def compare(workdir: str, splits: int) -> dict[str, Any]:
     for split in ("calibration", "test"):
         scores = trained.evaluate(loaded, split, keep_scores=True).scores
         assert trained.calibration is not None
+        assert scores is not None
         # Probabilities of float64 have no ties, of which MAPIE's top_k takes all.
         parts.append((trained.calibration.probabilities(scores), loaded.splits[split].labels))
     versions = {name: importlib.metadata.version(name) for name in ("mapie", "crepes")}
@@ -79,7 +82,7 @@ def _peers(name: str, parts: list) -> dict[str, Any]:
     unfitted = prediction_sets.PredictionSets(name, {}, *[np.zeros(0)] * 4)
     alphas = unfitted.scores(*_block(first), calibrates=True).numpy()[np.arange(len(first)), labels]
     test_alphas = unfitted.scores(*_block(second)).numpy()
-    of_crepes = crepes.ConformalClassifier().fit(alphas)
+    of_crepes = importlib.import_module("crepes").ConformalClassifier().fit(alphas)
 
     def in_crepes(coverage: float) -> np.ndarray:
         # It compares with 1 - confidence, which rounding may put below a p-value: 1 - 0.8 < 0.2.
@@ -89,9 +92,10 @@ def _peers(name: str, parts: list) -> dict[str, Any]:
     theirs = {"rank": "top_k", "threshold": "lac"}.get(name)
     if theirs:
         classifier = _Probabilities().fit(first, labels)
+        conformal = importlib.import_module("mapie.classification").SplitConformalClassifier
 
         def in_mapie(coverage: float) -> np.ndarray:
-            sets = SplitConformalClassifier(classifier, coverage, conformity_score=theirs)
+            sets = conformal(classifier, coverage, conformity_score=theirs)
             return sets.conformalize(first, labels).predict_set(second)[1][:, :, 0]
 
         peers[f"MAPIE ({theirs})"] = in_mapie
