@@ -154,11 +154,7 @@ class Origins:
 
 
 def blocks(array: Any) -> Iterator[np.ndarray]:
-    """Yields consecutive parts of an array in memory.
-
-    >>> list(blocks(np.arange(3)))
-    [array([0, 1, 2])]
-    """
+    """Yields consecutive parts of an array in memory."""
     row = max(1, int(np.prod(array.shape[1:])) * array.dtype.itemsize)
     size = max(1, BLOCK_BYTES // row)
     for start in range(0, array.shape[0], size):

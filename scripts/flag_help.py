@@ -33,11 +33,7 @@ def default_of(flag: flags.Flag) -> str:
 
 
 def as_typed(text: str) -> str:
-    """Returns a docstring with its commands as a user types them.
-
-    >>> as_typed("python -m rank4class.scripts.train --config=digits_mlp")
-    'rank4class train --config=digits_mlp'
-    """
+    """Returns a docstring with its commands as a user types them."""
     return MODULE.sub(r"rank4class \1", text)
 
 

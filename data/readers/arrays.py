@@ -17,11 +17,7 @@ ENDINGS = (".npz", ".npy", *SVMLIGHT)
 
 
 def is_arrays(path: str) -> bool:
-    """Whether a file holds vectors, and labels if any, without columns.
-
-    >>> is_arrays("a.NPZ"), is_arrays("a.svm"), is_arrays("a.csv")
-    (True, True, False)
-    """
+    """Whether a file holds vectors, and labels if any, without columns."""
     return path.lower().endswith(ENDINGS)
 
 

@@ -19,11 +19,7 @@ INDEX = "__index_level_"  # pandas writes the index of a frame under such a name
 
 
 def is_arrow(path: str) -> bool:
-    """Whether a path ends as Parquet and Arrow files do.
-
-    >>> is_arrow("a.Parquet"), is_arrow("a.csv")
-    (True, False)
-    """
+    """Whether a path ends as Parquet and Arrow files do."""
     return path.lower().endswith(ENDINGS)
 
 

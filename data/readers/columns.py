@@ -99,11 +99,7 @@ def check_string(where: str, column: str, value: Any) -> str:
 
 
 def normalize_text(text: str) -> str:
-    """Returns a text in the form in which texts are compared, without differences in case and white space.
-
-    >>> normalize_text(" A  Text ")
-    'a text'
-    """
+    """Returns a text in the form in which texts are compared, without differences in case and white space."""
     return " ".join(text.casefold().split())
 
 

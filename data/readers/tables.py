@@ -225,11 +225,7 @@ def _block(examples: list[Example]) -> Block:
 
 
 def origin(path: str, number: int | str) -> str:
-    """Returns the name of a row of a file in messages, by its line or its index.
-
-    >>> origin("a.csv", 2), origin("a.npz", 0)
-    ('a.csv:2', 'a.npz[0]')
-    """
+    """Returns the name of a row of a file in messages, by its line or its index."""
     has_indices = arrays.is_arrays(path) or arrow_files.is_arrow(path)
     return f"{path}[{number}]" if has_indices else f"{path}:{number}"
 

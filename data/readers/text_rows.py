@@ -51,11 +51,7 @@ def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[tuple[
 
 
 def has_columns(path: str) -> bool:
-    """Whether the rows of a file have columns, rather than a text per line.
-
-    >>> has_columns("a.tsv"), has_columns("a.TXT"), has_columns(STANDARD_INPUT)
-    (True, False, False)
-    """
+    """Whether the rows of a file have columns, rather than a text per line."""
     return path != STANDARD_INPUT and not path.lower().endswith(".txt")
 
 

@@ -167,11 +167,7 @@ def text_of(values: Values) -> str:
 
 
 def format_value(value: Value) -> str:
-    """Returns the value of a field as `--tune` takes it, numbers with at most six digits.
-
-    >>> [format_value(value) for value in (0.1, 64, True, None, "adam")]
-    ['0.1', '64', 'true', 'none', 'adam']
-    """
+    """Returns the value of a field as `--tune` takes it, numbers with at most six digits."""
     if isinstance(value, float):
         return f"{value:g}"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -8,11 +8,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interrupted(Exception):
-    """A training saved and stopped after a signal, received here or by another worker.
-
-    >>> print(Interrupted("after step 7", signal.SIGTERM))
-    Saved after step 7 and stopped. Run the same command again to resume.
-    """
+    """A training saved and stopped after a signal, received here or by another worker."""
 
     def __init__(self, saved: str, number: int):
         super().__init__(saved, number)  # the arguments, so that it can be pickled

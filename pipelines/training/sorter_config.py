@@ -85,11 +85,7 @@ def default_move(sorter: str) -> float:
 
 
 def text_of(value: Any) -> str | None:
-    """Returns a value as a flag has it.
-
-    >>> text_of((10, 100)), text_of(0.5), text_of(None)
-    ('10,100', '0.5', None)
-    """
+    """Returns a value as a flag has it."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return None if value is None else str(value)

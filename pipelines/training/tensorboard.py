@@ -102,12 +102,7 @@ def group_name(experiment: Any) -> str:
 
 
 def hyperparameters(experiment: Any) -> dict[str, float | bool | str]:
-    """Returns an experiment's fields that are set, except its seed, dotted name -> number, bool or string.
-
-    >>> fields = hyperparameters(config.override(config.Experiment(), {"encoder.hidden": (64, 32)}))
-    >>> fields["loss.name"], fields["encoder.hidden"], "seed" in fields, "steps" in fields
-    ('softmax', '64, 32', False, False)
-    """
+    """Returns an experiment's fields that are set, except its seed, dotted name -> number, bool or string."""
     return {
         name: ", ".join(map(str, value)) if isinstance(value, tuple) else value
         for name, value in config.values(experiment).items()

@@ -72,6 +72,9 @@ def test_summaries_of_a_run(tmp_path):
     assert (step, info.group_name) == (0, tensorboard.group_name(EXPERIMENT))
     assert info.group_name.startswith("approx_ndcg-dot ")
     assert set(info.hparams) == set(tensorboard.hyperparameters(EXPERIMENT))
+    fields = tensorboard.hyperparameters(config.override(EXPERIMENT, {"encoder.hidden": (64, 32)}))
+    assert fields["encoder.hidden"] == "64, 32"
+    assert not {"seed", "steps"} & set(fields)
     assert info.hparams["batch_size"].number_value == EXPERIMENT.batch_size
     assert info.hparams["data.cache"].bool_value is True
     assert info.hparams["loss.name"].string_value == "approx_ndcg"
