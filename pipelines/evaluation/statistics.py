@@ -14,6 +14,7 @@ RESAMPLES = 2000  # of a bootstrap
 PERMUTATIONS = 10_000  # of a permutation test
 LEVEL = 0.05  # significance level of a test
 MAX_UNITS = 20_000  # examples, or groups of them, that a bootstrap of sums draws
+MAX_VALUES = 1_000  # distinct values that a bootstrap of an order draws
 _Z = scipy.stats.norm.ppf(0.975)
 ROUNDING = 1e-6  # of values in [0, 1] that are computed in float32
 _BLOCK = 1 << 22  # numbers in memory at a time
@@ -81,11 +82,11 @@ def by_value(
 
     `statistic(counts, sums)` takes of each distinct value `[N]`, in ascending order, the number of examples
     and the sum of their marks `[N]`, both `[R, V]`, and returns `[R]`; NaN for a resample without a result.
-    Of more than `MAX_UNITS` values, the bootstrap counts neighbors as equal.
+    Of more than `MAX_VALUES` values, the bootstrap counts neighbors as equal.
     """
     _, groups = np.unique(values, return_inverse=True)
     estimate = statistic(np.bincount(groups)[None], np.bincount(groups, marks)[None])
-    groups = groups // (1 + groups.max() // MAX_UNITS)
+    groups = groups // (1 + groups.max() // MAX_VALUES)
     (groups, marks), counts = np.unique([groups, marks], axis=1, return_counts=True)
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     results = [

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from rank4class.losses.metrics.sets import stated_coverage
 from rank4class.pipelines.evaluation.evaluator import metric_heading
 from rank4class.pipelines.reporting import style
 from rank4class.pipelines.reporting.plots import save_with_legend
@@ -100,9 +101,10 @@ def plot_cutoffs(summary: Mapping[str, Any], cutoffs: dict[str, list[int]], path
                 elinewidth=0.8,
                 label=grid_tables.joined(name) if shows_interaction else name["loss"],
             )
-        heading = metric_heading(f"{base}@{ks[0]}").replace(f"@{ks[0]}", "@K")
+        is_of_sets = stated_coverage(f"{base}@{ks[0]}") is not None
+        heading = metric_heading(f"{base}@{ks[0]}").replace(f"@{ks[0]}", "@P" if is_of_sets else "@K")
         axis.set_title(f"{heading}, {_direction(definition)} is better", fontsize=10)
-        axis.set_xlabel("K")
+        axis.set_xlabel("P, the stated coverage (%)" if is_of_sets else "K")
         axis.set_xticks(ks)
         style.finish(axis, "y")
     save_with_legend(figure, axes[0, 0], path)
