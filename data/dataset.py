@@ -147,7 +147,8 @@ class Dataset:
 
     Attributes:
       class_names: the names of the classes, by id.
-      splits: "train", "validation" and "test"; a dataset in memory may lack "test".
+      splits: "train", "validation" and "test"; one in memory may lack "test", and may have "calibration" for
+        prediction sets.
       skipped: one message per skipped row or example.
       files: path -> SHA-256 of the files that were read, if they are few.
       columns: the columns of a table whose numbers are the vectors, in their order.
