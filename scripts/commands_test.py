@@ -401,7 +401,7 @@ def test_errors_of_invalid_rows_are_one_line(error_of, tmp_path, tiny_goemotions
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:40], "text\t28\tid", *lines[40:]]) + "\n")
     line = error_of("train", *goemotions_flags, f"--workdir={tmp_path / 'run'}")
-    assert "train.tsv:41: label '28' is not a class id, 0..2." in line
+    assert "train.tsv:41: class '28' is not one of the ids 0 to 2." in line
     assert not (tmp_path / "run").exists()
 
 

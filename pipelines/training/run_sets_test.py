@@ -160,6 +160,7 @@ def test_a_run_writes_sets_that_cover_the_test_split(finished):
     assert rank_training.restore(finished, "last").sets is None
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_resumed_at_its_end_writes_the_same_sets(finished, tmp_path):
     copy = shutil.copytree(finished, tmp_path / "run")
     for name in ("results.json", "prediction_sets.json"):
@@ -258,6 +259,7 @@ def test_covered_is_the_recall_of_several_classes():
     assert measured.sets.sizes[:, 0].tolist() == [2, 2, 2]
 
 
+@pytest.mark.nightly
 def test_probabilities_of_a_count_prior_are_its_marginals(rng):
     scores = rng.normal(size=[20, 4]).astype(np.float32)
     labels = csr_array((scores > 0.5).astype(np.float32))
