@@ -212,6 +212,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         >>> in_set.shape, bool(in_set[np.arange(300), (y == "low").astype(int)].mean() > 0.8)
         ((300, 2), True)
         """
+        arguments.check_fraction(False, coverage=coverage)
         return self._outputs(X, coverage)["in_set"]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

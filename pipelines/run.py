@@ -197,7 +197,7 @@ class Run:
         if max_set_size is not None:
             arguments.check_integer(1, max_set_size=max_set_size)
             if coverage is None:
-                raise ValueError(f"max_set_size={max_set_size}: a size of prediction sets. Set coverage.")
+                raise ValueError(f"max_set_size={max_set_size}: needs prediction sets. Set coverage too.")
         if output is not None:
             prediction_files.check_output(output, path)
         is_set = coverage is not None
@@ -320,8 +320,8 @@ class Run:
 
         Args:
           folder: must not exist.
-          k: number of classes per input; None is 5, or all if there are fewer. Of lists of items, all are
-            ranked.
+          k: number of classes per input; None is 5, or all if there are fewer, and all with a coverage. Of
+            lists of items, all are ranked.
           coverage: of the prediction sets that `in_set` and `set_size` return, see `predict`; None returns
             the classes decided by thresholds or a count prior, if there are any.
           index: "exact" scores all classes, "scann" searches them; see `approximate.ApproximateAnswers`.
@@ -353,8 +353,8 @@ class Run:
         if self.answers.has_items and k is not None:
             raise ValueError(f"top_k={k}: a model of lists of items ranks all of them. Leave it out.")
         if coverage is not None and index != "exact":
-            raise ValueError(f"index={index!r}: finds no prediction sets. Set it to 'exact'.")
-        k = min(5, len(self.class_names)) if k is None else k
+            raise ValueError(f"index={index!r}: does not score all classes, as sets need. Set it to 'exact'.")
+        k = self._k(k, coverage) or len(self.class_names)
         answers = self._answers(coverage) if index == "exact" else ApproximateAnswers(self._trained, k)
         run_dir = self._trained.run_dir
         card = model_card(

@@ -44,6 +44,11 @@ def test_sets_of_another_file_cover_new_examples(output_of, error_of, write, tmp
     ranks = rank_training.restore(tmp_path / "run").sets.limits(0.8)
     assert f"80%       {ranks[0]:.0f}" in printed
     assert (tmp_path / "run/results.json").read_bytes() == before
+    few = write("few.csv", 8, 3)
+    assert "data.path: 8 examples; sets for 90% need 9. Give" in error_of(
+        "calibrate", run, f"--data.path={few}"
+    )
+    assert rank_training.restore(tmp_path / "run").sets.examples.tolist() == [400]
     line = error_of("calibrate", run, f"--data.path={train}")
     assert f"--data.path={train}: the data of the training. Set it to examples that the run has not" in line
 

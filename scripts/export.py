@@ -18,7 +18,9 @@ from rank4class.scripts import cli
 _WORKDIR, _CHECKPOINT = cli.define_run()
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the export, which must not exist.", required=True)
 _TOP_K = flags.DEFINE_integer(
-    "top_k", None, "Number of classes per input, the best first; None: 5, or all if there are fewer."
+    "top_k",
+    None,
+    "Number of classes per input, the best first; None: 5, or all if there are fewer; with --coverage all.",
 )
 _COVERAGE = flags.DEFINE_float(
     "coverage", None, "Probability of prediction sets, such as 0.9; in_set and set_size are then theirs."

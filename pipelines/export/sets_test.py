@@ -185,14 +185,14 @@ def test_names_with_the_separator(tmp_path):
 
 @pytest.mark.nightly
 def test_exported_sets_are_the_predicted_ones(run, images, tmp_path):
-    run.export(tmp_path / "model", k=3, coverage=COVERAGE)
+    run.export(tmp_path / "model", coverage=COVERAGE)
     model, batch = tf.saved_model.load(str(tmp_path / "model")), tf.constant(images)
     expected = run.outputs(images, coverage=COVERAGE)
     scored, best = (model.signatures[name](image=batch) for name in ("score", "classify"))
     for name in ("in_set", "set_size"):
         np.testing.assert_array_equal(scored[name], expected[name])
     np.testing.assert_array_equal(best["set_size"], expected["set_size"])
-    frame = run.predict(images, k=3, coverage=COVERAGE)
+    frame = run.predict(images, k=10, coverage=COVERAGE)  # the export does not cut the sets
     assert best["in_set"].numpy().ravel().tolist() == frame["in_set"].tolist()
     stated = json.loads((tmp_path / "model" / "prediction_sets.json").read_text())
     assert stated["limits"] == pytest.approx(run._trained.sets.limits(COVERAGE).tolist())
@@ -210,7 +210,7 @@ def test_exported_sets_are_the_predicted_ones(run, images, tmp_path):
         ({"coverage": 1.2}, r"coverage=1\.2: not in \(0, 1\)\. Choose another value\."),
         ({"coverage": 0.999}, r"coverage=0\.999: needs 999 calibration examples, and there are 359\. Lower"),
         ({"coverage": 0.9, "wide": True}, "wide=True: takes no top_k, no coverage, no lists"),
-        ({"max_set_size": 3}, r"max_set_size=3: a size of prediction sets\. Set coverage\."),
+        ({"max_set_size": 3}, r"max_set_size=3: needs prediction sets\. Set coverage too\."),
         ({"coverage": 0.9, "max_set_size": 0}, "max_set_size=0: not an integer of at least 1"),
     ],
 )
@@ -224,7 +224,7 @@ def test_models_without_sets(digits_run, run, images, tmp_path):
     with pytest.raises(ValueError, match=r"^coverage=0.9: the run has no prediction sets\. Train with"):
         digits_run.predict(images, coverage=0.9)
     for options, message in (
-        ({"index": "scann"}, "index='scann': finds no prediction sets. Set it to 'exact'."),
+        ({"index": "scann"}, "index='scann': does not score all classes, as sets need. Set it to 'exact'."),
         (
             {"format": "huggingface"},
             "format='huggingface': exports no classes. Leave out top_k, cov",

@@ -12,7 +12,7 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config, distribution
-from rank4class.pipelines.evaluation import predictions, unknown_inputs
+from rank4class.pipelines.evaluation import prediction_sets, predictions, unknown_inputs
 from rank4class.pipelines.evaluation.calibration import Calibration, Temperature
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
@@ -275,6 +275,11 @@ class TrainedModel:
                 raise ValueError(
                     f"data.path: the {split} split of the run. Set it to examples that the run has not seen."
                 )
+        needed = prediction_sets.least_examples(0.9)
+        if len(examples) < needed:  # they would replace sets that the run may have
+            raise ValueError(
+                f"data.path: {len(examples)} examples; sets for 90% need {needed}. Give more examples."
+            )
         experiment = dataclasses.replace(self.experiment, sets=sets)
         checks.check(experiment)
         run_sets.check_examples(sets, examples)

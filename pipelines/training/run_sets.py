@@ -29,7 +29,8 @@ def check(experiment: config.Experiment, splits: Mapping[str, data.Split]) -> No
         return
     if experiment.data.held_out:
         raise ValueError(
-            f"sets={part.name!r}: no calibration example has a class of data.held_out. Set sets to 'none'."
+            f"sets={part.name!r}: cannot cover the classes of data.held_out, which no calibration example "
+            "has. Set sets to 'none'."
         )
     examples = splits["calibration"]
     check_examples(part, examples)

@@ -112,7 +112,7 @@ def test_too_few_validation_examples(tmp_path):
             r"sets='adaptive': an example may have several classes\. Choose",
         ),
         (SEVERAL, {"sets.by_class": True}, r"sets\.by_class=True: an example may have several classes\. Set"),
-        (SEVERAL, {"data.held_out": ("1",)}, r"sets='threshold': no calibration example has a class of"),
+        (SEVERAL, {"data.held_out": ("1",)}, r"sets='threshold': cannot cover the classes of"),
         (SEVERAL, {}, r"metrics='set_size@90': needs 9 calibration examples, and there are 4\. Leave it out"),
     ],
 )
