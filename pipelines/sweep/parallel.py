@@ -113,7 +113,11 @@ class Pool:
     def _submit(self, run: GridRun, draw: Draw | None) -> Future:
         # A process that the executor starts inherits that interrupts are ignored.
         with _ignored_interrupts() if self._interruption else contextlib.nullcontext():
-            return self._executor.submit(_train, *self._shared, _Packed(run.experiment), run.path, draw)
+            future = self._executor.submit(_train, *self._shared, _Packed(run.experiment), run.path, draw)
+        # CPython's pool may start a process after its watcher has listed them, and the watcher then misses its
+        # death. Another task makes it list them again.
+        self._executor.submit(int)
+        return future
 
     def _ended(self, futures: Iterable[Future]) -> list[Future]:
         """Waits for one of several futures; returns all that have ended, in their order."""
