@@ -114,8 +114,8 @@ class Pool:
         # A process that the executor starts inherits that interrupts are ignored.
         with _ignored_interrupts() if self._interruption else contextlib.nullcontext():
             future = self._executor.submit(_train, *self._shared, _Packed(run.experiment), run.path, draw)
-        # CPython's pool may start a process after its watcher has listed them, and the watcher then misses its
-        # death. Another task makes it list them again.
+        # CPython's pool may start a process after its watcher has listed them, so that the watcher misses
+        # its death. Another task makes it list them again.
         self._executor.submit(int)
         return future
 
