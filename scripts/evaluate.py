@@ -126,15 +126,15 @@ def main() -> None:
         print(f"\n{calibration}")
     if unknown:
         print(f"\n{tables.unknown_inputs_line(unknown)}")
-    if coverage is not None:
-        result = set_report.with_metrics(result, coverage)
+    of_sets = {} if result.sets is None or coverage is None else result.sets.metrics(coverage)
+    result = result.with_metrics(of_sets)
     table = per_class.per_class(result, examples.labels, class_names)
     counts = loaded.training_counts(split) if path is None else trained.description.training_counts
     thirds = None
     if counts is not None and not examples.kind.ranks_items:
         thirds = per_class.by_frequency(result, examples.labels, counts)
-    if result.sets is not None and coverage is not None:
-        covered, size = of_sets = result.sets.metrics(coverage)
+    if of_sets and coverage is not None:
+        covered, size = of_sets
         spread = f"median {np.median(of_sets[size]):g}, largest {of_sets[size].max():,}"
         print(f"\n{tables.sets_line(metrics['sets'], round(100 * coverage))}, {spread}\n")
         print(tables.sets_table(set_report.table(result, table, thirds, covered, size), covered, size))

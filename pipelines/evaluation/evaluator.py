@@ -62,6 +62,12 @@ class EvaluationResult:
         """Returns the mean of each metric over the examples and those of `decisions`, rates in percent."""
         return means(self.values, self.names) | (self.decisions.means() if self.decisions else {})
 
+    def with_metrics(self, columns: Mapping[str, np.ndarray]) -> "EvaluationResult":
+        """Returns the result with more metrics, name -> values `[N]`, except those that it has."""
+        added = {name: column for name, column in columns.items() if name not in self.names}
+        values = np.column_stack([self.values, *added.values()]).astype(np.float32)
+        return dataclasses.replace(self, names=(*self.names, *added), values=values)
+
     def line(self) -> str:
         """Returns the means in one line."""
         return one_line(self.means())

@@ -191,7 +191,7 @@ class PredictionSets:
         }
         groups = content["class_groups"]
         groups = None if groups is None else np.array(groups, np.int32)
-        later = content.get("after_training", False)
+        later = content["after_training"]
         return PredictionSets(
             content["name"], content["options"], **arrays, class_groups=groups, after_training=later
         )

@@ -12,15 +12,6 @@ _LARGEST = (0, 1, 2, 3, 5, 10)  # size in each row but the last
 _SIZES = ("empty", "1 class", "2 classes", "3 classes", "4 to 5 classes", "6 to 10 classes", "more classes")
 
 
-def with_metrics(result: EvaluationResult, coverage: float) -> EvaluationResult:
-    """Returns an evaluation with the metrics of its prediction sets for a coverage."""
-    assert result.sets is not None
-    of_sets = result.sets.metrics(coverage)
-    added = {name: values for name, values in of_sets.items() if name not in result.names}
-    values = np.column_stack([result.values, *added.values()]).astype(np.float32)
-    return dataclasses.replace(result, names=(*result.names, *added), values=values)
-
-
 def table(
     result: EvaluationResult, classes: pd.DataFrame, thirds: pd.DataFrame | None, covered: str, size: str
 ) -> pd.DataFrame:

@@ -21,10 +21,10 @@ def result():
 
 
 def test_the_metrics_of_a_coverage(result):
-    extended = set_report.with_metrics(result, 0.9)
+    extended = result.with_metrics(result.sets.metrics(0.9))
     assert extended.names == ("top1_error", "set_coverage@90", "set_size@90")
     np.testing.assert_array_equal(extended.values, np.stack([0 * SIZES, COVERED, SIZES], axis=1))
-    assert set_report.with_metrics(extended, 0.9).names == extended.names
+    assert extended.with_metrics(extended.sets.metrics(0.9)).names == extended.names
     summary = extended.summarize()
     assert summary["sets"]["score"] == "rank"
     assert summary["sets"]["examples"] == 12
@@ -44,7 +44,7 @@ def test_the_metrics_of_a_coverage(result):
 @pytest.mark.parametrize("several", [False, True])
 def test_the_table_by_hand(result, several):
     labels = scipy.sparse.csr_array(np.eye(3)[LABELS]) if several else LABELS
-    extended = set_report.with_metrics(result, 0.9)
+    extended = result.with_metrics(result.sets.metrics(0.9))
     classes = per_class.per_class(extended, labels, ["a", "b", "c"])
     thirds = per_class.by_frequency(extended, labels, np.array([9, 5, 1]))
     names = ("set_coverage@90", "set_size@90")

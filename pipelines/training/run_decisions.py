@@ -89,8 +89,7 @@ def measure(
         decided = scipy.sparse.csr_array((finite[finite], entries), relevant.shape)
     if "subset_accuracy" in names:
         exact = np.where(finite, (decided != relevant).sum(axis=1) == 0, False)
-        values = np.column_stack([result.values, exact.astype(np.float32)])
-        result = dataclasses.replace(result, names=(*result.names, "subset_accuracy"), values=values)
+        result = result.with_metrics({"subset_accuracy": exact})
     return dataclasses.replace(result, decisions=Decisions(of_counts(names), decided, relevant))
 
 

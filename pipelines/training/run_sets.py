@@ -120,9 +120,8 @@ def measure(
     stated = {name: each for name in experiment.metrics if (each := stated_coverage(name)) is not None}
     blocks = _blocks(result, examples, calibration)
     evaluated = prediction_sets.evaluate(sets, blocks, examples.labels, [*stated.values(), *coverages])
-    columns = [evaluated.metrics(coverage)[name] for name, coverage in stated.items()]
-    values = np.column_stack([result.values, *columns]).astype(np.float32)
-    return dataclasses.replace(result, names=(*result.names, *stated), values=values, sets=evaluated)
+    columns = {name: evaluated.metrics(coverage)[name] for name, coverage in stated.items()}
+    return dataclasses.replace(result.with_metrics(columns), sets=evaluated)
 
 
 def _blocks(
