@@ -31,6 +31,7 @@ from official.vision.modeling.backbones import resnet
 from tensorflow.python.tpu import tpu_system_metadata
 
 from rank4class import losses, models
+from rank4class.data.datasets.reverse_dictionary_test import write_wordnet
 from rank4class.models import encoders
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp, goemotions_minilm
@@ -157,10 +158,16 @@ def write_letor(folder):
     return folder
 
 
+def write_definitions(folder):
+    nouns = [([f"{CLASSES[label]}{i}"], f"{text} {i}") for i, (text, label) in enumerate(texts(120))]
+    return write_wordnet(folder, {"noun": nouns, "verb": [], "adj": [], "adv": []})
+
+
 WRITERS = {
     "letor": write_letor,
     "movielens": write_movielens,
     "goemotions": write_goemotions,
+    "reverse_dictionary": write_definitions,
     "cifar10": write_cifar10,
     "mnist": write_mnist,
     "image_folder": lambda folder: write_images(folder / "images", "jpg", 12),

@@ -1,0 +1,182 @@
+"""Reverse dictionary: the words of a definition, from WordNet 3.0."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from rank4class.data.dataset import Dataset, Split, check_fractions
+from rank4class.data.labels import Labels
+from rank4class.data.readers import files, rows, tables
+from rank4class.data.readers.columns import Columns, normalize_text
+from rank4class.data.registry import DATASETS, LABELED
+
+PARTS = {"data.noun": "n", "data.verb": "v", "data.adj": "[as]", "data.adv": "r"}  # to types of synsets
+SYNSET = re.compile(r"(\d{8}) \d\d [nvasr] ([0-9a-f]{2}) (.+?) \| (.+)")  # see wndb(5WN)
+TESTS = ("descriptions.tsv", "seen.tsv", "unseen.tsv")
+COLUMNS = Columns(text_column="text", label_column="label")
+
+
+class Definition(NamedTuple):
+    """A definition of one or several words."""
+
+    text: str
+    words: set[str]
+    origin: str
+
+
+@DATASETS.register("reverse_dictionary")
+def reverse_dictionary(
+    path: str | None = None,
+    tests: str | None = None,
+    validation_fraction: float = 0.02,
+    test_fraction: float = 0.02,
+    split_seed: int = 0,
+    on_invalid_row: str = "fail",
+) -> Dataset:
+    """Definitions of WordNet 3.0; the classes are its 83,118 words.
+
+    An example is the definition of a synset: its gloss without the example sentences. Its labels are the
+    lemmas of one word, in lower case. A synset without one is left out; equal definitions are one example.
+
+    The test sets of Hill et al. (2016) are read from the folder `tests`: `descriptions.tsv` is the test
+    split, and `evaluate --data.path` reads the others. All definitions of the words of `unseen.tsv` are left
+    out of training and validation. Those of `seen.tsv` are never drawn for validation. Words of the three
+    files that WordNet lacks become classes without a definition, so that no test example is lost.
+
+    Args:
+      path: required; a folder with `data.noun`, `data.verb`, `data.adj` and `data.adv` of WordNet 3.0, such
+        as Debian's package `wordnet-base` installs.
+      tests: a folder with `descriptions.tsv`, `seen.tsv` and `unseen.tsv`, each with the columns `text` and
+        `label`, a word. None draws the test split from the definitions.
+      validation_fraction, test_fraction: fraction of the definitions to draw, in (0, 1). They are drawn at
+        random, so that some of their words have no definition in training.
+      split_seed: seed of the splits, at least 0.
+      on_invalid_row: "fail" or "skip", for rows of the tests; see `text_file`.
+
+    Returns:
+      A `Dataset` with the feature `text`, strings `[N]`, and sparse labels, of sorted words.
+
+    Raises:
+      FileNotFoundError: a file is missing.
+      ValueError: an argument out of range, files of another version of WordNet or damaged ones, or an invalid
+        row of a test.
+
+    References:
+      Hill et al. (2016), Learning to understand phrases by embedding the dictionary. Zhang et al. (2020),
+      Multi-channel reverse dictionary model.
+    """
+    fractions = check_fractions(validation_fraction, test_fraction)
+    bad_rows = rows.BadRows(on_invalid_row)
+    if not path:
+        raise ValueError("data.path=None: required. Set it to a folder of WordNet 3.0 with data.noun.")
+    test_paths = [os.path.join(tests, name) for name in TESTS] if tests else []
+    test_tables = [_read_words(each, bad_rows) for each in test_paths]
+    definitions = merge_equal(read_wordnet(path))
+    words = set().union(*(each.words for each in definitions))
+    class_names = tuple(sorted(words.union(*(table.labels.codes for table in test_tables))))
+    if len(class_names) > len(words):
+        missing = rows.listed([name for name in class_names if name not in words])
+        logging.warning("data.tests: words without a definition in WordNet: %s", missing)
+    splits, stays = {}, np.zeros(len(definitions), bool)
+    if test_tables:
+        described, seen, unseen = test_tables
+        definitions = [each for each in definitions if each.words.isdisjoint(unseen.labels.codes)]
+        stays = np.array([not each.words.isdisjoint(seen.labels.codes) for each in definitions])
+        splits["test"] = _to_split(test_paths[0], described, class_names)
+        del fractions["test"]
+    examples, rest = _of_definitions(definitions, class_names), np.flatnonzero(~stays)
+    rest = np.random.default_rng(split_seed).permutation(rest)
+    for name, fraction in fractions.items():
+        drawn, rest = np.split(rest, [round(fraction * len(definitions))])
+        splits[name] = examples.select(np.sort(drawn))
+    splits["train"] = examples.select(np.sort(np.concatenate([rest, np.flatnonzero(stays)])))
+    splits = {name: splits[name] for name in ("train", "validation", "test")}
+    hashes = {
+        each: files.sha256(each) for each in [*(os.path.join(path, part) for part in PARTS), *test_paths]
+    }
+    return Dataset(class_names, splits, tuple(bad_rows.messages), hashes)
+
+
+@LABELED.register("reverse_dictionary")
+def labeled_texts(path: str, class_names: Sequence[str], bad_rows: rows.BadRows, **options: Any) -> Split:
+    """Returns all rows of a file with the columns `text` and `label`, a word, as one split."""
+    del options  # of the definitions
+    return _to_split(path, _read_words(path, bad_rows), class_names)
+
+
+def _read_words(path, bad_rows):
+    """Returns the `Table` of a file of texts and words, with labels as those of definitions."""
+    table = tables.Reader(COLUMNS, bad_rows).table([path])
+    table.labels.several = True
+    return table
+
+
+def _to_split(path, table, class_names):
+    """Returns a table as a split; an example with an unknown word has no class, and so the worst metrics."""
+    labels, is_unknown = table.labels.encode(class_names)
+    if is_unknown.any():
+        unknown = rows.listed([table.labels.names_of(i)[0] for i in np.flatnonzero(is_unknown)])
+        logging.warning("%s: words of no class, which count as errors: %s", path, unknown)
+    return Split(table.features, labels, table.origins)
+
+
+def _of_definitions(definitions, class_names):
+    labels = Labels(several=True)
+    for definition in definitions:
+        labels.append(definition.words)
+    texts, origins = (np.array([each[i] for each in definitions], object) for i in (0, 2))
+    return Split({"text": texts}, labels.encode(class_names)[0], origins)
+
+
+def merge_equal(definitions: Iterator[Definition]) -> list[Definition]:
+    """Returns definitions with different texts, each with the words of all that are equal to it."""
+    merged: dict[str, Definition] = {}
+    for definition in definitions:
+        first = merged.setdefault(normalize_text(definition.text), definition)
+        first.words.update(definition.words)
+    return list(merged.values())
+
+
+def read_wordnet(folder: str) -> Iterator[Definition]:
+    """Yields the definition of each synset with a lemma of one word, from a folder of WordNet 3.0."""
+    for name, types in PARTS.items():
+        path = os.path.join(folder, name)
+        if not os.path.isfile(path):
+            raise FileNotFoundError(f"{path}: no such file. Set data.path to a folder of WordNet 3.0.")
+        with open(path, encoding="latin-1", newline="") as file:
+            content = file.read()
+        version = re.search(r"^ .* WordNet ([\d.]+) Copyright", content[:4096], re.MULTILINE)
+        if not version or version[1] != "3.0":
+            problem = f"of WordNet {version[1]}" if version else "no license of WordNet"
+            raise ValueError(f"{path}: {problem}. Set data.path to a folder of WordNet 3.0.")
+        *lines, rest = content.split("\n")
+        position, positions = 0, set()
+        for number, line in enumerate(lines, 1):
+            if not line.startswith("  "):  # of the license
+                match = SYNSET.fullmatch(line)
+                if not match or int(match[1]) != position:
+                    raise files.damaged(f"{path}:{number}", f"no synset that begins with {position:08}")
+                positions.add(match[1])
+                lemmas = match[3].split(" ")[: 2 * int(match[2], 16) : 2]
+                words = {re.sub(r"\((a|p|ip)\)$", "", each).lower() for each in lemmas if "_" not in each}
+                text = definition_of(match[4])
+                if words and text:
+                    yield Definition(text, words, f"{path}:{number}")
+            position += len(line) + 1
+        if rest or set(re.findall(rf" (\d{{8}}) {types} ", content)) - positions:
+            raise files.damaged(path, "truncated")
+
+
+def definition_of(gloss: str) -> str:
+    """Returns a gloss up to its example sentences.
+
+    >>> definition_of('be almost asleep; "The old man sat nodding by the fireplace"  ')
+    'be almost asleep'
+    >>> definition_of('significant progress (especially in the phrase "make strides"); "big strides"')
+    'significant progress'
+    """
+    return re.sub(r"\([^)]*$", "", gloss.partition('"')[0]).strip(" ;:,")

@@ -1,0 +1,202 @@
+"""The reverse dictionary: definitions and words of WordNet, Hill's tests, and damaged files."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from rank4class import data
+
+WORDNET = pathlib.Path("/usr/share/wordnet")  # of Debian's wordnet-base
+LICENSE = "  1 This software and database is being provided to you.  \n  2 WordNet 3.0 Copyright 2006.  \n"
+# The lemmas of each synset, and its gloss.
+SYNSETS = {
+    "noun": [
+        (["home", "home_base"], 'the place where you live; "deliver the package to my home"'),
+        (["progress"], 'significant progress (especially in the phrase "make strides"); "big strides"'),
+        (["ice_cream"], "a frozen dessert"),
+        (["Polish"], "the Slavic language of Poland"),
+        (["cat", "True_cat"], "a feline mammal"),
+        (["dog"], 'a member of the genus Canis: "the dog barked"'),
+        (["rose"], "any of many shrubs"),
+    ],
+    "verb": [
+        (["polish", "smooth"], "make shiny"),
+        (["nod"], "be almost asleep"),
+        (["snore"], "breathe noisily"),
+    ],
+    "adj": [(["sly(a)", "tricksy", "Foxy(ip)"], "marked by skill in deception"), (["tart"], "tasting sour")],
+    "adv": [(["slyly"], "in a sly manner"), (["well"], "In a  good manner"), (["good"], "in a good manner")],
+}
+WORDS = (
+    "cat", "dog", "foxy", "good", "home", "nod", "polish", "progress", "rose", "sly", "slyly", "smooth",
+    "snore", "tart", "tricksy", "well",
+)  # fmt: skip
+
+
+def write_wordnet(folder, synsets=SYNSETS):
+    """Writes the files of WordNet; each synset points to the next one of its file."""
+    for part, (name, entries) in enumerate(synsets.items()):
+        letter, content = "nvar"[part], LICENSE
+        for i, (lemmas, gloss) in enumerate(entries):
+            words = f"{len(lemmas):02x} {' '.join(f'{lemma} 0' for lemma in lemmas)}"
+            pointers, rest = "000", f"| {gloss}  \n"
+            if i + 1 < len(entries):
+                length = len(f"00000000 00 {letter} {words} 001 ~ 00000000 {letter} 0000 {rest}")
+                pointers = f"001 ~ {len(content) + length:08} {letter} 0000"
+            content += f"{len(content):08} 00 {letter} {words} {pointers} {rest}"
+        (folder / f"data.{name}").write_text(content)
+    return folder
+
+
+@pytest.fixture
+def wordnet(tmp_path):
+    (tmp_path / "wordnet").mkdir()
+    return write_wordnet(tmp_path / "wordnet")
+
+
+@pytest.fixture
+def hill(tmp_path):
+    """Returns a folder of tests; the first words of `unseen` and `descriptions` are in `SYNSETS`."""
+    (tmp_path / "tests").mkdir()
+    for name, words in {
+        "descriptions": ["home", "trousers"],
+        "seen": ["cat", "dog"],
+        "unseen": ["tricksy"],
+    }.items():
+        lines = [f"what people call {word}\t{word}\n" for word in words]
+        (tmp_path / "tests" / f"{name}.tsv").write_text("text\tlabel\n" + "".join(lines))
+    return tmp_path / "tests"
+
+
+def load(folder, **options):
+    return data.get(
+        "reverse_dictionary", path=folder, **{"validation_fraction": 0.2, "test_fraction": 0.2} | options
+    )
+
+
+def labeled(dataset, *names):
+    """Returns text -> words of splits."""
+    splits = [dataset.splits[name] for name in names]
+    return {
+        text: {dataset.class_names[i] for i in split.labels[[row]].indices}
+        for split in splits
+        for row, text in enumerate(split.features["text"])
+    }
+
+
+def test_definitions_and_their_words(wordnet):
+    dataset = load(wordnet)
+    assert dataset.class_names == WORDS
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": 7,
+        "validation": 3,
+        "test": 3,
+    }
+    assert labeled(dataset, *dataset.splits) == {
+        "the place where you live": {"home"},
+        "significant progress": {"progress"},
+        "the Slavic language of Poland": {"polish"},
+        "a feline mammal": {"cat"},
+        "a member of the genus Canis": {"dog"},
+        "any of many shrubs": {"rose"},
+        "make shiny": {"polish", "smooth"},
+        "be almost asleep": {"nod"},
+        "breathe noisily": {"snore"},
+        "marked by skill in deception": {"sly", "tricksy", "foxy"},
+        "tasting sour": {"tart"},
+        "in a sly manner": {"slyly"},
+        "In a  good manner": {"well", "good"},  # equal definitions
+    }
+    train = dataset.splits["train"]
+    origins = dict(zip(train.features["text"], train.origins, strict=True))
+    assert origins["make shiny"] == f"{wordnet}/data.verb:3"
+    assert set(dataset.files) == {str(wordnet / f"data.{part}") for part in SYNSETS}
+
+
+def test_splits_are_a_function_of_the_seed(wordnet):
+    first, again, other = (labeled(load(wordnet, split_seed=seed), "validation") for seed in (0, 0, 1))
+    assert first == again != other
+
+
+def test_tests_hold_out_unseen_words(wordnet, hill, caplog):
+    dataset = load(wordnet, tests=hill, validation_fraction=0.4)
+    assert dataset.class_names == tuple(sorted([*WORDS, "trousers"]))
+    assert labeled(dataset, "test") == {
+        "what people call home": {"home"},
+        "what people call trousers": {"trousers"},
+    }
+    rest = labeled(dataset, "train", "validation")
+    assert len(rest) == 12
+    assert "marked by skill in deception" not in rest
+    for seed in range(5):
+        train = labeled(load(wordnet, tests=hill, validation_fraction=0.8, split_seed=seed), "train")
+        assert {"a feline mammal", "a member of the genus Canis"} <= train.keys()
+    assert "data.tests: words without a definition in WordNet: trousers" in caplog.text
+
+
+def test_labeled_files(wordnet, hill, caplog):
+    names = load(wordnet).class_names
+    split = data.get_labeled("reverse_dictionary", names, path=hill / "descriptions.tsv", tests=None)
+    assert split.labels.shape == (2, len(WORDS))
+    np.testing.assert_array_equal(split.num_relevant(), [1, 0])
+    assert names[split.labels.indices[0]] == "home"
+    assert "descriptions.tsv: words of no class, which count as errors: trousers" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        (
+            "noun",
+            lambda text: text.replace("3.0", "3.1"),
+            r"of WordNet 3\.1\. Set data\.path to a folder of WordNet 3\.0",
+        ),
+        ("adj", lambda text: text.split("\n", 2)[2], r"no license of WordNet\. Set data\.path"),
+        ("verb", lambda text: text[:-9], r"truncated\. Download it again"),
+        ("noun", lambda text: "".join(text.splitlines(True)[:-1]), r"truncated\. Download it again"),
+        ("adv", lambda text: text.replace("\n", "\r\n"), ":3: no synset that begins with 000000"),
+        (
+            "adj",
+            lambda text: text.replace("| tasting", "/ tasting"),
+            ":4: no synset that begins with 000",
+        ),
+    ],
+)
+def test_damaged_files(wordnet, part, change, message):
+    path = wordnet / f"data.{part}"
+    path.write_bytes(change(path.read_text()).encode())
+    with pytest.raises(ValueError, match=rf"data\.{part}.*{message}"):
+        load(wordnet)
+
+
+def test_missing_files(wordnet, hill):
+    (hill / "seen.tsv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"seen\.tsv: no such file"):
+        load(wordnet, tests=hill)
+    (wordnet / "data.adv").unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"data\.adv: no such file\. Set data\.path to a folder of Word"
+    ):
+        load(wordnet)
+    with pytest.raises(ValueError, match="data.path=None: required"):
+        data.get("reverse_dictionary")
+
+
+@pytest.mark.nightly
+def test_real_wordnet_and_tests(real_data):
+    if not (WORDNET / "data.noun").is_file():
+        pytest.skip(f"no WordNet in {WORDNET}: install Debian's wordnet-base")
+    assert len(data.get("reverse_dictionary", path=WORDNET).class_names) == 83118
+    dataset = data.get("reverse_dictionary", path=WORDNET, tests=real_data("reverse_dictionary"))
+    sizes = {name: len(split) for name, split in dataset.splits.items()}
+    assert sizes == {"train": 89142, "validation": 1819, "test": 200}
+    assert len(dataset.class_names) == 83124
+    [unseen] = (
+        data.get_labeled("reverse_dictionary", dataset.class_names, path=path)
+        for path in dataset.files
+        if path.endswith("unseen.tsv")
+    )
+    assert len(np.unique(unseen.labels.indices)) == 500
+    for name in ("train", "validation"):
+        assert not dataset.splits[name].labels[:, unseen.labels.indices].nnz

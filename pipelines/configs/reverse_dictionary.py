@@ -1,0 +1,26 @@
+r"""WordNet as a reverse dictionary of 83,118 words, by the frozen MiniLM encoder of definitions and words.
+
+    python -m rank4class.scripts.train --config=reverse_dictionary \
+        --config.data.path=FOLDER --config.data.tests=TESTS --workdir=runs/reverse_dictionary
+
+FOLDER holds WordNet 3.0 (Debian's package `wordnet-base` installs it in /usr/share/wordnet), and TESTS the
+test sets of Hill et al., whose 200 descriptions are then the test split; without it the test split is drawn.
+`rank4class evaluate --workdir=runs/reverse_dictionary --data.path=TESTS/unseen.tsv` evaluates the words
+without a training definition.
+
+Running time: not measured. Expected: not measured.
+"""
+
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import goemotions_minilm_frozen
+
+
+def get_config() -> config.Experiment:
+    experiment = goemotions_minilm_frozen.get_config()
+    experiment.data = config.Data(name="reverse_dictionary", max_length=64)
+    experiment.class_encoder = config.ClassEncoder(name="frozen_text")
+    experiment.interaction = config.Interaction(name="cosine", temperature=0.05)
+    experiment.epochs = 3.0
+    experiment.metrics = ("top1_accuracy", "top10_accuracy", "top100_accuracy")
+    experiment.monitor = "top10_accuracy"
+    return experiment
