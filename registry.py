@@ -246,5 +246,6 @@ COUNT_PRIORS = _Layers("count_prior", "COUNT_PRIORS.register", "models/count_pri
 SORTERS = _Layers("sorter", "SORTERS.register", "models/sorters/layers.py")
 LOSSES = _Losses("loss", "base.register", "losses/*.py")
 THRESHOLDS = Registry("thresholds", "THRESHOLDS.register", "pipelines/evaluation/thresholds.py")
+CANDIDATES = Registry("candidates", "CANDIDATES.register", "data/candidates.py")
 SET_SCORES = Registry("sets", "SET_SCORES.register", "pipelines/evaluation/prediction_sets.py")
 OPTIMIZERS = Registry("optimizer", "OPTIMIZERS.register", "pipelines/training/optimizers.py")

@@ -11,6 +11,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from rank4class import compat
+from rank4class.data.candidates import Sampled
 from rank4class.data.dataset import Split
 from rank4class.data.lazy_arrays import StoredRows
 
@@ -28,6 +29,7 @@ def training_batches(
     start_step: int = 0,
     preprocess: Callable[[Features, tf.Tensor], Features] | None = None,
     class_weights: Sequence[float] | np.ndarray | None = None,
+    candidates: Sampled | None = None,
     context: tf.distribute.InputContext | None = None,
 ) -> tf.data.Dataset:
     """Returns endless batches for training.
@@ -47,6 +49,9 @@ def training_batches(
         int64 `[B, 2]`, are a function of `seed` and of the example's position in the training.
       class_weights: `[n]`. An example has the mean weight of its classes, whatever their gains, or 1 without
         a class. None gives all the weight 1.
+      candidates: of each step. `n` is then their number `m`, and labels are their positions. Features are
+        added: `candidates`, the ids of the classes, int32 `[m]`; `log_q`, float32 `[B, m]`, the logarithms of
+        their probabilities; and `excluded`, which leaves out repeated ones too. None scores all classes.
       context: the input context of a worker, which gets only the batches of its replicas.
 
     Returns:
@@ -69,11 +74,12 @@ def training_batches(
     @_plain
     def with_positions(step, indices):
         positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
-        return indices, positions, tf.gather(example_weights, indices)
+        batch = indices, positions, tf.gather(example_weights, indices)
+        return batch if candidates is None else (*batch, *candidates.of_step(seed, step, indices))
 
     steps = tf.data.Dataset.counter(tf.cast(start_step, tf.int64))
     batches = tf.data.Dataset.zip(steps, indices).map(with_positions)
-    return _gather(_of_worker(batches, batch_size, context), split, prepare)
+    return _gather(_of_worker(batches, batch_size, context), split, prepare, candidates)
 
 
 def training_indices(split: Split, *, batch_size: int, seed: int, start_step: int = 0) -> tf.data.Dataset:
@@ -242,26 +248,35 @@ def _of_worker(batches, batch_size, context):
     first = count * context.input_pipeline_id
 
     @_plain
-    def of_replicas(*batch):
-        return tuple(tf.reshape(x, [replicas, batch_size // replicas])[first : first + count] for x in batch)
+    def of_replicas(indices, positions, third, *shared):
+        batch = [tf.reshape(x, [replicas, batch_size // replicas]) for x in (indices, positions, third)]
+        return (*(x[first : first + count] for x in batch), *(tf.stack([x] * count) for x in shared))
 
     return batches.map(of_replicas).unbatch()
 
 
-def _gather(index_batches, split, prepare):
-    """Returns batches of examples from batches of their indices, positions, and a third that stays."""
+def _gather(index_batches, split, prepare, candidates=None):
+    """Returns batches of examples from their indices, positions, a third that stays, and candidates if any."""
     features_of = {name: _rows(array) for name, array in split.features.items()}
     labels_of = _rows(split.labels)
     excluded_of = None if split.excluded is None else _rows(split.excluded)
+    certain_of = candidates and _rows(candidates.certain)
 
     @_plain
-    def batch(indices, positions, third):
+    def batch(indices, positions, third, ids=None, is_repeated=None):
         features = {name: rows_of(indices) for name, rows_of in features_of.items()}
-        labels = labels_of(indices)
         features = prepare(features, positions)
+        if ids is None:
+            labels = labels_of(indices)
+            if excluded_of is not None:
+                features = {**features, "excluded": excluded_of(indices)}
+            return features, labels, third
+        labels = labels_of(indices, ids) if split.multi_label else tf.searchsorted(ids, labels_of(indices))
+        excluded = tf.repeat(is_repeated[None], indices.shape[0], axis=0)
         if excluded_of is not None:
-            features = {**features, "excluded": excluded_of(indices)}
-        return features, labels, third
+            excluded |= excluded_of(indices, ids)
+        log_q = tf.where(certain_of(indices, ids), 0.0, candidates.log_q(ids))
+        return {**features, "candidates": ids, "log_q": log_q, "excluded": excluded}, labels, third
 
     return index_batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
@@ -294,14 +309,23 @@ def _stored_rows(array, indices):
 
 
 def _sparse_rows(matrix):
-    ends, columns = tf.constant(matrix.indptr, tf.int64), tf.constant(matrix.indices)
+    ends, columns = tf.constant(matrix.indptr, tf.int64), tf.constant(matrix.indices, tf.int32)
     values = tf.constant(matrix.data)
 
-    def rows(indices):
+    def rows(indices, selected=None):
+        """Returns rows, of all columns or of the selected ones, which are increasing."""
         entries = tf.ragged.range(tf.gather(ends, indices), tf.gather(ends, indices + 1))
-        entry_columns = tf.cast(tf.gather(columns, entries.flat_values), tf.int64)
-        coordinates = tf.stack([entries.value_rowids(), entry_columns], axis=1)
-        shape = tf.constant([indices.shape[0], matrix.shape[1]], tf.int64)
-        return tf.scatter_nd(coordinates, tf.gather(values, entries.flat_values), shape)
+        entry_rows, entry_columns = entries.value_rowids(), tf.gather(columns, entries.flat_values)
+        entry_values, width = tf.gather(values, entries.flat_values), matrix.shape[1]
+        if selected is not None:
+            width = selected.shape[0]
+            places = tf.minimum(tf.searchsorted(selected, entry_columns), width - 1)
+            is_in = tf.gather(selected, places) == entry_columns
+            entry_rows, entry_columns, entry_values = (
+                tf.boolean_mask(x, is_in) for x in (entry_rows, places, entry_values)
+            )
+        coordinates = tf.stack([entry_rows, tf.cast(entry_columns, tf.int64)], axis=1)
+        shape = tf.constant([indices.shape[0], width], tf.int64)
+        return tf.scatter_nd(coordinates, entry_values, shape)
 
     return rows

@@ -97,6 +97,7 @@ class RankingLoss(tf.keras.losses.Loss):
     heads = False  # whether the scores have one more axis, `[B, n, H]`
     of_classes = True  # whether the scores are of classes, `[B, n]`
     threshold: float | None = None  # above it a class is more likely than not; None: no such score
+    sums_exponentials = False  # whether it reads irrelevant scores through the sum of their exponentials
 
     def __init_subclass__(cls, function: Callable | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

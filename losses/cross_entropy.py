@@ -92,6 +92,8 @@ def _cross_entropy(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf
 class Softmax(base.RankingLoss, function=softmax):
     """`softmax` as a Keras loss."""
 
+    sums_exponentials = True
+
 
 def calibrated_softmax(
     scores: TensorLike,
@@ -151,6 +153,8 @@ def _calibrated_softmax_of_dense(
 class CalibratedSoftmax(base.RankingLoss, function=calibrated_softmax):
     """`calibrated_softmax` as a Keras loss."""
 
+    sums_exponentials = True
+
 
 def unique_softmax(
     scores: TensorLike,
@@ -190,6 +194,8 @@ def _unique_softmax_of_dense(
 @base.register
 class UniqueSoftmax(base.RankingLoss, function=unique_softmax):
     """`unique_softmax` as a Keras loss."""
+
+    sums_exponentials = True
 
 
 def decoupled_softmax(
@@ -231,6 +237,8 @@ def _decoupled_softmax_of_dense(
 class DecoupledSoftmax(base.RankingLoss, function=decoupled_softmax):
     """`decoupled_softmax` as a Keras loss."""
 
+    sums_exponentials = True
+
 
 def zlpr(
     scores: TensorLike,
@@ -267,3 +275,4 @@ class ZLPR(base.RankingLoss, function=zlpr):
     """`zlpr` as a Keras loss."""
 
     threshold = 0.0
+    sums_exponentials = True

@@ -1,7 +1,8 @@
-"""Class encoders: one vector per class, `c` of shape `[n, d]`.
+"""Class encoders: one vector per class, `c` of shape `[m, d]`.
 
-Each is a Keras layer that is called on the ids of all classes in order, int `[n]`, and on `encode`, the
-instance encoder as a function of features, which only `Text` uses.
+Each is a Keras layer that is called on the ids of classes, int `[m]`, and on `encode`, the instance encoder
+as a function of features, which only `Text` uses. As many ids as there are classes are those of all classes
+in order, which need no lookup; fewer ids are candidates (see `data.candidates`), whose rows alone are read.
 """
 
 import functools
@@ -58,8 +59,8 @@ class Embedding(Part):
         super().build(input_shape)
 
     def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
-        del class_ids, encode  # all classes in order need no lookup, and have a dense gradient
-        return tf.convert_to_tensor(self.table)
+        del encode
+        return _rows(self.table, class_ids)
 
 
 @CLASS_ENCODERS.register("text")
@@ -88,9 +89,9 @@ class Text(tf.keras.layers.Layer):
         self.tokens = self.add_weight("tokens", tokens.shape, tf.int32, **options)
 
     def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
-        del class_ids
         assert encode is not None
-        return encode(dict(zip(self.names, tf.unstack(self.tokens), strict=True)))
+        tokens = [_rows(tokens, class_ids) for tokens in tf.unstack(self.tokens)]
+        return encode(dict(zip(self.names, tokens, strict=True)))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "names": self.names, "shape": self.tokens.shape[1:].as_list()}
@@ -136,13 +137,20 @@ class FrozenText(Part):
             self.map = tf.keras.layers.Dense(width, use_bias=False, kernel_initializer=kernel, name="map")
 
     def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
-        del class_ids, encode
-        return self.map(tf.convert_to_tensor(self.vectors))
+        del encode
+        return self.map(_rows(self.vectors, class_ids))
+
+
+def _rows(table: tf.Variable | tf.Tensor, class_ids: tf.Tensor) -> tf.Tensor:
+    """Returns the rows of classes; those of all have a dense gradient, those of candidates a sparse one."""
+    if class_ids.shape[0] == table.shape[0]:
+        return tf.convert_to_tensor(table)
+    return tf.gather(table, class_ids)
 
 
 @tf.keras.utils.register_keras_serializable(package="rank4class")
 class Attention(Part):
-    """Self-attention among the classes, on top of another class encoder.
+    """Self-attention among all classes, on top of another class encoder.
 
     Transformer blocks with layer normalization before each part, `O(n^2 d + n d^2)` per block.
 

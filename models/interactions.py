@@ -1,7 +1,8 @@
 r"""Interactions: an instance's vector and the classes' vectors to scores, $s_i = I(h, c_i)$.
 
 Each is a Keras layer that is called on `h` `[B, d]` and `c` `[n, d]` and returns scores `[B, n]`, in float32
-also for vectors of half precision: rounded scores would tie, and ties hide an order.
+also for vectors of half precision: rounded scores would tie, and ties hide an order. One with weights per
+class takes `class_ids` too, int `[m]`, with the vectors of these candidates alone.
 """
 
 import functools
@@ -38,16 +39,19 @@ class Dot(Part):
         self.use_bias = use_bias
 
     def build(self, shapes: Sequence[tf.TensorShape]) -> None:
-        _, (num_classes, _) = shapes
+        _, (num_classes, _) = shapes  # of the first call, on all classes
         if self.use_bias:
             # Not rounded to half precision, in which the classes would tie.
             exact = {"experimental_autocast": False}
             self.bias = self.add_weight("bias", [num_classes], initializer="zeros", **exact)
         super().build(shapes)
 
-    def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
+    def call(self, inputs: Sequence[tf.Tensor], class_ids: tf.Tensor | None = None) -> tf.Tensor:
         scores = _dot(*inputs)
-        return scores + tf.cast(self.bias, scores.dtype) if self.use_bias else scores
+        if not self.use_bias:
+            return scores
+        bias = self.bias if class_ids is None else tf.gather(self.bias, class_ids)
+        return scores + tf.cast(bias, scores.dtype)
 
 
 @INTERACTIONS.register("bilinear")

@@ -1,6 +1,7 @@
 """The rank model: an instance encoder, a class encoder and an interaction."""
 
 import functools
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,8 @@ class RankModel(tf.keras.Model):
     It is called on a dict of features and returns scores, float32 `[B, n]`. With a count prior it returns a
     dict of "scores" and "log_counts", float32 `[B, m + 1]`, the log-probabilities of `0..m` relevant classes.
     `compile` it with a ranking loss, as any Keras model; with a count prior, use one loss per output (see
-    `losses.CountLikelihood`). Save it as `.keras` or as a SavedModel folder, not as `.h5`.
+    `losses.CountLikelihood`). Save it as `.keras` or as a SavedModel folder, not as `.h5`. With `class_ids`,
+    int `[m]`, it scores these classes alone, at a cost that does not depend on `n`.
 
     Args:
       encoder: instance encoder, from features to `h` `[B, d]`. With a Keras layer that takes one tensor, the
@@ -48,19 +50,27 @@ class RankModel(tf.keras.Model):
         self.num_classes, self.count_prior = num_classes, count_prior
 
     def call(
-        self, features: Mapping[str, tf.Tensor] | tf.Tensor, training: bool | None = None
+        self,
+        features: Mapping[str, tf.Tensor] | tf.Tensor,
+        training: bool | None = None,
+        class_ids: tf.Tensor | None = None,
     ) -> tf.Tensor | dict[str, tf.Tensor]:
         check_features(self.encoder, features)
         h = self.encoder(features, training=training)
-        c = self.encode_classes(training=training)
-        scores = tf.cast(self.interaction([h, c], training=training), tf.float32)
+        c = self.encode_classes(training, class_ids)
+        ids = {}
+        if class_ids is not None and "class_ids" in inspect.signature(self.interaction.call).parameters:
+            ids = {"class_ids": class_ids}
+        scores = tf.cast(self.interaction([h, c], training=training, **ids), tf.float32)
         if self.count_prior is None:
             return scores
         return {"scores": scores, "log_counts": self.count_prior(h)}
 
-    def encode_classes(self, training: bool | None = None) -> tf.Tensor:
-        """Returns the vectors of all classes, float `[n, d]`."""
+    def encode_classes(self, training: bool | None = None, class_ids: tf.Tensor | None = None) -> tf.Tensor:
+        """Returns the vectors of all classes, float `[n, d]`, or of the candidates `class_ids`."""
         encode = functools.partial(self.encoder, training=training)
+        if class_ids is not None:
+            return self.class_encoder(class_ids, encode=encode, training=training)
         c = self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
         if c.shape[0] not in (None, self.num_classes):
             problem = f"the class encoder has {c.shape[0]} classes. Set it to that number."

@@ -23,6 +23,7 @@ from rank4class.pipelines.config.experiment import (
 )
 from rank4class.pipelines.config.parts import (
     PARTS,
+    Candidates,
     ClassEncoder,
     CountPrior,
     Data,

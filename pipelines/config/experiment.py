@@ -32,8 +32,8 @@ class Experiment:
     """Everything that determines the results of a run.
 
     Attributes:
-      data, encoder, class_encoder, interaction, loss, count_prior, thresholds, sets, optimizer: see
-        `config.parts`.
+      data, encoder, class_encoder, interaction, loss, candidates, count_prior, thresholds, sets, optimizer:
+        see `config.parts`.
       batch_size: number of examples per step, of all replicas together.
       accumulation_steps: number of parts into which a replica divides its share of a batch, to save memory;
         the gradient is that of the whole batch, except with losses of a batch and batch normalization.
@@ -61,6 +61,7 @@ class Experiment:
     class_encoder: parts.ClassEncoder = dataclasses.field(default_factory=parts.ClassEncoder)
     interaction: parts.Interaction = dataclasses.field(default_factory=parts.Interaction)
     loss: parts.Loss = dataclasses.field(default_factory=parts.Loss)
+    candidates: parts.Candidates = dataclasses.field(default_factory=parts.Candidates)
     count_prior: parts.CountPrior = dataclasses.field(default_factory=parts.CountPrior)
     thresholds: parts.Thresholds = dataclasses.field(default_factory=parts.Thresholds)
     sets: parts.Sets = dataclasses.field(default_factory=parts.Sets)

@@ -315,6 +315,30 @@ class Loss(Part):
         return self.name if self.rank_fn is None else f"{self.name}@{self.rank_fn}"
 
 
+class Candidates(Part):
+    """The classes that a training step scores.
+
+    "all" scores all classes, "sampled" those of the batch and `count` others, and "mined" replaces a fraction
+    of these by the classes that the model wrongly ranks first, as of the last evaluation. Evaluations and
+    predictions rank all classes.
+
+    Attributes:
+      log_q: whether losses that sum exponentials of the scores, such as "softmax", correct for the
+        probabilities of the candidates; the other losses are those of the candidates as they are.
+
+    References: see `data.candidates`.
+    """
+
+    kind = "candidates"
+    entries = registry.CANDIDATES
+    default = "all"
+    provided = ("split", "num_classes", "batch_size", "nearest")
+    others = ("all",)
+    derived: ClassVar = {"count": ("log_q",)}
+
+    log_q: bool = True
+
+
 class CountPrior(Part):
     """The distribution of the number of classes of an example, which n-choose-k models use with the scores.
 
@@ -399,5 +423,8 @@ class Optimizer(Part):
 
 PARTS: dict[str, type[Part]] = {
     part.kind: part
-    for part in (Data, Encoder, ClassEncoder, Interaction, Loss, CountPrior, Thresholds, Sets, Optimizer)
+    for part in (
+        *(Data, Encoder, ClassEncoder, Interaction, Loss, Candidates),
+        *(CountPrior, Thresholds, Sets, Optimizer),
+    )
 }

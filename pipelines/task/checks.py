@@ -13,7 +13,7 @@ from rank4class.losses.metrics.sets import stated_coverage
 from rank4class.losses.ops import ranks
 from rank4class.pipelines import config
 from rank4class.pipelines.task import class_frequencies, count_priors, rank_functions
-from rank4class.registry import DATASETS, OPTIMIZERS, SET_SCORES, THRESHOLDS
+from rank4class.registry import DATASETS, OPTIMIZERS, SET_SCORES, SORTERS, THRESHOLDS
 
 _POSITIVE = (
     "data.max_length",
@@ -149,6 +149,18 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
                 f"{kind}.{field}={value!r}: encoder 'items' is a whole model, in which it has no effect. "
                 "Leave it out.",
             )
+    sorts = experiment.loss.rank_fn in SORTERS
+    for is_wrong, problem in (
+        (encoder.name == "items", "encoder 'items' scores the items of each example, no classes"),
+        (class_encoder.attention_layers > 0, "class_encoder.attention_layers relate each class to all"),
+        (experiment.count_prior.name != "none", "a count prior is of all classes"),
+        (experiment.loss.name in losses.BATCH_LOSSES, f"loss {experiment.loss.name!r} ranks examples"),
+        (sorts, f"loss.rank_fn={experiment.loss.rank_fn!r} sorts lists of one length"),
+    ):
+        yield (
+            is_wrong and experiment.candidates.name != "all",
+            f"candidates={experiment.candidates.name!r}: {problem}. Choose 'all'.",
+        )
     for field, plain in (("jit_compile", False), ("accumulation_steps", 1)):
         value = getattr(experiment, field)
         yield (

@@ -15,8 +15,6 @@ from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.task import frozen_features, hashing, inputs
 from rank4class.pipelines.task.task import TaskData
 
-_MANY = 320  # class texts, from which on a warning names the costs of encoding them in each step
-
 
 def add(
     task: TaskData,
@@ -45,13 +43,6 @@ def add(
         if len(names) > 1:
             logging.warning("same tokens for the descriptions of %s", ", ".join(names))
     if "features" in models.CLASS_ENCODERS.options(class_encoder.name):
-        if len(texts) > _MANY:
-            logging.warning(
-                "class_encoder=%r: each step encodes all %s class texts, and takes memory for them. "
-                "'frozen_text' encodes them once.",
-                class_encoder.name,
-                f"{len(texts):,}",
-            )
         return dataclasses.replace(task, class_texts=texts, class_features=tokens)
     kwargs = {"pooling": "mean"} if class_encoder.path else encoder.options()
     layer = models.get("encoder", checkpoints.find(path).encoder, **{**kwargs, "path": path})

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import data, models
+from rank4class.data.candidates import Sampled
 from rank4class.models import class_encoders
 from rank4class.models.encoders.base import missing_features
 from rank4class.pipelines import config
@@ -21,6 +22,8 @@ class ModelOutputs(NamedTuple):
     scores: tf.Tensor  # `[B, n]`
     where: tf.Tensor | None = None  # bool `[B, n]`, the classes that are ranked; None for all
     log_counts: tf.Tensor | None = None  # log-probabilities of `0..m` classes, `[B, m + 1]`
+    class_ids: tf.Tensor | None = None  # of candidates, int32 `[n]`, by the ids of the labels; None for all
+    log_q: tf.Tensor | None = None  # of candidates, `[B, n]`, see `data.training_batches`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +56,7 @@ class TaskData:
         seed: int,
         start_step: int = 0,
         context: tf.distribute.InputContext | None = None,
+        candidates: Sampled | None = None,
     ) -> tf.data.Dataset:
         """Returns the training batches from a step on; see `data.training_batches`."""
         preprocess = self.preprocess
@@ -63,6 +67,7 @@ class TaskData:
             start_step=start_step,
             preprocess=self.augment or (preprocess and (lambda features, seeds: preprocess(features))),
             class_weights=self.class_weights,
+            candidates=candidates,
             context=context,
         )
 
@@ -176,13 +181,17 @@ class TaskData:
         """Returns a function of features and `training` to the `ModelOutputs` for the classes of a split."""
 
         def outputs(features: dict[str, tf.Tensor], training: bool = False) -> ModelOutputs:
+            where = ~features["excluded"] if "excluded" in features else None
+            if (class_ids := features.get("candidates")) is not None:
+                ids = class_ids if self.ranks_all(split) else tf.gather(self.seen, class_ids)
+                scores = model(features, training=training, class_ids=ids)
+                return ModelOutputs(scores, where, class_ids=class_ids, log_q=features["log_q"])
             result = model(features, training=training)
             scores, log_counts = result, None
             if isinstance(result, dict):
                 scores, log_counts = result["scores"], result["log_counts"]
             if not self.ranks_all(split):
                 scores = tf.gather(scores, self.seen, axis=1)
-            where = ~features["excluded"] if "excluded" in features else None
             return ModelOutputs(scores, where, count_prior.log_counts(scores, log_counts, where, training))
 
         return outputs

@@ -27,12 +27,14 @@ def build_loss(
     rank_fn: Any = None,
     l1_steps: int | None = None,
     log_prior: np.ndarray | None = None,
+    log_q: bool = False,
 ) -> Callable:
     """Builds the loss that `config.Loss` describes, to which a trained count prior adds its own.
 
     The `temperature` is a function of a step, see `build_temperature`; `max_relevant` is the largest number
     of classes of an example, None for class ids. The mean absolute error is added in the first `l1_steps`.
     The loss is that of the scores plus a `log_prior` `[n]`, times the temperature, by which it divides them.
+    With `log_q`, a loss that sums exponentials of scores corrects these for the candidates' probabilities.
 
     Returns:
       A function of a step, from 0, labels, `task.ModelOutputs` and weights to the losses, float32 `[B]`.
@@ -47,8 +49,14 @@ def build_loss(
         if l1_steps is not None:
             changing["l1"] = tf.where(number < l1_steps, options["l1"], 0.0)
         ranking_loss = losses.get(name, **{**options, **changing})
+        shifts = []
         if log_prior is not None:
-            shift = ranking_loss.options.get("temperature", 1.0) * log_prior
+            ids = outputs.class_ids
+            shifts.append(log_prior if ids is None else tf.gather(tf.constant(log_prior), ids))
+        if log_q and ranking_loss.sums_exponentials and outputs.log_q is not None:
+            shifts.append(-outputs.log_q)
+        if shifts:
+            shift = ranking_loss.options.get("temperature", 1.0) * sum(shifts)
             outputs = outputs._replace(scores=tf.cast(outputs.scores, tf.float32) + shift)
         value = ranking_loss.of_scores(outputs.scores, labels, where=outputs.where, weights=weights)
         if loss_config.fine_tune:

@@ -70,6 +70,7 @@ class TrainableSorter:
     loss_name = "l1"
     class_texts: tuple[str, ...] | None = None
     evaluated: tuple[str, ...] = ("validation", "test")
+    mines = False
 
     def __init__(self, experiment: SorterExperiment, draw: Draw | None = None):
         self._experiment, self._draw = experiment, draw
@@ -102,6 +103,9 @@ class TrainableSorter:
             start_step=step,
             context=context,
         )
+
+    def mine(self, run_dir: RunDirectory, step: int, evaluated: int) -> None:
+        """There are no candidates."""
 
     def raise_first_unreadable(self, step: int) -> None:
         """Vectors are drawn, not read."""

@@ -186,14 +186,18 @@ def _differentiate(model, forward, loss, optimizer, options, replicas):
             return value, gradients
         return value, [None if g is None else tf.convert_to_tensor(g) for g in gradients]
 
-    def of_batch(number, *batch):
+    def of_batch(number, features, labels, weights):
         if parts == 1:
-            return of_part(number, *batch)
+            return of_part(number, features, labels, weights)
+        shared = {name: features[name] for name in ("candidates",) if name in features}
+        of_examples = {name: x for name, x in features.items() if name not in shared}
 
         def part(i):
             # Replicas do not know the length of sequences before they run.
             shape_of = lambda x: [parts, part_size, *(-1 if n is None else n for n in x.shape[1:])]  # noqa: E731
-            return tf.nest.map_structure(lambda x: tf.reshape(x, shape_of(x))[i], batch)
+            batch = of_examples, labels, weights
+            part_features, *rest = tf.nest.map_structure(lambda x: tf.reshape(x, shape_of(x))[i], batch)
+            return {**part_features, **shared}, *rest
 
         value, gradients = of_part(number, *part(0))
         used = [i for i, gradient in enumerate(gradients) if gradient is not None]

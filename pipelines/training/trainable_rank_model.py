@@ -1,6 +1,7 @@
 """A rank model as a task of the trainer: its losses, batches, evaluations and pictures."""
 
 import dataclasses
+import io
 import math
 import os
 from collections.abc import Callable, Iterable
@@ -8,11 +9,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
-from rank4class import losses, models
+from rank4class import arguments, losses, models
+from rank4class.data.candidates import Mined, Sampled, nearest_wrong
 from rank4class.losses.metrics.sets import is_of_scores
 from rank4class.models import precision
-from rank4class.pipelines import config
+from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
@@ -24,6 +27,9 @@ from rank4class.pipelines.task.task import ModelOutputs, TaskData
 from rank4class.pipelines.training import optimization, run_calibration, run_decisions, run_sets, tensorboard
 from rank4class.pipelines.training.trainer import Schedule
 from rank4class.progress import Progress
+from rank4class.registry import CANDIDATES
+
+_MANY_TEXTS = 320  # classes, from which on a warning names the costs of encoding their texts in each step
 
 Draw = Callable[..., dict[str, np.ndarray]]  # data, split, evaluation and counts to name -> pixels
 
@@ -66,6 +72,8 @@ class TrainableRankModel:
         self._count_prior = count_priors.get(experiment.count_prior)
         self._count_prior.check_examples(part, splits["train"])
         log_prior = class_frequencies.log_prior(part, splits["train"], loaded.training_counts("train"))
+        self._candidates = build_candidates(experiment, loaded)
+        self.mines = isinstance(self._candidates, Mined)
         run_decisions.check(experiment, splits["validation"])
         run_sets.check(experiment, splits)
         self._calibration_method = run_calibration.method_of(
@@ -92,6 +100,7 @@ class TrainableRankModel:
                 rank_fn=rank_fn,
                 l1_steps=l1_steps,
                 log_prior=log_prior,
+                log_q=getattr(experiment.candidates, "log_q", False),
             )
 
         def validation_loss(labels: Any, outputs: ModelOutputs) -> tf.Tensor:
@@ -102,6 +111,8 @@ class TrainableRankModel:
         if part.l1_epochs is not None:
             l1_steps = math.ceil(part.l1_epochs * len(splits["train"]) / experiment.batch_size)
         self.loss = loss_of("train", l1_steps=l1_steps)
+        most = loaded.max_relevant("train")
+        self._miner = evaluator.Evaluator(self.forward, (), max_relevant=most, strategy=strategy)
         self._evaluators = build_evaluators(
             experiment,
             loaded,
@@ -111,7 +122,36 @@ class TrainableRankModel:
         )
 
     def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
-        return self._data.training_batches(self._batch_size, self._seed, step, context)
+        return self._data.training_batches(self._batch_size, self._seed, step, context, self._candidates)
+
+    def mine(self, run_dir: RunDirectory, step: int, evaluated: int) -> None:
+        """Finds the nearest wrong classes of the training examples by the model at the last evaluation.
+
+        They are in a file from which a training resumes between two evaluations.
+        """
+        assert isinstance(self._candidates, Mined)
+        path = os.path.join(run_dir.checkpoints, f"nearest-{evaluated}.npz")
+        if files.exists(path):
+            with np.load(io.BytesIO(files.read_bytes(path))) as file:
+                nearest = file["nearest"]
+        elif step == evaluated:
+            count, n = self._candidates.num_nearest, self._candidates.num_classes
+            best = count + (self._data.max_relevant("train") or 1)
+            result = self._miner(self._read("train", "mining"), best=best)
+            assert result is not None and result.best_classes is not None
+            relevant = self._data.splits["train"].class_matrix(n)
+            nearest = nearest_wrong(result.best_classes, relevant, count)
+            if distribution.is_chief(self._strategy):
+                tf.io.gfile.makedirs(run_dir.checkpoints)
+                older = tf.io.gfile.glob(os.path.join(run_dir.checkpoints, "nearest-*.npz"))
+                files.write_npz(path, {"nearest": nearest})
+                files.remove(older)
+        else:
+            raise ValueError(
+                f"{path}: no such file, which has the mined candidates of this step. Restore it, or train "
+                "again in another folder."
+            )
+        self._candidates = build_candidates(self._experiment, self._data, nearest)
 
     def raise_first_unreadable(self, step: int) -> None:
         self._data.raise_first_unreadable(self._batch_size, self._seed, step)
@@ -122,17 +162,22 @@ class TrainableRankModel:
 
     def _score(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
         """Evaluates the model on a split, with the scores that the run's fits and their metrics need."""
-        size, examples = self._evaluation_batch_size, self._data.splits[split]
-        batches: Iterable[tuple] = self._data.read(split, size, self._strategy)
-        if self._progress:
-            batches = Progress(f"evaluating {split}", "example", len(examples)).over(batches, size)
+        examples = self._data.splits[split]
         # All evaluations keep the scores, so that the last ones run the function that is compiled already.
         keep_scores: bool | np.ndarray = self._experiment.sets.name != "none" or run_decisions.need_scores(
             self._experiment, examples
         )
         if self._calibration_method is not None and not keep_scores:
             keep_scores = run_calibration.measured_examples(len(examples), self._data.num_scored(split))
-        return self._evaluators[split](batches, keep_scores=keep_scores, stopping=should_stop)
+        return self._evaluators[split](self._read(split), keep_scores=keep_scores, stopping=should_stop)
+
+    def _read(self, split: str, purpose: str = "evaluating") -> Iterable[tuple]:
+        size = self._evaluation_batch_size
+        batches = self._data.read(split, size, self._strategy)
+        if not self._progress:
+            return batches
+        progress = Progress(f"{purpose} {split}", "example", len(self._data.splits[split]))
+        return progress.over(batches, size)
 
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
         examples, result = self._data.splits[split], self._score(split, should_stop)
@@ -212,6 +257,28 @@ class TrainableRankModel:
         errors = np.bincount(classes, test.right[rows] == 0, minlength=n)
         percent = np.divide(100.0 * errors, examples, out=np.full(n, np.nan), where=examples > 0)
         return {"top1_error of test (%)": percent, **training}
+
+
+def build_candidates(
+    experiment: config.Experiment, loaded: TaskData, nearest: np.ndarray | None = None
+) -> Sampled | None:
+    """Builds the candidates of the training steps; None if these score all classes."""
+    part, n, candidates = experiment.candidates, loaded.num_scored("train"), None
+    if part.name != "all":
+        of_data = {"split": loaded.splits["train"], "num_classes": n, "batch_size": experiment.batch_size}
+        with arguments.in_section("candidates."):
+            mined = {} if nearest is None else {"nearest": nearest}
+            candidates = CANDIDATES.build(part.name, **of_data, **part.options(), **mined)
+        if not candidates.covers_all:
+            return candidates
+        logging.info("candidates: %d in a step are all %d classes", candidates.size, n)
+    if experiment.class_encoder.name == "text" and n > _MANY_TEXTS:
+        logging.warning(
+            "class_encoder='text': each step encodes all %s class texts, and takes memory for them. "
+            "--candidates=sampled encodes some of them, class encoder 'frozen_text' all of them once.",
+            f"{n:,}",
+        )
+    return None
 
 
 ModelSource: TypeAlias = TaskData | description.Description  # of a new model, or of a trained one

@@ -45,11 +45,14 @@ class Trainable(Protocol):
     evaluated: tuple[str, ...]  # splits of the final evaluation
     hashes: dict[str, str]  # of the data, by which a run directory recognizes them
     class_texts: tuple[str, ...] | None  # descriptions of the classes
+    mines: bool  # whether the training batches depend on the model at the last evaluation
 
     def forward(self, features: Any, training: bool) -> Any: ...  # the model's outputs for the loss
     def loss(self, step: tf.Tensor, labels: Any, outputs: Any, weights: tf.Tensor) -> tf.Tensor: ...  # `[B]`
     # A worker's batches from a step on, each of features, labels and weights:
     def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset: ...
+    # Before the batches from a step on, if the task mines; with the step of the last evaluation:
+    def mine(self, run_dir: TrainingDirectory, step: int, evaluated: int) -> None: ...
     def raise_first_unreadable(self, step: int) -> None: ...  # ValueError for an example of the step
     def example_names(self, step: int) -> list[str]: ...
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> Evaluation | None: ...  # None: stopped
@@ -140,6 +143,8 @@ class Trainer:
                     evaluation = self._evaluate()
                     self._save()
                     self._show(evaluation)
+                    if self._task.mines and not self._is_at_end():
+                        self._open_batches()
                 else:
                     self._save()
             return self._finish()
@@ -165,6 +170,13 @@ class Trainer:
         self._summaries = Summaries(self._run_dir.path, step, writes=self._is_chief)
         self._summaries.write_start(self._run_dir.experiment(), self._session.line, step)
         self._shown = Progress("", "step", schedule.total_steps, start=step, epochs=schedule.epochs)
+        self._open_batches()
+
+    def _open_batches(self) -> None:
+        """Opens the training batches from the next step on."""
+        step = self._progress.step
+        if self._task.mines:
+            self._task.mine(self._run_dir, step, max(0, self._progress.evaluated))
         self._batches = iter(
             self._strategy.distribute_datasets_from_function(
                 lambda context: self._task.training_batches(step, context)

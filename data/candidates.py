@@ -1,0 +1,197 @@
+r"""Candidates: the classes that a training step scores in place of all `n`.
+
+They are the classes of the batch's examples and others that are drawn, so that the time and memory of a step
+do not depend on `n`. The probability $\pi_c$ that class `c` is a candidate for an example of other classes is
+known, and a sum over these classes is estimated without bias from the candidates `C`:
+
+$$\mathbb{E} \sum_{c \in C} f(s_c) / \pi_c = \sum_c f(s_c).$$
+
+For $f = \exp$ that is the sum of $\exp(s_c - \log \pi_c)$, the correction by "log Q" of sampled softmax.
+Softmax takes the logarithm of the sum, so the bias of its gradient is of the order of one over the number of
+candidates.
+
+References:
+  Bengio, Senécal (2008), "Adaptive importance sampling to accelerate training of a neural probabilistic
+  language model"; Yi et al. (2019), "Sampling-bias-corrected neural modeling for large corpus item
+  recommendations"; Horvitz, Thompson (1952), "A generalization of sampling without replacement".
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+import scipy.special
+import tensorflow as tf
+
+from rank4class import arguments
+from rank4class.data.dataset import Split
+from rank4class.registry import CANDIDATES
+
+_STREAM = 1 << 33  # keeps the seeds of the draws apart from those of the order of the examples
+
+
+class Candidates(NamedTuple):
+    """The candidates of a step, which all replicas share."""
+
+    ids: tf.Tensor  # of the classes, int32 `[m]`, increasing; the last one is repeated at the end
+    is_repeated: tf.Tensor  # bool `[m]`
+
+
+@CANDIDATES.register("sampled")
+class Sampled:
+    """The classes of a batch, and others that are drawn from all.
+
+    The draw is a function of a seed and the step. It is stratified: each of `count` parts of the classes, of
+    equal probability, gives one class, in `O(count log n)` time.
+
+    Args:
+      split: the training examples.
+      num_classes: `n`.
+      batch_size: `B`, of all replicas together.
+      count: number of drawn classes, at most `n`.
+      power: of the class frequencies that the probabilities are proportional to, up to 1 each; 0 draws
+        uniformly. A class without an example counts as having one.
+
+    Attributes:
+      size: number of candidates of a step, `m`, repeated ones included.
+      certain: the classes that are candidates whenever an example is in the batch, bool `[N, n]`.
+
+    Raises:
+      ValueError: an option is out of its range.
+    """
+
+    def __init__(
+        self, split: Split, num_classes: int, batch_size: int, count: int = 4_096, power: float = 0.0
+    ):
+        arguments.check_integer(count=count)
+        arguments.check_at_least(0, power=power)
+        if count > num_classes:
+            raise ValueError(
+                f"count={count}: more than the {num_classes} classes. Choose fewer, or --candidates=all."
+            )
+        self.num_classes, self.count = num_classes, count
+        self.certain = self._certain(split)
+        self._row_ends = tf.constant(self.certain.indptr, tf.int64)
+        self._columns = tf.constant(self.certain.indices, tf.int32)
+        largest = np.sort(np.diff(self.certain.indptr))[-batch_size:]
+        self.size = count + int(largest.sum())
+        weights = np.maximum(split.class_counts(num_classes), 1.0) ** power
+        self._ends = np.append(0.0, np.cumsum(_proportional(weights, count)))
+        examples = np.bincount(self.certain.indices, minlength=num_classes)
+        in_batch = _probability_in_batch(examples, len(split), batch_size)
+        self._log_q = np.float32(np.log(1.0 - (1.0 - _probability_of_draw(self._ends)) * (1.0 - in_batch)))
+
+    def _certain(self, split: Split) -> scipy.sparse.csr_array:
+        return split.class_matrix(self.num_classes)
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether there are at least as many candidates as classes; then all classes are to be scored."""
+        return self.size >= self.num_classes
+
+    def of_step(self, seed: int, step: tf.Tensor, indices: tf.Tensor) -> Candidates:
+        """Returns the candidates of a step, from 0, with the examples of some indices, int64 `[B]`."""
+        starts, stops = (tf.gather(self._row_ends, i) for i in (indices, indices + 1))
+        certain = tf.gather(self._columns, tf.ragged.range(starts, stops).flat_values)
+        ids, _ = tf.unique(tf.sort(tf.concat([self.draw(seed, step), certain], axis=0)))
+        places, last = tf.range(self.size), tf.size(ids) - 1
+        return Candidates(tf.gather(ids, tf.minimum(places, last)), places > last)
+
+    def draw(self, seed: int, step: tf.Tensor) -> tf.Tensor:
+        """Returns the ids of the drawn classes of a step, int32 `[count]`; few are drawn twice."""
+        seeds = tf.stack([tf.constant(seed + _STREAM, tf.int64), tf.cast(step, tf.int64)])
+        places = tf.random.stateless_uniform([self.count], seeds, dtype=tf.float64)
+        places += tf.range(self.count, dtype=tf.float64)
+        drawn = tf.searchsorted(tf.constant(self._ends), places, side="right") - 1
+        return tf.minimum(drawn, self.num_classes - 1)
+
+    def log_q(self, ids: tf.Tensor) -> tf.Tensor:
+        r"""Returns $\log \pi$ of classes, float32 `[m]`."""
+        return tf.gather(tf.constant(self._log_q), ids)
+
+
+@CANDIDATES.register("mined")
+class Mined(Sampled):
+    """The classes of a batch, the nearest wrong classes of its examples, and others that are drawn.
+
+    Args:
+      nearest: classes with the highest scores that an example does not have, int32 `[N, k]`; None before
+        they are known.
+      split, num_classes, batch_size, power: see `Sampled`.
+      count: number of nearest and drawn classes together.
+      fraction: of the nearest ones among them, in (0, 1); each example has the same number, at least 1.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        num_classes: int,
+        batch_size: int,
+        nearest: np.ndarray | None = None,
+        count: int = 4_096,
+        power: float = 0.0,
+        fraction: float = 0.5,
+    ):
+        arguments.check_fraction(False, fraction=fraction)
+        self._nearest = nearest
+        self.num_nearest = max(1, round(fraction * count / batch_size))
+        super().__init__(split, num_classes, batch_size, max(1, count - batch_size * self.num_nearest), power)
+
+    def _certain(self, split: Split) -> scipy.sparse.csr_array:
+        matrix = super()._certain(split)
+        if self._nearest is None:
+            return matrix
+        rows = np.repeat(np.arange(len(split)), self._nearest.shape[1])
+        ones = np.ones(self._nearest.size, bool)
+        return matrix + scipy.sparse.csr_array((ones, (rows, self._nearest.ravel())), matrix.shape)
+
+
+def nearest_wrong(best: np.ndarray, relevant: scipy.sparse.csr_array, count: int) -> np.ndarray:
+    """Returns the first `count` of the best classes, int32 `[N, k]`, that are not relevant, bool `[N, n]`.
+
+    >>> relevant = scipy.sparse.csr_array([[False, True, False], [False, True, False]])
+    >>> nearest_wrong(np.array([[0, 1, 2], [2, 0, 1]]), relevant, 2)
+    array([[0, 2],
+           [2, 0]])
+    """
+    rows, columns = relevant.nonzero()
+    keys, n = np.arange(len(best), dtype=np.int64)[:, None], relevant.shape[1]
+    is_relevant = np.isin(keys * n + best, rows.astype(np.int64) * n + columns)
+    first = np.argsort(is_relevant, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(best, first, axis=1)
+
+
+def _proportional(weights: np.ndarray, count: int) -> np.ndarray:
+    """Returns probabilities in proportion to weights, at most 1 each, with the sum `count`."""
+    is_less = np.ones(len(weights), bool)
+    while True:
+        share = (count - np.count_nonzero(~is_less)) / weights[is_less].sum() if is_less.any() else 0.0
+        probabilities = np.where(is_less, weights * share, 1.0)
+        if not (probabilities > 1.0).any():
+            return probabilities
+        is_less &= probabilities < 1.0
+
+
+def _probability_of_draw(ends: np.ndarray) -> np.ndarray:
+    """Returns the probability that a class is drawn, whose part of the line from 0 to `count` has these ends.
+
+    A point is drawn from each unit of the line, so a class whose part lies in two units has two chances.
+    """
+    start, end = ends[:-1], ends[1:]
+    second = np.where(np.floor(end) > start, end - np.floor(end), 0.0)
+    return 1.0 - (1.0 - (end - start - second)) * (1.0 - second)
+
+
+def _probability_in_batch(examples: np.ndarray, total: int, batch_size: int) -> np.ndarray:
+    """Returns the probability that one of `examples` is among the `batch_size - 1` others in a batch of one.
+
+    The others are drawn without replacement from all `total` examples except that one.
+    """
+    others = min(batch_size, total) - 1
+    possible = total - 1 - examples
+    log_none = np.full(len(examples), -np.inf)
+    fits = possible >= others
+    left = possible[fits]
+    log_none[fits] = scipy.special.gammaln(left + 1) - scipy.special.gammaln(left - others + 1)
+    log_none -= scipy.special.gammaln(total) - scipy.special.gammaln(total - others)
+    return 1.0 - np.exp(log_none)
