@@ -87,6 +87,7 @@ class Text(tf.keras.layers.Layer):
         tokens = np.array([features[name] for name in self.names], np.int32)
         options = {"initializer": tf.keras.initializers.Constant(tokens), "trainable": False}
         self.tokens = self.add_weight("tokens", tokens.shape, tf.int32, **options)
+        self.num_classes = tokens.shape[1]
 
     def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
         assert encode is not None
@@ -129,7 +130,7 @@ class FrozenText(Part):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.shape, self.width = list(shape), width
+        self.shape, self.width, self.num_classes = list(shape), width, shape[0]
         initializer = "zeros" if vectors is None else tf.keras.initializers.Constant(vectors)
         self.vectors = self.add_weight("vectors", self.shape, initializer=initializer, trainable=False)
         kernel = "identity" if self.shape[1] == width else "glorot_uniform"

@@ -71,11 +71,11 @@ class RankModel(tf.keras.Model):
         encode = functools.partial(self.encoder, training=training)
         if class_ids is not None:
             return self.class_encoder(class_ids, encode=encode, training=training)
-        c = self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
-        if c.shape[0] not in (None, self.num_classes):
-            problem = f"the class encoder has {c.shape[0]} classes. Set it to that number."
+        size = getattr(self.class_encoder, "num_classes", self.num_classes)
+        if size != self.num_classes:
+            problem = f"the class encoder has {size} classes. Set it to that number."
             raise ValueError(f"num_classes={self.num_classes}: {problem}")
-        return c
+        return self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
