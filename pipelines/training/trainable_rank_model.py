@@ -138,7 +138,8 @@ class TrainableRankModel:
             count, n = self._candidates.num_nearest, self._candidates.num_classes
             best = count + (self._data.max_relevant("train") or 1)
             result = self._miner(self._read("train", "mining"), best=best)
-            assert result is not None and result.best_classes is not None
+            assert result is not None
+            assert result.best_classes is not None
             relevant = self._data.splits["train"].class_matrix(n)
             nearest = nearest_wrong(result.best_classes, relevant, count)
             if distribution.is_chief(self._strategy):
