@@ -256,7 +256,7 @@ def _of_worker(batches, batch_size, context):
 
 
 def _gather(index_batches, split, prepare, candidates=None):
-    """Returns batches of examples from their indices, positions, a third that stays, and candidates if any."""
+    """Returns batches of examples from those of their indices, positions, a third, and candidates if any."""
     features_of = {name: _rows(array) for name, array in split.features.items()}
     labels_of = _rows(split.labels)
     excluded_of = None if split.excluded is None else _rows(split.excluded)
