@@ -1,6 +1,7 @@
 """Labels by name, of one or several classes per example."""
 
 import array
+import collections
 import re
 from collections.abc import Collection, Iterable, Sequence
 
@@ -55,6 +56,16 @@ class Labels:
         """Returns the labels of an example."""
         names = list(self.codes)
         return [names[code] for code in self._entries[self._ends[i] : self._ends[i + 1]]]
+
+
+def distinct_names(names: Sequence[str], ids: Iterable[int]) -> tuple[str, ...]:
+    """Returns names in which repeated ones have their id in brackets after them.
+
+    >>> distinct_names(["Hamlet", "Emma", "Hamlet"], [1, 2, 3])
+    ('Hamlet [1]', 'Emma', 'Hamlet [3]')
+    """
+    counts = collections.Counter(names)
+    return tuple(f"{name} [{i}]" if counts[name] > 1 else name for name, i in zip(names, ids, strict=True))
 
 
 def sort_names(names: Collection[str]) -> list[str]:

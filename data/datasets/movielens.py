@@ -1,6 +1,5 @@
 """MovieLens: users by the movies that they have rated."""
 
-import collections
 import dataclasses
 import io
 import itertools
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 from rank4class import arguments
 from rank4class.data.dataset import Dataset, check_fractions, draw_pairs
+from rank4class.data.labels import distinct_names
 from rank4class.data.readers import files, prepared, rows
 from rank4class.data.registry import DATASETS
 
@@ -107,10 +107,7 @@ def movielens(
     if not exclude_known:
         splits = {name: dataclasses.replace(split, excluded=None) for name, split in splits.items()}
     names = [titles.get(i, f"movie {i}") for i in movie_ids.tolist()]
-    counts = collections.Counter(names)
-    pairs = zip(names, movie_ids, strict=True)
-    class_names = tuple(name if counts[name] == 1 else f"{name} [{i}]" for name, i in pairs)
-    return Dataset(class_names, splits, tuple(bad_rows.messages), hashes)
+    return Dataset(distinct_names(names, movie_ids), splits, tuple(bad_rows.messages), hashes)
 
 
 def _find_files(path):

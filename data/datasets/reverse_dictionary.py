@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from rank4class.data.dataset import Dataset, Split, check_fractions
+from rank4class.data.dataset import Dataset, Split, check_fractions, draw_uniformly
 from rank4class.data.labels import Labels
 from rank4class.data.readers import files, rows, tables
 from rank4class.data.readers.columns import Columns, normalize_text
@@ -81,23 +81,17 @@ def reverse_dictionary(
     if len(class_names) > len(words):
         missing = rows.listed([name for name in class_names if name not in words])
         logging.warning("data.tests: words without a definition in WordNet: %s", missing)
-    splits, stays = {}, np.zeros(len(definitions), bool)
+    tested, stays = {}, None
     if test_tables:
         described, seen, unseen = test_tables
         definitions = [each for each in definitions if each.words.isdisjoint(unseen.labels.codes)]
         stays = np.array([not each.words.isdisjoint(seen.labels.codes) for each in definitions])
-        splits["test"] = _to_split(test_paths[0], described, class_names)
+        tested = {"test": _to_split(test_paths[0], described, class_names)}
         del fractions["test"]
-    examples, rest = _of_definitions(definitions, class_names), np.flatnonzero(~stays)
-    rest = np.random.default_rng(split_seed).permutation(rest)
-    for name, fraction in fractions.items():
-        drawn, rest = np.split(rest, [round(fraction * len(definitions))])
-        splits[name] = examples.select(np.sort(drawn))
-    splits["train"] = examples.select(np.sort(np.concatenate([rest, np.flatnonzero(stays)])))
-    splits = {name: splits[name] for name in ("train", "validation", "test")}
-    hashes = {
-        each: files.sha256(each) for each in [*(os.path.join(path, part) for part in PARTS), *test_paths]
-    }
+    examples = _of_definitions(definitions, class_names)
+    splits = draw_uniformly(examples, fractions, seed=split_seed, stays=stays) | tested
+    sources = [*(os.path.join(path, part) for part in PARTS), *test_paths]
+    hashes = {source: files.sha256(source) for source in sources}
     return Dataset(class_names, splits, tuple(bad_rows.messages), hashes)
 
 

@@ -7,8 +7,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Iterable, Iterator, Sequence
 
 from absl import logging
 
@@ -67,7 +66,7 @@ class BadRows:
 
 
 def lines(
-    path: str, bad_rows: BadRows | None = None, file: BinaryIO | None = None
+    path: str, bad_rows: BadRows | None = None, file: Iterable[bytes] | None = None
 ) -> Iterator[tuple[str, str]]:
     """Yields (`path:number`, line) for every line of a UTF-8 file, without empty lines at its end.
 
