@@ -139,12 +139,13 @@ def main() -> None:
         print(f"\n{tables.sets_line(metrics['sets'], round(100 * coverage))}, {spread}\n")
         print(tables.sets_table(set_report.table(result, table, thirds, covered, size), covered, size))
     if _CLASSES.value:
+        names = (*result.names, *result.whole.names)
         if thirds is not None and (
             len(table) > MAX_CLASSES or thirds["most"].max() >= LONG_TAIL * thirds["fewest"].min()
         ):
             print("\nClasses by thirds of their training examples:\n")
-            print(tables.class_table(thirds, result.names))
-        _print_classes(table, result.names, experiment.monitor)
+            print(tables.class_table(thirds, names))
+        _print_classes(table, names, experiment.monitor)
     if _WORST.value:
         rows = worst_examples.worst(result, _WORST.value)
         worst = worst_examples.frame(result, examples, class_names, rows)

@@ -7,7 +7,9 @@ from rank4class.losses.metrics.sets import (
     DECISION_METRICS,
     PREDICTION_SET_METRICS,
     SET_METRICS,
+    SPLIT_METRICS,
     SetMetric,
+    split_metric,
 )
 
 
@@ -15,8 +17,8 @@ def get_metric(name: str, ties: str = "worst", max_relevant: int | None = None) 
     """Returns the Keras metric of a name such as `top1_error`, `ndcg@5` or `map`, or a metric of sets.
 
     Args:
-      name: one of `METRICS`, with a number for K; of `SET_METRICS` or `DECISION_METRICS`; or of
-        `PREDICTION_SET_METRICS`, with a coverage P in percent. Metrics of sets ignore the other arguments.
+      name: one of `METRICS` or `SPLIT_METRICS`, with a number for K; of `SET_METRICS` or `DECISION_METRICS`;
+        or of `PREDICTION_SET_METRICS`, with a coverage P in percent. Only `METRICS` use the other arguments.
       ties, max_relevant: see `losses.metrics.functional`.
 
     Raises:
@@ -35,6 +37,9 @@ def get_metric(name: str, ties: str = "worst", max_relevant: int | None = None) 
     for pattern, of_prediction_sets in PREDICTION_SET_METRICS.items():
         if re.fullmatch(pattern, name):
             return of_prediction_sets
-    patterns = (*METRICS, *of_sets, *PREDICTION_SET_METRICS)
-    known = ", ".join(each.replace(r"(\d+)", "K").replace(r"([1-9]\d?)", "P") for each in patterns)
+    if of_split := split_metric(name):
+        return of_split
+    patterns = (*METRICS, *of_sets, *PREDICTION_SET_METRICS, *SPLIT_METRICS)
+    known = ", ".join(patterns).replace(r"([1-9]\d?)", "P")
+    known = re.sub(r"\(.*?\)", "K", known)
     raise ValueError(f"metric={name!r}: unknown. There are: {known}.")

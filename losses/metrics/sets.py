@@ -3,6 +3,7 @@
 `SET_METRICS` need a prior of the count in addition to the scores; see `losses.ops.set_sizes`.
 `DECISION_METRICS` are of classes that a rule, such as a threshold, decides for.
 `PREDICTION_SET_METRICS` are of prediction sets, which contain the class of an example with a stated coverage.
+`SPLIT_METRICS` are of all examples of a split together; see `losses.metrics.propensity`.
 
 Common arguments:
   scores: floats `[..., n]`.
@@ -18,12 +19,15 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class.losses.metrics import propensity
+from rank4class.losses.metrics.functional import check_k
 from rank4class.losses.ops import label_checks, set_sizes, tensors
 
 __all__ = [
     "DECISION_METRICS",
     "PREDICTION_SET_METRICS",
     "SET_METRICS",
+    "SPLIT_METRICS",
     "SetMetric",
     "balanced_accuracy",
     "exact_match",
@@ -161,18 +165,22 @@ class SetMetric:
 
     The function of `SET_METRICS` is `function(scores, labels, log_prior, *, where=None)`. That of
     `DECISION_METRICS` takes the counts of `f1_micro`; it is None for a metric of single examples, as those of
-    `PREDICTION_SET_METRICS` are. The attributes `percent` and `higher_is_better` are those of
-    `losses.metrics.RankingMetric`: whether it is reported in percent, and whether a higher value is better.
-    `one_class` says whether each example must have one class.
+    `PREDICTION_SET_METRICS` are, and for the median rank and the coverage. The attributes `percent` and
+    `higher_is_better` are those of `losses.metrics.RankingMetric`: whether it is reported in percent, and
+    whether a higher value is better. `one_class` says whether each example must have one class. `k` is the
+    number of first classes that a metric of a split counts, or None.
     """
 
     function: Any
     percent: bool
     higher_is_better: bool
     one_class: bool = False
+    k: int | None = None
 
     def check_classes(self, num_classes: int) -> None:
-        """Allows any number of classes."""
+        """Raises ValueError if the metric is trivial for that number of classes."""
+        if self.k is not None:
+            check_k(self.k, num_classes)
 
 
 SET_METRICS = {
@@ -190,6 +198,25 @@ PREDICTION_SET_METRICS = {  # with a stated coverage in percent
     r"set_size@([1-9]\d?)": SetMetric(None, percent=False, higher_is_better=False),
     r"set_coverage@([1-9]\d?)": SetMetric(None, percent=True, higher_is_better=True),
 }
+SPLIT_METRICS = {
+    r"psp@([1-9]\d*)": SetMetric(propensity.psp, percent=True, higher_is_better=True),
+    r"psndcg@([1-9]\d*)": SetMetric(propensity.psndcg, percent=True, higher_is_better=True),
+    r"psr@([1-9]\d*)": SetMetric(propensity.psr, percent=True, higher_is_better=True),
+    r"coverage@([1-9]\d*)": SetMetric(None, percent=True, higher_is_better=True),
+    "median_rank": SetMetric(None, percent=False, higher_is_better=False),
+}
+
+
+def split_metric(name: str) -> SetMetric | None:
+    """Returns the metric of a split with its `k`; None for other metrics.
+
+    >>> split_metric("coverage@5").k, split_metric("ndcg@5")
+    (5, None)
+    """
+    for pattern, metric in SPLIT_METRICS.items():
+        if match := re.fullmatch(pattern, name):
+            return dataclasses.replace(metric, k=int(match[1]) if match.groups() else None)
+    return None
 
 
 def stated_coverage(name: str) -> float | None:
@@ -203,9 +230,9 @@ def stated_coverage(name: str) -> float | None:
 
 
 def is_of_scores(name: str) -> bool:
-    """Returns whether a metric follows from scores, not from decided classes or prediction sets.
+    """Returns whether a metric follows from the scores of an example alone.
 
-    >>> is_of_scores("ndcg@5"), is_of_scores("f1_macro"), is_of_scores("set_size@90")
-    (True, False, False)
+    >>> is_of_scores("ndcg@5"), is_of_scores("f1_macro"), is_of_scores("set_size@90"), is_of_scores("psp@5")
+    (True, False, False, False)
     """
-    return name not in DECISION_METRICS and stated_coverage(name) is None
+    return name not in DECISION_METRICS and stated_coverage(name) is None and split_metric(name) is None

@@ -49,6 +49,8 @@ class Experiment:
       monitor: the validation metric that selects the best checkpoint.
       patience: number of evaluations without improvement after which training stops; 0 never stops early.
       metrics: names of the reported metrics; rates are in percent.
+      propensity: `A` and `B` of the propensities of the metrics "psp@K", "psndcg@K" and "psr@K"; see
+        `losses.metrics.propensities`.
       calibration: how scores become probabilities: "temperature" for examples of one class, "platt" for
         several, "auto" selects by the labels, "none" leaves it out.
       seed: random seed of the run.
@@ -79,6 +81,7 @@ class Experiment:
     monitor: str = "ndcg@5"
     patience: int = 0
     metrics: tuple[str, ...] = ("top1_error", "top5_error", "ndcg@5")
+    propensity: tuple[float, ...] = (0.55, 1.5)
     calibration: str = "auto"
     seed: int = 0
     init_from: str | None = None

@@ -14,6 +14,7 @@ from rank4class.pipelines import distribution
 from rank4class.pipelines.evaluation import reliability, statistics
 from rank4class.pipelines.evaluation.decisions import Decisions
 from rank4class.pipelines.evaluation.prediction_sets import Evaluated
+from rank4class.pipelines.evaluation.split_metrics import SplitMetrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,7 @@ class EvaluationResult:
       losses: of the training, float32 `[N]`.
       decisions: the decided classes, with metrics of them.
       sets: sizes and coverages of prediction sets.
+      whole: what the metrics of the whole split need.
       unseen: which examples have a class without training examples, bool `[N]`, and which classes these are,
         bool `[n]`; None to report all examples alone.
     """
@@ -51,6 +53,7 @@ class EvaluationResult:
     losses: np.ndarray | None = None
     decisions: Decisions | None = None
     sets: Evaluated | None = None
+    whole: SplitMetrics = dataclasses.field(default_factory=SplitMetrics)
     unseen: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
@@ -59,8 +62,9 @@ class EvaluationResult:
         return None if self.losses is None else float(self.losses.mean())
 
     def means(self) -> dict[str, float]:
-        """Returns the mean of each metric over the examples and those of `decisions`, rates in percent."""
-        return means(self.values, self.names) | (self.decisions.means() if self.decisions else {})
+        """Returns the metrics: means over the examples and those of the whole split, rates in percent."""
+        of_examples = means(self.whole.corrected(self.names, self.values), self.names)
+        return of_examples | (self.decisions.means() if self.decisions else {}) | self.whole.means()
 
     def with_metrics(self, columns: Mapping[str, np.ndarray]) -> "EvaluationResult":
         """Returns the result with more metrics, name -> values `[N]`, except those that it has."""
@@ -80,10 +84,9 @@ class EvaluationResult:
         With `unseen`, "unseen" is the summary of these examples, and "seen" that of the others. F1 is there
         that of the unseen classes, and of the others, over all examples.
         """
-        summary = summarize(self.values, self.names)
-        if self.decisions:
-            intervals = summary["intervals"] | self.decisions.intervals()
-            summary = self.means() | summary | {"intervals": intervals}
+        summary = summarize(self.whole.corrected(self.names, self.values), self.names)
+        intervals = summary["intervals"] | (self.decisions.intervals() if self.decisions else {})
+        summary = self.means() | summary | {"intervals": intervals | self.whole.intervals()}
         if self.unseen is not None:
             rows, classes = self.unseen
             summary |= {"seen": self._select(~rows, ~classes).summarize()}
@@ -96,11 +99,9 @@ class EvaluationResult:
 
     def _select(self, rows: np.ndarray, classes: np.ndarray) -> "EvaluationResult":
         """Returns the metrics of some examples, and of the decisions for some classes."""
-        decisions = self.decisions and self.decisions.select(classes)
-        values = self.values[rows]
-        return dataclasses.replace(
-            self, values=values, decisions=decisions, calibrated=None, sets=None, unseen=None
-        )
+        changes = {"values": self.values[rows], "whole": self.whole.select(rows, classes)}
+        changes["decisions"] = self.decisions and self.decisions.select(classes)
+        return dataclasses.replace(self, **changes, calibrated=None, sets=None, unseen=None)
 
 
 def metric_names(summary: Mapping[str, Any]) -> list[str]:

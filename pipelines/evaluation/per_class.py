@@ -33,6 +33,7 @@ def per_class(
     - "predicted": number of examples of any class with this top class;
     - "precision (%)", "precision low", "precision high": how many of those are right;
     - "most confused with", "most confused count": the most frequent wrong top class of its examples;
+    - of metrics of the whole split their headings, and "low" and "high" without values;
     - of decided classes "decided", the number of examples, and "decided precision (%)", "decided recall (%)"
       and "f1 (%)".
     """
@@ -50,11 +51,16 @@ def per_class(
     examples = np.bincount(classes, minlength=n)
     columns: dict[str, Any] = {"class": list(map(files.printable, class_names)), "examples": examples}
     for metric, values in zip(result.names, result.values.T, strict=True):
-        mean = _divide(np.bincount(classes, values[rows], minlength=n), examples)
+        best = result.whole.best.get(metric, np.ones(len(top)))
+        sums = (np.bincount(classes, each[rows], minlength=n) for each in (values, best))
+        mean = _divide(*sums)
         if losses.get_metric(metric).percent:
             columns |= _with_interval(metric, mean, examples)
         else:
             columns |= {metric: mean, f"{metric} low": np.nan, f"{metric} high": np.nan}
+    for metric, values in result.whole.by_class(rows, classes, n).items():
+        scale = 100.0 if losses.get_metric(metric).percent else 1.0
+        columns |= {metric_heading(metric): scale * values, f"{metric} low": np.nan, f"{metric} high": np.nan}
     predicted = np.bincount(top[top != NO_CLASS], minlength=n)
     columns["predicted"] = predicted
     precision = _divide(np.bincount(top[right], minlength=n), predicted)
@@ -90,7 +96,9 @@ def by_frequency(
         names.append(f"{least}{counts.max():,} ({len(counts):,} classes)")
     top = result.top_classes
     groups = np.where(top == NO_CLASS, NO_CLASS, third[top])
-    grouped = dataclasses.replace(result, top_classes=groups, decisions=None)
+    grouped = dataclasses.replace(
+        result, top_classes=groups, decisions=None, whole=result.whole.grouped(third)
+    )
     if isinstance(labels, np.ndarray):
         table = per_class(grouped, third[labels], names)
     else:

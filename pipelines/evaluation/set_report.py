@@ -7,6 +7,7 @@ import pandas as pd
 
 from rank4class.pipelines.evaluation import per_class
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.evaluation.split_metrics import SplitMetrics
 
 _LARGEST = (0, 1, 2, 3, 5, 10)  # size in each row but the last
 _SIZES = ("empty", "1 class", "2 classes", "3 classes", "4 to 5 classes", "6 to 10 classes", "more classes")
@@ -25,7 +26,7 @@ def table(
       covered, size: names of the metrics.
     """
     rows = np.searchsorted(_LARGEST, result.values[:, result.names.index(size)])
-    by_size = dataclasses.replace(result, top_classes=rows, decisions=None)
+    by_size = dataclasses.replace(result, top_classes=rows, decisions=None, whole=SplitMetrics())
     worst = {"worst class": classes[classes["examples"] >= per_class.LEAST_EXAMPLES]}
     if thirds is not None:
         worst["worst third by training examples"] = thirds

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rank4class import losses
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import decisions, evaluator
+from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.reporting.plots import save, save_reliability
 from rank4class.pipelines.storage import code_version, files
@@ -51,10 +51,12 @@ def grid_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
         values = [RunDirectory(run.path).test_values() for run in group]
         stacked = {name: np.stack([one[name] for one in values]) for name in values[0]}
         intervals = {}
-        for name in decisions.of_counts(group[0].experiment.metrics):
-            stacked[name] = np.array([run.results["test"][name] / 100.0 for run in group])
-            one = group[0].results["test"]["intervals"][name] if len(group) == 1 else None
-            intervals[name] = one and [end / 100.0 for end in one]
+        for name in evaluator.metric_names(group[0].results["test"]):
+            if name not in stacked:
+                scale = 100.0 if losses.get_metric(name).percent else 1.0
+                stacked[name] = np.array([run.results["test"][name] / scale for run in group])
+                one = group[0].results["test"]["intervals"][name] if len(group) == 1 else None
+                intervals[name] = one and [end / scale for end in one]
         cells.append(grid_summary.Cell(group[0].cell, _seeds(group), stacked, intervals))
     return cells
 

@@ -56,6 +56,7 @@ def check(experiment: config.Experiment, *, trains: bool = True) -> None:
     arguments.check_seed(experiment.seed)
     _check_options(experiment, trains)
     check_optimizer(experiment.optimizer)
+    _check_propensity(experiment.propensity)
     for is_wrong, message in _combinations(experiment, trains):
         if is_wrong:
             raise ValueError(message)
@@ -64,6 +65,11 @@ def check(experiment: config.Experiment, *, trains: bool = True) -> None:
         losses.get_metric(name)
         if count > 1:
             raise ValueError(f"metrics={experiment.metrics}: {name!r} is repeated. Name it once.")
+
+
+def _check_propensity(values: tuple[float, ...]) -> None:
+    if len(values) != 2 or values[0] < 0 or values[1] <= 0:
+        raise ValueError(f"propensity={values}: not an A of at least 0 and a positive B. Write two numbers.")
 
 
 def _check_options(experiment: config.Experiment, trains: bool) -> None:

@@ -26,6 +26,7 @@ class Description:
     class_names: tuple[str, ...]
     seen: np.ndarray | None  # ids of the classes of training and validation; None for all
     training_counts: np.ndarray | None  # training examples of each class, int64 `[n]`; None if not stored
+    num_train: int | None  # training examples of all classes together; None if not stored
     inputs: inputs.Inputs
     instance_ids: Mapping[str, int]  # name -> id; empty for other inputs
     _structure: dict[str, Any]
@@ -50,8 +51,9 @@ def write(folder: str, task: TaskData, model: tf.keras.Model) -> None:
     specs.pop("excluded", None)
     seen = None if task.seen is None else task.seen.tolist()
     counts = task.training_counts("test").tolist()  # of all classes
+    sizes = {"training_examples": counts, "num_train": len(task.splits["train"])}
     contents = {
-        "classes.json": files.to_json({"names": task.class_names, "seen": seen, "training_examples": counts}),
+        "classes.json": files.to_json({"names": task.class_names, "seen": seen, **sizes}),
         "model.json": files.to_json(
             {"structure": tf.keras.layers.serialize(model), "features": inputs.specs_to_json(specs)}
         ),
@@ -107,6 +109,7 @@ def read(folder: str) -> Description:
         tuple(classes["names"]),
         None if classes["seen"] is None else np.array(classes["seen"]),
         np.array(classes["training_examples"]) if "training_examples" in classes else None,
+        classes.get("num_train"),
         inputs.read(folder),
         _read_instances(folder),
         model["structure"],

@@ -22,7 +22,13 @@ from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDir
 from rank4class.pipelines.task import checks, description, hashing, loading
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
-from rank4class.pipelines.training import optimization, run_calibration, run_decisions, run_sets
+from rank4class.pipelines.training import (
+    optimization,
+    run_calibration,
+    run_decisions,
+    run_sets,
+    run_split_metrics,
+)
 from rank4class.pipelines.training.initialization import initialize
 from rank4class.pipelines.training.train_state import (
     TrainState,
@@ -247,9 +253,12 @@ class TrainedModel:
         )
         if self.calibration is not None and not kept:
             kept = run_calibration.measured_examples(len(examples), loaded.num_scored(split))
-        result = self._score(loaded, split, kept, best)
+        num_best = run_split_metrics.num_best(self.experiment, loaded.num_scored(split))
+        result = self._score(loaded, split, kept, max(best, num_best))
         if self.calibration is not None:
             result = run_calibration.measure(result, self.calibration, split, examples)
+        sizes = self.description.training_counts, self.description.num_train
+        result = run_split_metrics.measure(result, self.experiment, loaded, split, *sizes, best)
         result = run_decisions.measure(result, self.experiment, loaded, split, self.thresholds)
         result = run_sets.measure(result, self.experiment, examples, self.sets, self.calibration, coverages)
         result = dataclasses.replace(result, unseen=loaded.unseen(split))

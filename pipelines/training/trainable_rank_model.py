@@ -24,7 +24,14 @@ from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import class_frequencies, count_priors, description, rank_functions
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
-from rank4class.pipelines.training import optimization, run_calibration, run_decisions, run_sets, tensorboard
+from rank4class.pipelines.training import (
+    optimization,
+    run_calibration,
+    run_decisions,
+    run_sets,
+    run_split_metrics,
+    tensorboard,
+)
 from rank4class.pipelines.training.trainer import Schedule
 from rank4class.progress import Progress
 from rank4class.registry import CANDIDATES
@@ -76,6 +83,7 @@ class TrainableRankModel:
         self.mines = isinstance(self._candidates, Mined)
         run_decisions.check(experiment, splits["validation"])
         run_sets.check(experiment, splits)
+        run_split_metrics.check(experiment, splits["validation"])
         self._calibration_method = run_calibration.method_of(
             experiment.calibration,
             splits["validation"],
@@ -170,7 +178,9 @@ class TrainableRankModel:
         )
         if self._calibration_method is not None and not keep_scores:
             keep_scores = run_calibration.measured_examples(len(examples), self._data.num_scored(split))
-        return self._evaluators[split](self._read(split), keep_scores=keep_scores, stopping=should_stop)
+        best = run_split_metrics.num_best(self._experiment, self._data.num_scored(split))
+        batches = self._read(split)
+        return self._evaluators[split](batches, keep_scores=keep_scores, best=best, stopping=should_stop)
 
     def _read(self, split: str, purpose: str = "evaluating") -> Iterable[tuple]:
         size = self._evaluation_batch_size
@@ -188,6 +198,8 @@ class TrainableRankModel:
             if split == "validation":
                 self._calibration = run_calibration.fit(result, self._data)
             result = run_calibration.measure(result, self._calibration, split, examples)
+        sizes = self._data.training_counts("test"), self.train_examples
+        result = run_split_metrics.measure(result, self._experiment, self._data, split, *sizes)
         if split == "validation":
             self._thresholds = run_decisions.fit(result, self._experiment, examples)
         result = run_decisions.measure(result, self._experiment, self._data, split, self._thresholds)

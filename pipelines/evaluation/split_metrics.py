@@ -1,0 +1,86 @@
+"""Metrics of a whole split: what the propensity-scored metrics, coverage and the median rank are made of."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+from rank4class.pipelines.evaluation import statistics
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitMetrics:
+    """The part of an evaluation of `N` examples that its metrics of the whole split need.
+
+    Attributes:
+      best: of each propensity-scored metric the best possible values, float64 `[N]`.
+      covered: of each "coverage@K" whether a class is covered, and whether it has examples, bool `[2, n]`;
+        of groups of classes their numbers.
+      ranks: those of the examples whose "median_rank" is a metric, float32 `[N]`, or None.
+    """
+
+    best: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    covered: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    ranks: np.ndarray | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics without a value for single examples."""
+        return (*self.covered, *(() if self.ranks is None else ("median_rank",)))
+
+    def means(self) -> dict[str, float]:
+        """Returns name -> value of these, in percent if it is a fraction."""
+        shares = {
+            name: float(100.0 * np.divide(*counts.sum(axis=1))) for name, counts in self.covered.items()
+        }
+        return shares | ({} if self.ranks is None else {"median_rank": float(np.median(self.ranks))})
+
+    def intervals(self) -> dict[str, list[float] | None]:
+        """Returns the 95% interval of the median rank, that of `scipy.stats.quantile_test`, and no others."""
+        intervals: dict[str, list[float] | None] = dict.fromkeys(self.names)
+        if self.ranks is not None:
+            low, high = scipy.stats.quantile_test(self.ranks).confidence_interval(0.95)
+            intervals["median_rank"] = [float(low), float(high)] if np.isfinite([low, high]).all() else None
+        return intervals
+
+    def corrected(self, names: Sequence[str], values: np.ndarray) -> np.ndarray:
+        """Returns values `[N, M]` of metrics whose means, and their intervals, are those of the metrics.
+
+        A propensity-scored metric is a ratio `m` of the sums of values and of best values. Its column becomes
+        `v + m (1 - b)` for these over the mean best value, whose mean is `m` (the delta method).
+        """
+        values = np.array(values, np.float64)
+        for name, best in self.best.items():
+            column = values[:, names.index(name)]
+            column /= best.mean()
+            column += column.mean() * (1.0 - best / best.mean())
+            column[np.abs(column - 1.0) <= statistics.ROUNDING] = 1.0
+        return values
+
+    def select(self, rows: np.ndarray, classes: np.ndarray) -> "SplitMetrics":
+        """Returns the part of some examples and classes."""
+        best = {name: each[rows] for name, each in self.best.items()}
+        covered = {name: counts[:, classes] for name, counts in self.covered.items()}
+        return SplitMetrics(best, covered, None if self.ranks is None else self.ranks[rows])
+
+    def grouped(self, group: np.ndarray) -> "SplitMetrics":
+        """Returns the metrics for groups of the classes, from the group of each class, int `[n]`."""
+        covered = {
+            name: np.stack([np.bincount(group, each) for each in counts])
+            for name, counts in self.covered.items()
+        }
+        return dataclasses.replace(self, covered=covered)
+
+    def by_class(self, rows: np.ndarray, classes: np.ndarray, num_classes: int) -> dict[str, np.ndarray]:
+        """Returns name -> values `[n]` of the metrics of each class, or group; fractions are in 0..1.
+
+        The examples are `rows`, and `classes` their classes, both int `[E]`; a class without any has NaN.
+        """
+        with np.errstate(invalid="ignore"):
+            columns = {name: counts[0] / counts[1] for name, counts in self.covered.items()}
+        if self.ranks is not None:
+            medians = pd.Series(self.ranks[rows]).groupby(classes).median()
+            columns["median_rank"] = medians.reindex(range(num_classes)).to_numpy()
+        return columns

@@ -1,0 +1,112 @@
+"""The metrics of a whole split of a run: propensity-scored precision, NDCG and recall, coverage, median rank.
+
+They need the first classes of each example, and no scores of all classes.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from rank4class import data
+from rank4class.losses.metrics import propensities
+from rank4class.losses.metrics.sets import SetMetric, split_metric
+from rank4class.pipelines import config
+from rank4class.pipelines.evaluation.evaluator import EvaluationResult, applicable_metrics
+from rank4class.pipelines.evaluation.split_metrics import SplitMetrics
+from rank4class.pipelines.task.task import TaskData
+
+
+def check(experiment: config.Experiment, validation: data.Split) -> None:
+    """Raises ValueError if an experiment names a metric of classes for lists of items."""
+    for name in experiment.metrics:
+        metric = split_metric(name)
+        if metric and metric.k and validation.kind.ranks_items:
+            raise ValueError(f"metrics={name!r}: the items of a list are not classes. Leave it out.")
+
+
+def num_best(experiment: config.Experiment, num_classes: int) -> int:
+    """Returns the number of best classes of each example that the metrics need: K and the next one, or 0."""
+    return max((metric.k + 1 for metric in _metrics(experiment, num_classes).values() if metric.k), default=0)
+
+
+def measure(
+    result: EvaluationResult,
+    experiment: config.Experiment,
+    loaded: TaskData,
+    split: str,
+    counts: np.ndarray | None,
+    num_train: int | None,
+    best: int = 0,
+) -> EvaluationResult:
+    """Returns an evaluation with the metrics of the whole split that the experiment names.
+
+    Args:
+      result: with `num_best` or more best classes.
+      loaded, split: the examples are those of this split.
+      counts, num_train: numbers of training examples of each class, int `[n]`, and of all together; None if
+        the run has no propensity-scored metrics.
+      best: number of best classes in the returned evaluation.
+    """
+    n = loaded.num_scored(split)
+    metrics, columns, best_values, covered = _metrics(experiment, n), {}, {}, {}
+    if num_best(experiment, n):
+        assert counts is not None
+        assert num_train is not None
+        a, b = experiment.propensity
+        propensity = propensities(counts, num_train, a=a, b=b).numpy()
+        weights = loaded.splits[split].class_matrix(n).astype(np.float64)
+        weights.data = 1.0 / propensity[... if loaded.ranks_all(split) else loaded.seen][weights.indices]
+        classes, gains = _first_classes(result, weights)
+        ideal, sizes = _largest(weights, gains.shape[1]), np.diff(weights.indptr)
+        for name, metric in metrics.items():
+            first = np.s_[:, : metric.k]
+            if metric.function is not None:
+                values = metric.function(gains[first], ideal[first], sizes)
+                columns[name], best_values[name] = (each.numpy() for each in values)
+            elif metric.k:
+                hits = classes[first][gains[first] > 0.0]
+                present = [np.bincount(ids, minlength=n) > 0 for ids in (hits, weights.indices)]
+                covered[name] = np.stack(present)
+        fields = ("best_classes", "best_scores")
+        kept: dict[str, Any] = {field: getattr(result, field)[:, :best] if best else None for field in fields}
+        result = dataclasses.replace(result.with_metrics(columns), **kept)
+    ranks = result.ranks if "median_rank" in metrics else None
+    return dataclasses.replace(result, whole=SplitMetrics(best_values, covered, ranks))
+
+
+def _metrics(experiment: config.Experiment, num_classes: int) -> dict[str, SetMetric]:
+    names = applicable_metrics(experiment.metrics, num_classes)
+    return {name: metric for name in names if (metric := split_metric(name)) is not None}
+
+
+def _first_classes(
+    result: EvaluationResult, weights: scipy.sparse.csr_array
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the best classes, int `[N, K + 1]`, and their weights, 0 for those that are not relevant.
+
+    Of equal scores, relevant classes are last. The weights of those that share the last score, which classes
+    further on may have too, are 0, as are all of an example with scores that are not finite.
+    """
+    classes, scores = result.best_classes, result.best_scores
+    assert classes is not None
+    assert scores is not None
+    gains = weights[np.arange(len(classes))[:, None], classes].toarray()
+    run = np.cumsum(np.diff(scores, axis=1, prepend=scores[:, :1]) != 0.0, axis=1)  # of equal scores
+    order = np.lexsort((gains, run), axis=1)
+    classes, gains = (np.take_along_axis(each, order, axis=1) for each in (classes, gains))
+    if classes.shape[1] < weights.shape[1]:
+        gains[run == run[:, -1:]] = 0.0
+    gains[result.top_classes < 0] = 0.0
+    return classes, gains
+
+
+def _largest(weights: scipy.sparse.csr_array, k: int) -> np.ndarray:
+    """Returns the largest `k` weights of each row, the largest first, then 0, float64 `[N, k]`."""
+    sizes = np.diff(weights.indptr)
+    rows = np.repeat(np.arange(len(sizes)), sizes)
+    place = np.arange(len(rows)) - weights.indptr[rows]
+    largest = np.zeros([len(sizes), k])
+    largest[rows[place < k], place[place < k]] = weights.data[np.lexsort((-weights.data, rows))][place < k]
+    return largest
