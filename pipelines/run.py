@@ -21,7 +21,7 @@ from rank4class.pipelines.export import prediction, prediction_files, saved_mode
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.export.approximate import ApproximateAnswers
 from rank4class.pipelines.export.prediction import Prediction, Predictor
-from rank4class.pipelines.reporting import evaluation_pictures, run_html
+from rank4class.pipelines.reporting import plots, run_html
 from rank4class.pipelines.reporting.model_card import model_card
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import class_frequencies, description
@@ -76,7 +76,9 @@ class Run:
         self.answers = Answers(self._trained)
         self._lock = threading.Lock()
         self._cached_predictor = functools.lru_cache(maxsize=8)(self._new_predictor)
-        self._cached_scorer = functools.lru_cache(maxsize=8)(self._new_scorer)
+        self._cached_scorer = functools.lru_cache(maxsize=8)(
+            lambda coverage: prediction.Scorer(self._answers(coverage))
+        )
 
     @property
     def model(self) -> tf.keras.Model:
@@ -211,15 +213,12 @@ class Run:
         k, class_columns = (len(self.class_names), self.class_names) if wide else (k, None)
         written_k = self._k(k, coverage)
         path, kind = os.fspath(path), self.answers.kind
-        kind.check_columns(path, text_column=text_column, text_pair_column=text_pair_column)
+        text_columns = {"text_column": text_column, "text_pair_column": text_pair_column}
+        text_columns = {name: column for name, column in text_columns.items() if column is not None}
+        kind.check_columns(path, **text_columns)
         bad_rows = BadRows(on_invalid_row, "on_invalid_row")
-        columns = Columns.of_options(self.experiment.data.options())._replace(
-            feature_columns=self.answers.columns
-        )
-        if text_column is not None:
-            columns = columns._replace(text_column=text_column)
-        if text_pair_column is not None:
-            columns = columns._replace(text_pair_column=text_pair_column)
+        columns = Columns.of_options(self.experiment.data.options() | text_columns)
+        columns = columns._replace(feature_columns=self.answers.columns)
         ids = self._trained.description.instance_ids
         inputs = kind.read(path, self.answers.specs, bad_rows, columns, ids)
         predictor = self._predictor(written_k, exclude_known, coverage, prior)
@@ -385,9 +384,6 @@ class Run:
     def _answers(self, *options: Any) -> Answers:
         return self.answers if set(options) == {None} else Answers(self._trained, *options)
 
-    def _new_scorer(self, coverage: float | None) -> prediction.Scorer:
-        return prediction.Scorer(self._answers(coverage))
-
     def _predictor(
         self, k: int | None, exclude_known: bool, coverage: float | None, prior: str | os.PathLike | None
     ) -> Predictor:
@@ -430,7 +426,7 @@ def train(
     >>> other = config.override(experiment, {"loss.name": "approx_ndcg"})
     >>> run = rank4class.train(other, "runs/digits_ndcg", progress=False)
     """
-    draw = evaluation_pictures.draw
+    draw = plots.draw_evaluation
     rank_training.train(experiment, workdir, dataset=dataset, strategy=strategy, progress=progress, draw=draw)
     return Run(workdir)
 

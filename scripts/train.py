@@ -14,12 +14,12 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=T
 
 
 def main() -> None:
-    from rank4class.pipelines.reporting import evaluation_pictures, tables
+    from rank4class.pipelines.reporting import plots, tables
     from rank4class.pipelines.storage.run_directory import evaluations
     from rank4class.pipelines.training import rank_training
 
     results = rank_training.train(
-        _CONFIG.value, _WORKDIR.value, strategy=_STRATEGY(), draw=evaluation_pictures.draw
+        _CONFIG.value, _WORKDIR.value, strategy=_STRATEGY(), draw=plots.draw_evaluation
     )
     summaries = evaluations(results)
     print(tables.results_table(summaries))

@@ -44,10 +44,8 @@ def most_frequent(
 
     examples = loading.subsample(split, MAX_EXAMPLES, seed=0)
     examples = dataclasses.replace(examples, features={"index": np.arange(len(examples))})
-    measure = evaluator.Evaluator(scores, rank_metrics(metrics, n), max_relevant=examples.max_relevant())
-    result = measure(data.evaluation_batches(examples, batch_size=batch_size))
-    assert result is not None  # nothing stops it
-    return result.summarize()
+    batches = data.evaluation_batches(examples, batch_size=batch_size)
+    return _summary(scores, rank_metrics(metrics, n), examples.max_relevant(), batches)
 
 
 def random_order(split: data.Split, metrics: Sequence[str]) -> dict[str, Any]:
@@ -88,16 +86,20 @@ def evaluate(
     """Returns the summaries, by name, of baselines on at most `MAX_EXAMPLES` examples of a split."""
     examples = loading.subsample(loaded.splits[split], MAX_EXAMPLES, seed=0)
     loaded = dataclasses.replace(loaded, splits={**loaded.splits, split: examples})
-    names = rank_metrics(metrics, loaded.num_scored(split))
+    names, most = rank_metrics(metrics, loaded.num_scored(split)), loaded.max_relevant(split)
     models = {"class name": _nearest_name(loaded), "training example": _nearest_example(loaded)}
-    summaries = {}
-    for title, model in models.items():
-        scorer = loaded.scorer(model, split)
-        measure = evaluator.Evaluator(scorer, names, max_relevant=loaded.max_relevant(split))
-        result = measure(loaded.read(split, batch_size))
-        assert result is not None  # nothing stops it
-        summaries[f"nearest {title}"] = result.summarize()
-    return summaries
+    return {
+        f"nearest {title}": _summary(loaded.scorer(model, split), names, most, loaded.read(split, batch_size))
+        for title, model in models.items()
+    }
+
+
+def _summary(
+    scorer: Callable, names: Sequence[str], max_relevant: int | None, batches: Any
+) -> dict[str, Any]:
+    result = evaluator.Evaluator(scorer, names, max_relevant=max_relevant)(batches)
+    assert result is not None  # nothing stops it
+    return result.summarize()
 
 
 def _nearest_name(loaded: TaskData) -> Callable[..., tf.Tensor]:

@@ -8,9 +8,8 @@ References:
   Platt (1999), "Probabilistic outputs for support vector machines".
 """
 
-import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -27,24 +26,43 @@ MAX_RANGE = 1e9  # ratio of the scores' spread and the smallest temperature, and
 Labels: TypeAlias = np.ndarray | scipy.sparse.csr_array
 
 
-@dataclasses.dataclass(frozen=True)
-class Calibration(abc.ABC):
-    """A map from scores `[N, n]` to probabilities; `where`, bool `[N, n]`, is False for excluded classes."""
-
+class _Parameters:
     method: ClassVar[str]
 
-    @abc.abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Returns the method and its parameters, of types that JSON has; see `from_json`."""
+        return {"method": self.method, **vars(self)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Temperature(_Parameters):
+    r"""Temperature scaling: $p = \mathrm{softmax}(s / T)$ with positive $T$.
+
+    The scores are `[N, n]`; `where`, bool `[N, n]`, is False for excluded classes.
+
+    >>> Temperature(2.0).probabilities(np.array([[0.0, 2 * np.log(3.0)]])).round(4)
+    array([[0.25, 0.75]])
+    """
+
+    method = "temperature"
+    keeps_order = True  # whether `ranking` has the order of the scores
+    temperature: float
+
     def probabilities(self, scores: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
         """Returns float64 `[N, n]`: 0 for excluded classes, NaN for scores that are not finite."""
+        gaps = _below_highest(scores, where)
+        with np.errstate(invalid="ignore"):
+            weights = np.exp(gaps / self.temperature)
+        return weights / np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
 
-    @abc.abstractmethod
     def apply(self, scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
         """Returns `probabilities` by TensorFlow operations, float32 `[B, n]`, for an exported model."""
-
-    @property
-    def keeps_order(self) -> bool:
-        """Whether `ranking` has the order of the scores."""
-        return True
+        scores = tf.cast(scores, tf.float32)  # TensorFlow Lite has no float64
+        if where is not None:
+            scores = tf.where(where, scores, scores.dtype.min)
+        # The gaps are divided, not the scores: this keeps the precision of large scores.
+        gaps = scores - tf.reduce_max(scores, axis=1, keepdims=True)
+        return _excluded_to_zero(tf.nn.softmax(gaps / self.temperature), where)
 
     def ranking(self, scores: tf.Tensor) -> tf.Tensor:
         """Returns float32 `[B, n]` that rank the classes by probability, and equally probable ones by score.
@@ -53,66 +71,23 @@ class Calibration(abc.ABC):
         """
         return tf.cast(scores, tf.float32)
 
-    @abc.abstractmethod
     def negative_log_likelihood(
         self, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None = None
     ) -> np.ndarray:
         """Returns that of each example, float64 `[N]`, from labels as in `fit`; several are bool `[N, n]`."""
-
-    @abc.abstractmethod
-    def describe(self) -> str:
-        """Returns the method and its parameters in a few words."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the method and its parameters, of types that JSON has."""
-        return {"method": self.method, **dataclasses.asdict(self)}
-
-    @staticmethod
-    def from_json(content: dict[str, Any]) -> "Calibration":
-        """Returns the calibration that `to_json` described."""
-        parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in content.items()}
-        del parameters["method"]
-        return _METHODS[content["method"]](**parameters)
-
-
-@dataclasses.dataclass(frozen=True)
-class Temperature(Calibration):
-    r"""Temperature scaling: $p = \mathrm{softmax}(s / T)$ with positive $T$.
-
-    >>> Temperature(2.0).probabilities(np.array([[0.0, 2 * np.log(3.0)]])).round(4)
-    array([[0.25, 0.75]])
-    """
-
-    method = "temperature"
-    temperature: float
-
-    def probabilities(self, scores: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
-        gaps = _below_highest(scores, where)
-        with np.errstate(invalid="ignore"):
-            weights = np.exp(gaps / self.temperature)
-        return weights / np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
-
-    def apply(self, scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
-        scores = tf.cast(scores, tf.float32)  # TensorFlow Lite has no float64
-        if where is not None:
-            scores = tf.where(where, scores, scores.dtype.min)
-        # The gaps are divided, not the scores: this keeps the precision of large scores.
-        gaps = scores - tf.reduce_max(scores, axis=1, keepdims=True)
-        return _excluded_to_zero(tf.nn.softmax(gaps / self.temperature), where)
-
-    def negative_log_likelihood(
-        self, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None = None
-    ) -> np.ndarray:
         scaled = _below_highest(scores, where) / self.temperature
         return np.log(np.exp(scaled).sum(axis=1)) - scaled[np.arange(len(labels)), labels]
 
     def describe(self) -> str:
+        """Returns the method and its parameters in a few words."""
         return f"temperature {self.temperature:.4g}"
 
 
 @dataclasses.dataclass(frozen=True)
-class Platt(Calibration):
+class Platt(_Parameters):
     r"""Platt scaling: $p_j = \sigma(a_j s_j + b_j)$, a slope and an intercept for each class or for all.
+
+    See `Temperature` for its methods.
 
     >>> Platt((1.0,), (0.0,)).probabilities(np.array([[0.0, np.log(3.0)]]))
     array([[0.5 , 0.75]])
@@ -169,7 +144,14 @@ class Platt(Calibration):
         return f"platt, slope {self.slopes[0]:.4g}, intercept {self.intercepts[0]:.4g}"
 
 
-_METHODS: dict[str, Callable[..., Calibration]] = {cls.method: cls for cls in (Temperature, Platt)}
+Calibration: TypeAlias = Temperature | Platt
+
+
+def from_json(content: Mapping[str, Any]) -> Calibration:
+    """Returns the calibration that `to_json` described."""
+    if content["method"] == "temperature":
+        return Temperature(content["temperature"])
+    return Platt(tuple(content["slopes"]), tuple(content["intercepts"]))
 
 
 def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> Calibration:
@@ -191,13 +173,13 @@ def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> 
         return Temperature(_fit_temperature(_below_highest(scores, where), labels))
     positive = labels.toarray() > 0
     ranked = np.full(positive.shape, True) if where is None else where
-    curves = [_fit_platt(np.asarray(scores[ranked], np.float64), positive[ranked])]
+    curves = [_fit_platt(scores[ranked], positive[ranked])]
     if scores.shape[1] <= MAX_PER_CLASS:
         curves *= scores.shape[1]
         for j, rows in enumerate(ranked.T):
             of_class = positive[rows, j]
             if min(np.count_nonzero(of_class), np.count_nonzero(~of_class)) >= LEAST_PER_CLASS:
-                curves[j] = _fit_platt(np.asarray(scores[rows, j], np.float64), of_class)
+                curves[j] = _fit_platt(scores[rows, j], of_class)
     elif curves[0][0] < 0.0:
         curves = [_fit_platt(np.zeros(np.count_nonzero(ranked)), positive[ranked])]
     slopes, intercepts = zip(*curves, strict=True)
@@ -251,8 +233,8 @@ def _root(
 
 
 def _fit_platt(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
-    """Returns slope and intercept of Platt scaling, for float64 `[P]` and bool `[P]`."""
-    ones, size = np.count_nonzero(positive), len(positive)
+    """Returns slope and intercept of Platt scaling, for floats `[P]` and bool `[P]`."""
+    scores, ones, size = scores.astype(np.float64), np.count_nonzero(positive), len(positive)
     targets = np.where(positive, (ones + 1) / (ones + 2), 1 / (size - ones + 2))
     constant = float(scipy.special.logit(targets.mean()))
     if np.ptp(scores) == 0.0:

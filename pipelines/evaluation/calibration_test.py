@@ -8,7 +8,7 @@ import sklearn.linear_model
 import tensorflow as tf
 
 from rank4class.pipelines.evaluation import calibration
-from rank4class.pipelines.evaluation.calibration import Calibration, Platt, Temperature
+from rank4class.pipelines.evaluation.calibration import Platt, Temperature
 
 PLATT = Platt((1.0, 3.0, -0.2), (0.0, -2.0, 1.0))
 CALIBRATIONS = [Temperature(0.7), PLATT, Platt((0.5,), (-1.0,))]
@@ -72,7 +72,7 @@ def test_ranking_of_probabilities_that_are_rounded_to_1():
 
 @pytest.mark.parametrize("fitted", CALIBRATIONS, ids=lambda one: f"{one.method}-{len(one.to_json())}")
 def test_json(fitted):
-    assert Calibration.from_json(fitted.to_json()) == fitted
+    assert calibration.from_json(fitted.to_json()) == fitted
 
 
 def test_a_list_whose_classes_are_all_excluded_has_no_probability():

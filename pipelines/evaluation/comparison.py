@@ -11,21 +11,15 @@ from rank4class.pipelines.evaluation import statistics
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A metric of a first and of a second run on the same examples, in percent if it is a fraction.
-
-    Attributes:
-      difference: second minus first; NaN if both are infinite.
-      interval, p_value: see `statistics.difference_interval` and `statistics.sign_test`.
-      first_better, second_better, equal: numbers of examples.
-    """
+    """A metric of a first and of a second run on the same examples, in percent if it is a fraction."""
 
     metric: str
     first: float
     second: float
-    difference: float
-    interval: tuple[float, float]
-    p_value: float
-    first_better: int
+    difference: float  # second minus first; NaN if both are infinite
+    interval: tuple[float, float]  # see `statistics.difference_interval`
+    p_value: float  # see `statistics.sign_test`
+    first_better: int  # number of examples
     second_better: int
     equal: int
 

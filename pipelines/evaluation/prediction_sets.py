@@ -101,26 +101,18 @@ def adaptive(
 class PredictionSets:
     """Scores of the true classes of calibration examples, from which the limit for any coverage follows.
 
-    Classes of one group share a limit.
-
-    Attributes:
-      name: of the score, with its `options`.
-      values: scores of the pairs of an example and a true class, in increasing order, float32 `[P]`.
-      weights: of the pairs, one over the number of classes of the example, float32 `[P]`.
-      groups: of the pairs, int32 `[P]`.
-      examples: number of calibration examples of each group, int64 `[G]`.
-      class_groups: group of each class, int32 `[n]`; None for a single group.
-      after_training: whether `rank4class calibrate` has fitted them, so that the run's results are of others.
+    The scores are of the `P` pairs of an example and a true class. Classes of one group share a limit.
     """
 
-    name: str
+    name: str  # of the score
     options: Mapping[str, Any]
-    values: np.ndarray
-    weights: np.ndarray
-    groups: np.ndarray
-    examples: np.ndarray
-    class_groups: np.ndarray | None = None
+    # Whether `rank4class calibrate` has fitted them, so that the run's results are of others.
     after_training: bool = dataclasses.field(default=False, kw_only=True)
+    values: np.ndarray  # the scores in increasing order, float32 `[P]`
+    weights: np.ndarray  # one over the number of classes of the example, float32 `[P]`
+    groups: np.ndarray  # int32 `[P]`
+    examples: np.ndarray  # number of calibration examples of each group, int64 `[G]`
+    class_groups: np.ndarray | None = None  # group of each class, int32 `[n]`; None for a single group
 
     def limits(self, coverage: float) -> np.ndarray:
         """Returns the largest score in a set, float32 `[n]`, or `[1]` for all classes.
@@ -152,13 +144,9 @@ class PredictionSets:
         """Returns the scores of all classes, float32 `[B, n]`, of which a set has those up to its limit.
 
         They are infinite for excluded classes, where `where` is False, and for examples that are not finite.
-        The best class by "adaptive" has the score 0, so that no set is empty; but if it `calibrates`.
-
-        Args:
-          probabilities: float32 `[B, n]`; "rank" does not read them.
-          ranking: floats `[B, n]`, by which the best class has the highest value, and of equals the first.
-          where: bool `[B, n]`, or None.
-          calibrates: whether the examples are those of the calibration.
+        The best class by "adaptive" has the score 0, so that no set is empty, except in the calibration.
+        "rank" does not read the probabilities `[B, n]`. By the ranking, floats `[B, n]`, the best class has
+        the highest value, and of equals the first.
         """
         finite = tf.reduce_all(tf.math.is_finite(ranking), axis=1, keepdims=True)
         if where is not None:
@@ -172,29 +160,18 @@ class PredictionSets:
         return scores if where is None else tf.where(where, scores, np.inf)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the scores and groups, of types that JSON has; None is infinity."""
-        content = {name: getattr(self, name) for name in ("values", "weights", "groups", "examples")}
-        lists = {
-            name: [None if v == np.inf else v for v in array.tolist()] for name, array in content.items()
-        }
-        groups = None if self.class_groups is None else self.class_groups.tolist()
-        scalars = {"name": self.name, "options": dict(self.options), "after_training": self.after_training}
-        return {**scalars, **lists, "class_groups": groups}
+        """Returns the fields, of types that JSON has; `files.to_json` turns infinite scores into null."""
+        return {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in vars(self).items()}
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> "PredictionSets":
         """Returns the sets that `to_json` described."""
-        types = {"values": np.float32, "weights": np.float32, "groups": np.int32, "examples": np.int64}
-        arrays = {
-            name: np.array([np.inf if v is None else v for v in content[name]], dtype)
-            for name, dtype in types.items()
-        }
-        groups = content["class_groups"]
-        groups = None if groups is None else np.array(groups, np.int32)
-        later = content["after_training"]
-        return PredictionSets(
-            content["name"], content["options"], **arrays, class_groups=groups, after_training=later
-        )
+        types = {"weights": np.float32, "groups": np.int32, "examples": np.int64, "class_groups": np.int32}
+        lists = {name: content[name] for name in types if content[name] is not None}
+        arrays = {name: np.array(values, types[name]) for name, values in lists.items()}
+        values = [np.inf if value is None else value for value in content["values"]]
+        arrays["values"] = np.array(values, np.float32)
+        return PredictionSets(**{**content, **arrays})
 
 
 def fit(
@@ -216,8 +193,7 @@ def fit(
       name, options: of the score.
       blocks: the examples in their order, see `PredictionSets.scores`.
       labels: class ids, int `[N]`, or for several classes a `scipy.sparse.csr_array` `[N, n]`.
-      by_class: whether classes have separate limits; for class ids.
-      num_classes: the number `n`; for `by_class`.
+      by_class: whether classes have separate limits; for class ids, with `num_classes`.
     """
     rows, classes = (np.arange(len(labels)), labels) if labels.ndim == 1 else labels.nonzero()
     unfitted = PredictionSets(name, options, *[np.zeros(0)] * 4)
@@ -243,19 +219,12 @@ def fit(
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """The prediction sets of `N` examples for `C` coverages.
+    """The prediction sets of `N` examples for `C` coverages."""
 
-    Attributes:
-      score: name of the score.
-      coverages: the stated ones, in increasing order, float64 `[C]`.
-      sizes: number of classes in each set, int32 `[N, C]`.
-      covered: fraction of the example's classes in each set, float32 `[N, C]`; 1 for one without a class.
-    """
-
-    score: str
-    coverages: np.ndarray
-    sizes: np.ndarray
-    covered: np.ndarray
+    score: str  # name of the score
+    coverages: np.ndarray  # the stated ones, in increasing order, float64 `[C]`
+    sizes: np.ndarray  # number of classes in each set, int32 `[N, C]`
+    covered: np.ndarray  # fraction of the example's classes in each set, float32 `[N, C]`; 1 without a class
 
     def metrics(self, coverage: float) -> dict[str, np.ndarray]:
         """Returns the metrics of the sets for a coverage, name -> `[N]`."""

@@ -22,30 +22,19 @@ _BLOCK = 1 << 21  # scores in memory at a time in float64
 
 @dataclasses.dataclass(frozen=True)
 class Reliability:
-    """The reliability of the probabilities of `N` examples.
+    """The reliability of the probabilities of `N` examples."""
 
-    Attributes:
-      gaps: sums of (right - confidence) of each example's predictions by bin, float64 `[N, BINS]`.
-      nlls: `Calibration.negative_log_likelihood`, `[N]`.
-      predictions: number of each example's predictions, `[N]`.
-      counts, confidences: number of predictions by bin, and sums of their confidences, `[BINS]`.
-      top: confidence of each example's top class, and whether it is right, `[N, 2]`; None if examples may
-        have several.
-    """
-
-    gaps: np.ndarray
-    nlls: np.ndarray
-    predictions: np.ndarray
-    counts: np.ndarray
-    confidences: np.ndarray
-    top: np.ndarray | None = None
+    gaps: np.ndarray  # sums of (right - confidence) of each example's predictions by bin, `[N, BINS]`
+    nlls: np.ndarray  # `negative_log_likelihood` of the calibration, `[N]`
+    predictions: np.ndarray  # number of each example's predictions, `[N]`
+    counts: np.ndarray  # number of predictions by bin, `[BINS]`
+    confidences: np.ndarray  # sums of their confidences, `[BINS]`
+    top: np.ndarray | None = None  # confidence of the one top class, and whether it is right, `[N, 2]`
 
     def table(self) -> pd.DataFrame:
-        """Returns a row per bin of the reliability diagram.
+        """Returns a row per bin of the reliability diagram, of confidences above "from" and up to "to".
 
-        Its columns are "from" and "to" (confidences above "from", and up to "to"), "count", the means
-        "confidence" and "accuracy" (NaN in an empty bin), and Wilson's interval of the accuracy, "low" and
-        "high".
+        The means "confidence" and "accuracy", with its Wilson interval, are NaN in an empty bin.
         """
         edges = np.arange(BINS + 1) / BINS
         used = np.where(self.counts > 0, self.counts, np.nan)

@@ -18,12 +18,8 @@ def table(
 ) -> pd.DataFrame:
     """Returns a `per_class` table of the sets by size and of the worst classes, with "share (%)" of examples.
 
-    The worst class is one with at least `per_class.LEAST_EXAMPLES`.
-
-    Args:
-      result: with the metrics of the coverage.
-      classes, thirds: its tables `per_class` and `by_frequency`; without the second one if it is None.
-      covered, size: names of the metrics.
+    The worst class is one with at least `per_class.LEAST_EXAMPLES`. The tables of the result are `per_class`
+    and `by_frequency`, and it has the metrics with the names `covered` and `size`.
     """
     rows = np.searchsorted(_LARGEST, result.values[:, result.names.index(size)])
     by_size = dataclasses.replace(result, top_classes=rows, decisions=None, whole=SplitMetrics())

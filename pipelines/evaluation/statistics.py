@@ -39,12 +39,8 @@ def mean_interval(
     """Returns the interval of a metric's mean, `[low, high]`; None for infinite or equal unbounded values.
 
     Values that are all 0 or 1 have Wilson's interval. So have equal values in [0, 1], of which a bootstrap
-    would claim certainty. Other values have the bootstrap's.
-
-    Args:
-      values, counts: distinct values, float `[V]`, and the number of examples of each.
-      means: of the `resamples`, float `[R]`.
-      bounded: whether the metric is in [0, 1].
+    would claim certainty. Other values have that of the means `[R]` of the `resamples`. The values `[V]` are
+    distinct, with the number of examples of each. A metric in [0, 1] is `bounded`.
     """
     size = counts.sum()
     if bounded and (len(values) == 1 or np.isin(values, [0.0, 1.0]).all()):

@@ -76,9 +76,7 @@ def fit(
 
     Classes with fewer than `LEAST` examples share a threshold, fitted to all of their pairs of example and
     class, or to the pairs of all classes if these pairs have fewer than `LEAST` positives. Examples with a
-    score that is not finite are left out.
-
-    Each class takes `O(N log N)`. Besides the scores, a pair takes 2 bytes, and 50 bytes while it is fitted.
+    score that is not finite are left out. Each class takes `O(N log N)`.
     """
     finite = np.isfinite(scores).all(axis=1)
     ranked = np.repeat(finite[:, None], scores.shape[1], axis=1) if where is None else where & finite[:, None]

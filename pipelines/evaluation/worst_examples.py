@@ -68,9 +68,6 @@ def _probabilities(
 
 
 def worst(result: EvaluationResult, count: int) -> np.ndarray:
-    """Returns the ids of the `count` examples of the lowest probability of their class, the worst first.
-
-    Without a calibration the last rank is the worst. Equal examples are in their order in the split.
-    """
+    """Returns the ids of the `count` examples of the lowest probability, or else rank, the worst first."""
     losses = result.ranks if result.calibrated is None else result.calibrated.after.nlls
     return np.argsort(-losses, kind="stable")[:count]

@@ -150,4 +150,4 @@ def test_strategies_of_several_machines_are_refused():
     strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy)
     message = r"does not predict\. Set it to 'mirrored' or 'default', and give each"
     with pytest.raises(ValueError, match=message):
-        prediction.Predictor(mock.Mock(class_names=("a", "b")), 1, strategy=strategy)
+        prediction.Predictor(mock.Mock(class_names=("a", "b")), 1, None, strategy)

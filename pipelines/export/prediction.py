@@ -18,23 +18,14 @@ SORTED_BATCHES = 16  # number of batches of texts that are sorted by length at a
 
 
 class Prediction(NamedTuple):
-    """The answer to one input.
+    """The answer to one input: its best classes, the best first, or the positions of its items, from 1."""
 
-    Attributes:
-      name: of the input.
-      classes: names of the best classes, the best first; or the positions of all items of the input, from 1.
-      scores: their scores, float32 `[k]`.
-      probabilities: their probabilities, float32 `[k]`; None for a model without calibration.
-      set_size: number of all decided classes; None without a coverage, count prior and thresholds.
-      in_set: whether each of the best classes is decided, bool `[k]`; or None.
-    """
-
-    name: str
+    name: str  # of the input
     classes: list[str]
-    scores: np.ndarray
-    probabilities: np.ndarray | None = None
-    set_size: int | None = None
-    in_set: np.ndarray | None = None
+    scores: np.ndarray  # float32 `[k]`
+    probabilities: np.ndarray | None = None  # float32 `[k]`; None for a model without calibration
+    set_size: int | None = None  # of all decided classes; None without coverage, count prior and thresholds
+    in_set: np.ndarray | None = None  # whether each of the best classes is decided, bool `[k]`; or None
 
     def first(self, k: int) -> "Prediction":
         """Returns the prediction with the `k` best alone."""
@@ -45,31 +36,27 @@ class Prediction(NamedTuple):
 class Predictor:
     """Predictions of raw inputs, in their order.
 
-    Texts of similar lengths are predicted together, since a batch is padded to its longest text.
+    Texts of similar lengths are predicted together, since a batch is padded to its longest text. Each replica
+    predicts separate batches, so that the predictions do not depend on the number of replicas.
 
     Args:
       answers: the model.
       k: number of classes per prediction, or None for the classes of its prediction set; of lists of items,
         all are ranked.
       known: bool `[num_ids, n]`, the classes to leave out of the predictions of each id; None ranks all.
-      strategy: of the model, on one machine. Each replica predicts separate batches, so that the
-        predictions do not depend on the number of replicas. None is one device.
-
-    Attributes:
-      outputs: names of the model's outputs, see `Answers.classify` and `Answers.rank`.
+      strategy: of the model, on one machine.
     """
 
     def __init__(
         self,
         answers: Answers,
         k: int | None,
-        known: scipy.sparse.csr_array | None = None,
-        strategy: tf.distribute.Strategy | None = None,
+        known: scipy.sparse.csr_array | None,
+        strategy: tf.distribute.Strategy,
     ):
         if k is not None:
             answers.check_k(k)
         self._k, self._known, self._num_classes = k, known, len(answers.class_names)
-        strategy = strategy or tf.distribute.get_strategy()
         not_one_machine = tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.TPUStrategy
         if isinstance(strategy, not_one_machine):
             raise ValueError(
@@ -95,7 +82,7 @@ class Predictor:
             return {name: strategy.experimental_local_results(values) for name, values in results.items()}
 
         self._answer = answer
-        # This traces it now, once for all threads.
+        # The names of the model's outputs; this traces it now, once for all threads.
         self.outputs = frozenset(answer.get_concrete_function().structured_outputs)
 
     def __call__(
@@ -103,9 +90,7 @@ class Predictor:
     ) -> Iterator[Prediction]:
         """Yields the predictions of inputs, `batch_size` of them per call of the model on a replica.
 
-        Raises:
-          ValueError: an input cannot be decoded and `bad_rows` does not skip it, or its scores are not
-            finite.
+        ValueError: `bad_rows` does not skip an input that cannot be decoded, or scores are not finite.
         """
         inputs = iter(inputs)
         batches = self._replicas if self._lengths_of is None else SORTED_BATCHES

@@ -79,12 +79,7 @@ def write(
 
 
 def check_output(path: str | os.PathLike, inputs: str | os.PathLike | None = None) -> str:
-    """Returns the ending of a file of predictions, in lower case.
-
-    Raises:
-      ValueError: it is that of another format, or the path is a folder, an input, or among the inputs.
-      FileNotFoundError: the file's folder does not exist.
-    """
+    """Returns the ending of a file of predictions, in lower case; raises ValueError or FileNotFoundError."""
     ending = os.path.splitext(path)[1].lower()
     if ending not in _WRITERS:
         raise ValueError(f"output={path}: unknown format. Choose a file that ends in {', '.join(_WRITERS)}.")

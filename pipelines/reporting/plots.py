@@ -19,10 +19,12 @@ from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from rank4class.pipelines.evaluation.evaluator import EvaluationResult, summarize_sets
 from rank4class.pipelines.evaluation.reliability import BINS, Calibrated
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.reporting.style import GRAY, NOT_FINITE, RIGHT, WRONG, finish
 from rank4class.pipelines.storage import files
+from rank4class.pipelines.task.task import TaskData
 
 TEXT = 11  # points; TensorBoard scales pictures down to cards of about 330 pixels
 CARD = (4.6, 3.4)  # inches
@@ -35,13 +37,41 @@ NAME_WIDTH = 28  # characters
 DPI = 100
 
 
-def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Sequence[str]) -> np.ndarray:
-    """Draws the confusion matrix of ids of true and predicted classes, int `[N]`.
+def draw_evaluation(
+    loaded: TaskData,
+    split: str,
+    evaluation: EvaluationResult,
+    counts: tuple[np.ndarray, np.ndarray] | None = None,
+) -> dict[str, np.ndarray]:
+    """Draws the evaluation of a split for TensorBoard; returns name -> pixels.
 
-    A row is a true class, a column a predicted one. The color of a cell is its fraction of the row: blue if
-    right, orange if wrong. The cells of up to `MAX_COUNTED` classes show counts; colorbars explain the colors
-    of more. Of more than `MAX_DRAWN` classes, those with the most errors are drawn, and the last column holds
-    all other predictions.
+    `counts` are the first two arguments of `count_distributions`; None for a model without a count prior.
+    """
+    examples = loaded.splits[split]
+    ranks = rank_histogram(evaluation.ranks, loaded.num_scored(split), several=examples.multi_label)
+    pictures = {"rank_of_the_true_class": ranks}
+    finite = evaluation.top_classes >= 0  # the histogram counts the other examples
+    if not examples.multi_label and finite.any():
+        pictures["confusion_matrix"] = confusion_matrix(
+            examples.labels[finite], evaluation.top_classes[finite], loaded.scored_class_names(split)
+        )
+    if evaluation.calibrated:
+        pictures["reliability_diagram"] = reliability_diagram(evaluation.calibrated)
+        if not examples.multi_label:
+            pictures["risk_coverage"] = risk_coverage(evaluation.calibrated)
+    if evaluation.sets:
+        pictures["prediction_sets"] = set_sizes(summarize_sets(evaluation.sets))
+    if counts is not None:
+        training_counts = loaded.splits["train"].num_relevant()
+        pictures["number_of_classes"] = count_distributions(*counts, training_counts)
+    return pictures
+
+
+def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Sequence[str]) -> np.ndarray:
+    """Draws the confusion matrix of ids of true and predicted classes, int `[N]`, in rows and columns.
+
+    The color of a cell is its fraction of the row: blue if right, orange if wrong. Of more than `MAX_DRAWN`
+    classes, those with the most errors are drawn, and the last column holds all other predictions.
     """
     labels, predicted, n = np.asarray(labels), np.asarray(predicted), len(class_names)
     draws_all = n <= MAX_DRAWN
@@ -83,10 +113,7 @@ def confusion_counts(labels: np.ndarray, predicted: np.ndarray, shown: np.ndarra
 
 
 def most_confused(labels: np.ndarray, predicted: np.ndarray, num_classes: int, count: int) -> np.ndarray:
-    """Returns the ids, ascending, of the `count` classes with the most errors, as true or as predicted class.
-
-    Among equals, classes with more examples come first, then those with lower ids.
-    """
+    """Returns the ascending ids of the `count` classes with the most errors, as true or as predicted one."""
     wrong = labels != predicted
     errors = np.bincount(np.append(labels[wrong], predicted[wrong]), minlength=num_classes)
     examples = np.bincount(labels, minlength=num_classes)
@@ -110,10 +137,7 @@ def rank_sweep(scores: np.ndarray, ranks: np.ndarray, exact: np.ndarray) -> np.n
 
 
 def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -> np.ndarray:
-    """Draws the ranks `[N]` of the true class, or of the first of several, in the bars of `rank_edges`.
-
-    Infinite ranks, of examples with scores that are not finite, have a bar.
-    """
+    """Draws the ranks `[N]` of the true class, or of the first of several; infinite ones have a bar."""
     ranks, edges = np.asarray(ranks), rank_edges(num_classes)
     fractions = rank_fractions(ranks, edges)
     ends = itertools.pairwise(edges)
@@ -163,14 +187,11 @@ def rank_fractions(ranks: np.ndarray, edges: np.ndarray) -> np.ndarray:
 def count_distributions(
     probabilities: np.ndarray, counts: np.ndarray, training_counts: np.ndarray
 ) -> np.ndarray:
-    """Draws predicted distributions of the number of classes: of the first examples, and their mean.
+    """Draws predicted distributions of the number of classes, `[N, m + 1]`: of some examples, and their mean.
 
     A bar is the probability of a number, orange if no training example has that number of classes. A dark
     outline is the true number; in the mean, the fraction of each true number. Numbers more than a third above
     the largest known one share the last bar.
-
-    The probabilities are of `0..m` classes, float `[N, m + 1]`, NaN if scores are not finite; the counts are
-    the true numbers of classes, int, of these and of the training examples.
     """
     probabilities, counts = np.asarray(probabilities, np.float64), np.asarray(counts)
     last = max(*counts, *training_counts)
@@ -259,11 +280,7 @@ def set_sizes(sets: Mapping[str, Any]) -> np.ndarray:
 
 
 def draw_reliability(figure: Figure, panels: Sequence[tuple[str, pd.DataFrame]], counted: str) -> None:
-    """Draws accuracy by confidence and the number of predictions in each bin, before and after calibration.
-
-    A dot is a bin of a `Reliability.table`: its mean confidence and its accuracy, with Wilson's interval.
-    Dots of calibrated probabilities are on the diagonal.
-    """
+    """Draws accuracy by confidence, and the number of predictions, in each bin of a `Reliability.table`."""
     axes = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=(2.2, 1.0))
     for (title, table), color, (axis, bars) in zip(panels, (WRONG, RIGHT), axes.T, strict=True):
         used = table[table["count"] > 0]

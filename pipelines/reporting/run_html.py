@@ -17,10 +17,7 @@ from rank4class.pipelines.storage.run_directory import evaluations
 
 
 def render(title: str, results: Mapping[str, Any] | None, history: pd.DataFrame, monitor: str) -> str:
-    """Returns the metrics with their intervals, and the curve of the monitored metric, if there is one.
-
-    The results are those of a `RunDirectory`; None before the run is finished.
-    """
+    """Returns the metrics with their intervals, and the curve of the monitored metric, if there is one."""
     blocks = [f"<p>{html.escape(title)}</p>"]
     if results is None:
         blocks.append("<p>The training is not finished.</p>")

@@ -24,10 +24,9 @@ def steps_in(folder: str) -> list[int]:
 
 
 class Checkpoints:
-    """A folder of checkpoints `step-N` of one object, on disk or in object storage.
+    """A folder of checkpoints `step-N` of one object; a checkpoint exists if and only if its index does.
 
-    The data files of a checkpoint are renamed first and its index last: it exists if and only if its index
-    does. All workers write together, as some variables are read from all; those without `writes` write to a
+    All workers write together, as some variables are read from all; those without `writes` write to a
     temporary folder.
     """
 
@@ -83,10 +82,7 @@ class Checkpoints:
             raise ValueError(f"{prefix}: a checkpoint of another run ({compat.reason(error)}).") from error
 
     def read_newest(self) -> int | None:
-        """Restores the newest usable checkpoint, logging the newer ones; returns its step, None without any.
-
-        It raises ValueError if there are checkpoints, but none can be used.
-        """
+        """Restores the newest usable checkpoint, or raises ValueError; returns its step, None without any."""
         steps = self.steps()
         for step in reversed(steps):
             try:

@@ -41,12 +41,9 @@ class RunDirectory:
         self._lock: TextIO | None = None
 
     def lock(self) -> None:
-        """Raises ValueError if another process trains in the folder, and keeps others from it until `unlock`.
-
-        A folder that does not exist yet, or is in object storage, is not locked.
-        """
+        """Keeps other processes from the folder until `unlock`; raises ValueError if one trains in it."""
         if self._lock or not files.is_local(self.path) or not files.exists(self.path):
-            return
+            return  # object storage has no locks
         path = os.path.join(self.path, "lock")
         lock = open(path, "a+", encoding="utf-8")  # noqa: SIM115, the open file holds the lock
         try:
@@ -81,23 +78,16 @@ class RunDirectory:
             )
 
     def check_data(self, hashes: dict[str, str], class_texts: tuple[str, ...] | None = None) -> None:
-        """Raises ValueError if the run was made with other classes, examples, weights or class texts.
-
-        The hashes are those of a `task.TaskData`. Class texts of None are not compared.
-        """
+        """Raises ValueError if the run was made with other data, by the hashes of a `TaskData`, or texts."""
         if not files.exists(self._config):  # a kill left it unclaimed
             return
         saved = read_json(self._data)
         for name, value in hashes.items():
             if saved.get(name, value) != value:
-                if name == "classes":
-                    changed = "other classes"
-                elif "." in name:
-                    changed = f"another file of {name}"
-                else:
-                    changed = f"other examples of the {name} split"
+                changed = f"another file of {name}" if "." in name else f"other examples of the {name} split"
                 raise ValueError(
-                    f"{self.path}: made with {changed}. Restore the data, or choose another --workdir."
+                    f"{self.path}: made with {'other classes' if name == 'classes' else changed}. Restore "
+                    "the data, or choose another --workdir."
                 )
         if class_texts is None or not files.exists(self._class_texts):
             return
@@ -108,26 +98,23 @@ class RunDirectory:
             )
 
     def data_hashes(self) -> dict[str, str]:
-        """Returns the hashes that the run was made with; see `task.TaskData`."""
         return read_json(self._data)
 
     def experiment(self, unused: Collection[str] = ()) -> Any:
         """Returns the folder's experiment; parts of the `unused` kinds need not be registered."""
         if not files.exists(self._config):
             if not files.exists(self.path):
-                raise FileNotFoundError(f"{self.path}: no such folder. Give the --workdir of a training.")
-            if run := _run_in(self.path):
-                raise FileNotFoundError(
-                    f"{self.path}: the folder of a sweep. Give that of one of its runs, such as {run}."
+                problem = "no such folder. Give the --workdir of a training."
+            elif run := _run_in(self.path):
+                problem = f"the folder of a sweep. Give that of one of its runs, such as {run}."
+            else:
+                problem = (
+                    "not the folder of a run, as it has no config.json. Give the --workdir of a training."
                 )
-            raise FileNotFoundError(
-                f"{self.path}: not the folder of a run, as it has no config.json. Give the --workdir of a "
-                "training."
-            )
+            raise FileNotFoundError(f"{self.path}: {problem}")
+        parts = read_json(self._user_parts) if files.exists(self._user_parts) else {}
         unregistered = {
-            kind: part
-            for kind, part in (read_json(self._user_parts) if files.exists(self._user_parts) else {}).items()
-            if part["name"] not in config.PARTS[kind].names()
+            kind: part for kind, part in parts.items() if part["name"] not in config.PARTS[kind].names()
         }
         for kind, part in unregistered.items():
             if kind not in unused:
@@ -277,19 +264,16 @@ RUN = ("config.json", "data.json")  # files in every run's folder
 def check_folder(path: str | os.PathLike, kind: str) -> str:
     """Returns the path of a folder to write a "training", "sweep" or "study of sorters" to, if it may be."""
     path = files.check_folder_name("--workdir", os.fspath(path))
-    present = _kind_in(path)
-    if present not in (None, kind):
+    names = set(files.names_in(path))
+    if names >= set(RUN):
+        present = "training"
+    elif "study.json" in names:
+        present = "study of sorters"
+    else:
+        present = "sweep" if _run_in(path) else kind
+    if present != kind:
         raise ValueError(f"{path}: the folder holds a {present}. Choose another --workdir.")
     return path
-
-
-def _kind_in(path: str) -> str | None:
-    names = files.names_in(path)
-    if set(names) >= set(RUN):
-        return "training"
-    if "study.json" in names:
-        return "study of sorters"
-    return "sweep" if _run_in(path) else None
 
 
 def _run_in(path: str) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from rank4class import arguments
 from rank4class.pipelines import config
-from rank4class.pipelines.reporting import evaluation_pictures
+from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.sweep import parallel, search_report, space
@@ -142,7 +142,7 @@ def run_grid(
             path = os.path.join(root, f"{name}-seed{seed}")
             runs.append(GridRun(experiment, path, ignored(base, experiment, tune)))
             parallel.stored_results(runs[-1])  # raises before the first run is trained
-        waiting, draw = iter(runs), evaluation_pictures.draw if pictures else None
+        waiting, draw = iter(runs), plots.draw_evaluation if pictures else None
         for ended, (run, outcome) in enumerate(pool.train(lambda: next(waiting, None), draw), 1):
             pool.report(ended, len(runs), run, outcome, "test")
             if isinstance(outcome, FloatingPointError):

@@ -27,12 +27,10 @@ class GridRun:
 
     @property
     def cell(self) -> dict[str, str]:
-        """See `cell_of`."""
         return cell_of(self.experiment)
 
     @property
     def name(self) -> str:
-        """See `cell_name`."""
         return cell_name(self.experiment)
 
     def epochs(self, steps: int) -> float:

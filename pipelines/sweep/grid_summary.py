@@ -31,14 +31,12 @@ class Metric:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """The results of one cell of a grid; all cells have the same `S` seeds.
-
-    The values of a metric are float `[S, N]` for `N` test examples, which all cells share in one order, or
-    `[S]`, one figure per seed; `intervals` may have `(low, high)` for these.
-    """
+    """The results of one cell of a grid; all cells have the same `S` seeds."""
 
     name: Mapping[str, str]
     seeds: Sequence[int]
+    # Of a metric `[S, N]` for `N` test examples, which all cells share in one order, or `[S]`, one figure per
+    # seed, for which `intervals` may have `(low, high)`.
     values: Mapping[str, np.ndarray]
     intervals: Mapping[str, Sequence[float] | None] = dataclasses.field(default_factory=dict)
 
@@ -67,12 +65,11 @@ def summarize(
         definitions[name] = Metric(known.higher_is_better, known.percent)
     values = {name: np.stack([_matrix(cell.values[name]) for cell in cells]) for name in definitions}
     with np.errstate(invalid="ignore"):  # infinite in two cells
-        comparisons = (
-            []
-            if baseline is None
-            else _comparisons(cells, values, definitions, baseline, margin, test_to_train)
-        )
-        level = statistics.LEVEL if baseline is None else statistics.LEVEL / 2
+        comparisons: list[dict[str, Any]] = []
+        level = statistics.LEVEL
+        if baseline is not None:
+            comparisons = _comparisons(cells, values, definitions, baseline, margin, test_to_train)
+            level /= 2
         best = _best_cells(cells, values, definitions, level, test_to_train) if len(cells) > 1 else {}
     return {
         "metrics": {name: dataclasses.asdict(metric) for name, metric in definitions.items()},
@@ -147,7 +144,7 @@ def _comparisons(
     comparisons = []
     for row, ((name, i), estimate) in enumerate(zip(pairs, estimates, strict=True)):
         metric = definitions[name]
-        comparison = {
+        comparison: dict[str, Any] = {
             "name": dict(cells[i].name),
             "metric": name,
             "difference": metric.shown(estimate.mean),
@@ -157,8 +154,9 @@ def _comparisons(
             "equivalence_p_value": _finite(equivalence[row]),
             "verdict": _verdict(estimate, adjusted[row], equivalence[row], metric),
         }
-        power = {"power": _power(estimate, seeds, level, margin, metric)} if has_power else {}
-        comparisons.append(comparison | power)
+        if has_power:
+            comparison["power"] = _power(estimate, seeds, level, margin, metric)
+        comparisons.append(comparison)
     return comparisons
 
 

@@ -24,7 +24,10 @@ def cells_table(summary: Mapping[str, Any], digits: int = 2) -> list[list[str]]:
         rows.append(_name(cell, axes))
         for metric, entry in cell["metrics"].items():
             marks = metric in separable and cell["name"] in summary["best"][metric]["not_separable"]
-            mean, *ends = (_number(value, digits) for value in (entry["mean"], *(entry["interval"] or ())))
+            mean, *ends = (
+                "not finite" if value is None else f"{value:.{digits}f}"
+                for value in (entry["mean"], *(entry["interval"] or ()))
+            )
             interval = f"[{', '.join(ends)}]" if ends else "no interval"
             rows[-1].append(f"{mean}{MARK if marks else ''} {interval}")
     return rows
@@ -224,10 +227,6 @@ def heading(metric: str, summary: Mapping[str, Any]) -> str:
 def joined(name: Mapping[str, str]) -> str:
     """Returns the name of a cell."""
     return ", ".join(name.values())
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "not finite" if value is None else f"{value:.{digits}f}"
 
 
 def _p_value(value: float | None) -> str:

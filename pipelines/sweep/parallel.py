@@ -71,10 +71,9 @@ class Pool:
     def train(
         self, take: Callable[[], AnyRun | None], draw: Draw | None = None
     ) -> Iterator[tuple[AnyRun, Outcome]]:
-        """Yields each run with its outcome when it ends, at once if it is finished already.
+        """Yields each run with its outcome when it ends, at once if it is finished already; see `start`.
 
-        `take` returns the next run; None if none can start before an outcome, or at all. An error of a run
-        lets the others save and stop; a process that ended by itself raises ChildProcessError.
+        `take` returns the next run; None if none can start before an outcome, or at all.
         """
         pending: dict[Future, AnyRun] = {}
         while True:

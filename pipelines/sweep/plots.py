@@ -126,10 +126,9 @@ def selected_metrics(names: Sequence[str], monitor: str) -> list[str]:
 
 
 def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, path: str) -> None:
-    """Plots validation metrics over the epochs, with a row per metric and a column per interaction.
+    """Plots validation metrics over the epochs, from a row per evaluation; the bands are ranges of the seeds.
 
-    The lines are means over the seeds up to the first that stops early, the bands their ranges. The panels
-    fit the curves after the first `SHOWN_FROM` of the epochs. `curves` has a row per evaluation.
+    The lines end at the first seed that stops early. The panels fit the curves after `SHOWN_FROM`.
     """
     names, interactions = selected_metrics(names, monitor), list(curves["interaction"].unique())
     styles = style.loss_styles(curves["loss"].unique())

@@ -57,7 +57,8 @@ def grid_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
                 stacked[name] = np.array([run.results["test"][name] / scale for run in group])
                 one = group[0].results["test"]["intervals"][name] if len(group) == 1 else None
                 intervals[name] = one and [end / scale for end in one]
-        cells.append(grid_summary.Cell(group[0].cell, _seeds(group), stacked, intervals))
+        seeds = [run.experiment.seed for run in group]
+        cells.append(grid_summary.Cell(group[0].cell, seeds, stacked, intervals))
     return cells
 
 
@@ -73,12 +74,9 @@ def calibration_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
             values[f"{name} {when}"] = np.array([one[when][name] for one in stored])
             ends = [one[when]["intervals"][name] for one in stored]
             intervals[f"{name} {when}"] = [float(np.min(ends)), float(np.max(ends))]
-        cells.append(grid_summary.Cell(group[0].cell, _seeds(group), values, intervals))
+        seeds = [run.experiment.seed for run in group]
+        cells.append(grid_summary.Cell(group[0].cell, seeds, values, intervals))
     return cells
-
-
-def _seeds(runs: Sequence[GridRun]) -> list[int]:
-    return [run.experiment.seed for run in runs]
 
 
 def _is_calibrated(run: GridRun) -> bool:

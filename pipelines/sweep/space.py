@@ -65,10 +65,8 @@ def is_numeric(values: Sequence[Value]) -> bool:
 
 
 def apply(cell: config.Experiment, choice: Mapping[str, Any]) -> config.Experiment:
-    """Returns a cell with the values of a choice, without those of fields that it does not have.
-
-    Names of parts are set first: they determine which other fields there are.
-    """
+    """Returns a cell with the values of a choice, without those of fields that it does not have."""
+    # Names of parts are set first: they determine which other fields there are.
     named = config.override(cell, {field: value for field, value in choice.items() if is_name(field)})
     return config.override(
         named, {f: value for f, value in choice.items() if not is_name(f) and config.has_field(named, f)}

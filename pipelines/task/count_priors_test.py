@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from rank4class import data, losses, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
-from rank4class.pipelines.reporting import evaluation_pictures
+from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.task import checks, count_priors
 from rank4class.pipelines.training import rank_training, trainable_rank_model
 
@@ -64,7 +64,7 @@ def test_every_prior_trains_and_is_evaluated(tmp_path, loaded, name, options, ch
     experiment = digits(count_prior=config.CountPrior(name, **options), **changes)
     checks.check(experiment)
     path = str(tmp_path / "run")
-    draw = evaluation_pictures.draw
+    draw = plots.draw_evaluation
     results = rank_training.train(experiment, path, loaded=loaded, progress=False, draw=draw)
     restored = rank_training.restore(path)
     again, model = restored.load_task(), restored.model

@@ -12,7 +12,7 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config, distribution
-from rank4class.pipelines.evaluation import prediction_sets, predictions, unknown_inputs
+from rank4class.pipelines.evaluation import calibration, prediction_sets, predictions, unknown_inputs
 from rank4class.pipelines.evaluation.calibration import Calibration, Temperature
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
@@ -62,7 +62,7 @@ def train(
 
     All workers see the same folder. Those of a finished run are returned without loading its data. A
     `dataset` in memory, which may lack a test split, replaces that of the experiment, whose `data` is then
-    "memory". `draw`, such as `evaluation_pictures.draw`, draws an evaluation for TensorBoard.
+    "memory". `draw`, such as `plots.draw_evaluation`, draws an evaluation for TensorBoard.
 
     Raises:
       ValueError, FileNotFoundError: the experiment cannot run; the message says why.
@@ -372,7 +372,7 @@ def _with_own_sorter(experiment: config.Experiment, run_dir: RunDirectory) -> co
 def _read_calibration(run_dir: RunDirectory) -> Calibration | None:
     results = run_dir.results()
     stored = _read_fitted(run_dir, "calibration", results and "calibration" in results["validation"])
-    return None if stored is None else Calibration.from_json(stored)
+    return None if stored is None else calibration.from_json(stored)
 
 
 def _read_thresholds(run_dir: RunDirectory, experiment: config.Experiment) -> Thresholds | None:

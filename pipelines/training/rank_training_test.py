@@ -19,7 +19,7 @@ from rank4class import data, progress
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import baselines, evaluator
-from rank4class.pipelines.reporting import evaluation_pictures
+from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import frozen_features
 from rank4class.pipelines.training import rank_training, tensorboard, trainable_rank_model
@@ -38,7 +38,7 @@ def finished_once(tmp_path_factory):
     path = str(tmp_path_factory.mktemp("finished") / "run")
     tf.keras.backend.clear_session()
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        rank_training.train(small(), path, draw=evaluation_pictures.draw)
+        rank_training.train(small(), path, draw=plots.draw_evaluation)
     return path, printed.getvalue()
 
 
@@ -238,7 +238,7 @@ def test_tensorboard_of_a_long_training(tmp_path, monkeypatch):
     """Trains with a changing temperature and plots at each evaluation."""
     monkeypatch.setattr(tensorboard, "SECONDS_BETWEEN_PICTURES", 0.0)
     changes = {"loss.temperature": 2.0, "loss.final_temperature": 0.5}
-    rank_training.train(small(**changes), str(tmp_path), progress=False, draw=evaluation_pictures.draw)
+    rank_training.train(small(**changes), str(tmp_path), progress=False, draw=plots.draw_evaluation)
     [events] = tmp_path.glob("events*")
     steps, temperatures = {}, []
     for record in tf.compat.v1.train.summary_iterator(str(events)):
