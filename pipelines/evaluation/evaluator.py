@@ -19,41 +19,24 @@ from rank4class.pipelines.evaluation.split_metrics import SplitMetrics
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationResult:
-    """Evaluation results of the `N` examples of a split; those that were not requested are None.
+    """Evaluation results of the `N` examples of a split; those that were not requested are None."""
 
-    Attributes:
-      names: names of the `M` metrics.
-      values: of the metrics, float32 `[N, M]`.
-      top_classes: class of the highest score, int32 `[N]`; -1 if a score is not finite.
-      right: 1 if a class of the example has the highest score and no other class shares it, int32 `[N]`.
-      ranks: of the first of the example's classes, float32 `[N]`; infinity if a score is not finite.
-      scores: float32 `[N, n]`.
-      log_counts: log-probabilities of `0..m` classes by a count prior, float32 `[N, m + 1]`, if scores or
-        best classes were requested.
-      best_classes, best_scores: the `k` best classes, the best first, int32 and float32 `[N, k]`.
-      calibrated: reliability of the scores and of their calibration.
-      losses: of the training, float32 `[N]`.
-      decisions: the decided classes, with metrics of them.
-      sets: sizes and coverages of prediction sets.
-      whole: what the metrics of the whole split need.
-      unseen: which examples have a class without training examples, bool `[N]`, and which classes these are,
-        bool `[n]`; None to report all examples alone.
-    """
-
-    names: tuple[str, ...]
-    values: np.ndarray
-    top_classes: np.ndarray
-    right: np.ndarray
-    ranks: np.ndarray
-    scores: np.ndarray | None = None
-    log_counts: np.ndarray | None = None
-    best_classes: np.ndarray | None = None
-    best_scores: np.ndarray | None = None
+    names: tuple[str, ...]  # of the `M` metrics
+    values: np.ndarray  # of the metrics, float32 `[N, M]`
+    top_classes: np.ndarray  # class of the highest score, int32 `[N]`; -1 if a score is not finite
+    right: np.ndarray  # 1 if one class alone has the highest score and is the example's, int32 `[N]`
+    ranks: np.ndarray  # of the first of the example's classes, float32 `[N]`; infinity if one is not finite
+    scores: np.ndarray | None = None  # float32 `[N, n]`
+    log_counts: np.ndarray | None = None  # of a count prior, `[N, m + 1]`, with scores or best classes
+    best_classes: np.ndarray | None = None  # the `k` best classes, the best first, int32 `[N, k]`
+    best_scores: np.ndarray | None = None  # float32 `[N, k]`
     calibrated: reliability.Calibrated | None = None
-    losses: np.ndarray | None = None
+    losses: np.ndarray | None = None  # of the training, float32 `[N]`
     decisions: Decisions | None = None
     sets: Evaluated | None = None
     whole: SplitMetrics = dataclasses.field(default_factory=SplitMetrics)
+    # Which examples have a class without training examples, bool `[N]`, and which these are, bool `[n]`;
+    # None reports all examples alone.
     unseen: tuple[np.ndarray, np.ndarray] | None = None
 
     @property

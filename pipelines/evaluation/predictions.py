@@ -27,21 +27,14 @@ _SPARSE_LABELS = ("labels_data", "labels_indices", "labels_indptr")
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """The examples of a `predictions.npz`.
+    """The examples of a `predictions.npz`."""
 
-    Attributes:
-      labels: as in `data.Split`.
-      class_names, origins, metrics: names of the `n` ranked classes, of the `N` examples, of the `M` metrics.
-      values: of the metrics, float32 `[N, M]`.
-      scores: of all classes, float32 `[N, n]`, or None.
-    """
-
-    labels: np.ndarray | scipy.sparse.csr_array
-    class_names: np.ndarray
-    origins: np.ndarray
-    metrics: np.ndarray
-    values: np.ndarray
-    scores: np.ndarray | None = None
+    labels: np.ndarray | scipy.sparse.csr_array  # as in `data.Split`
+    class_names: np.ndarray  # of the `n` ranked classes
+    origins: np.ndarray  # of the `N` examples
+    metrics: np.ndarray  # names of the `M` metrics
+    values: np.ndarray  # of the metrics, float32 `[N, M]`
+    scores: np.ndarray | None = None  # of all classes, float32 `[N, n]`
 
 
 def scores_fit(examples: int, classes: int) -> bool:
