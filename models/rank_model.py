@@ -19,7 +19,8 @@ class RankModel(tf.keras.Model):
     dict of "scores" and "log_counts", float32 `[B, m + 1]`, the log-probabilities of `0..m` relevant classes.
     `compile` it with a ranking loss, as any Keras model; with a count prior, use one loss per output (see
     `losses.CountLikelihood`). Save it as `.keras` or as a SavedModel folder, not as `.h5`. With `class_ids`,
-    int `[m]`, it scores these classes alone, at a cost that does not depend on `n`.
+    int `[m]`, it scores these classes alone, at a cost that does not depend on `n`. With `class_vectors`, the
+    result of `encode_classes`, it does not encode the classes.
 
     Args:
       encoder: instance encoder, from features to `h` `[B, d]`. With a Keras layer that takes one tensor, the
@@ -54,10 +55,11 @@ class RankModel(tf.keras.Model):
         features: Mapping[str, tf.Tensor] | tf.Tensor,
         training: bool | None = None,
         class_ids: tf.Tensor | None = None,
+        class_vectors: tf.Tensor | None = None,
     ) -> tf.Tensor | dict[str, tf.Tensor]:
         check_features(self.encoder, features)
         h = self.encoder(features, training=training)
-        c = self.encode_classes(training, class_ids)
+        c = self.encode_classes(training, class_ids) if class_vectors is None else class_vectors
         ids = {}
         if class_ids is not None and "class_ids" in inspect.signature(self.interaction.call).parameters:
             ids = {"class_ids": class_ids}

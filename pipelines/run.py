@@ -15,7 +15,7 @@ from rank4class import arguments, data
 from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import worst_examples
+from rank4class.pipelines.evaluation import evaluator, worst_examples
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.export import prediction, prediction_files, saved_model, text_encoder
 from rank4class.pipelines.export.answers import Answers
@@ -28,7 +28,6 @@ from rank4class.pipelines.task import class_frequencies, description
 from rank4class.pipelines.training import rank_training
 
 SPLITS = ("train", "validation", "test")
-LARGEST_BATCH = 50_000_000  # scores, 200 MB
 
 
 class Run:
@@ -82,7 +81,10 @@ class Run:
 
     @property
     def model(self) -> tf.keras.Model:
-        """The Keras model, of preprocessed features; `run.model.save("model.keras")` saves it."""
+        """The Keras model, of preprocessed features; `run.model.save("model.keras")` saves it.
+
+        The run predicts with the class vectors that it was loaded with.
+        """
         return self._trained.model
 
     def __repr__(self) -> str:
@@ -184,7 +186,7 @@ class Run:
             training.
           on_invalid_row: "fail" stops at an input that cannot be used, "skip" skips it.
           batch_size: inputs per call of the model on a device; None is `evaluation_batch_size` of the run, or
-            as many as have `LARGEST_BATCH` scores.
+            fewer for many classes.
           wide: whether the output has a column for each class; see `prediction_files.write`.
 
         Returns:
@@ -371,7 +373,7 @@ class Run:
     @property
     def _batch_size(self) -> int:
         """Inputs per call of the model, whose scores of all classes are in memory together."""
-        return max(1, min(self.experiment.evaluation_batch_size, LARGEST_BATCH // len(self.class_names)))
+        return evaluator.batch_size(self.experiment.evaluation_batch_size, len(self.class_names))
 
     def _first(self, predictions: Iterator[Prediction], k: int | None) -> Iterator[Prediction]:
         """Yields predictions with the `k` best items of each list; models of classes have these alone."""

@@ -24,7 +24,7 @@ from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import read as read_rows
 from rank4class.pipelines import compare, config
 from rank4class.pipelines import run as run_module
-from rank4class.pipelines.evaluation import calibration
+from rank4class.pipelines.evaluation import calibration, evaluator
 from rank4class.pipelines.export import answers, prediction, prediction_files
 from rank4class.pipelines.reporting import run_html
 from rank4class.pipelines.run import Run
@@ -298,7 +298,7 @@ def test_parquet_of_empty_lists_and_of_a_failure(tmp_path, monkeypatch):
 def test_batches_are_limited_by_their_scores(digits, test_images, monkeypatch):
     expected = digits.scores(test_images[:7])
     sizes = []
-    monkeypatch.setattr(run_module, "LARGEST_BATCH", 35)
+    monkeypatch.setattr(evaluator, "LARGEST_BATCH", 35)
     stack = data.Kind.stack
     monkeypatch.setattr(data.Kind, "stack", lambda kind, rows: sizes.append(len(rows)) or stack(kind, rows))
     np.testing.assert_allclose(digits.scores(test_images[:7]), expected, rtol=1e-5)

@@ -44,7 +44,7 @@ def most_frequent(
 
     examples = loading.subsample(split, MAX_EXAMPLES, seed=0)
     examples = dataclasses.replace(examples, features={"index": np.arange(len(examples))})
-    batches = data.evaluation_batches(examples, batch_size=batch_size)
+    batches = data.evaluation_batches(examples, batch_size=evaluator.batch_size(batch_size, n))
     return _summary(scores, rank_metrics(metrics, n), examples.max_relevant(), batches)
 
 
@@ -87,6 +87,7 @@ def evaluate(
     examples = loading.subsample(loaded.splits[split], MAX_EXAMPLES, seed=0)
     loaded = dataclasses.replace(loaded, splits={**loaded.splits, split: examples})
     names, most = rank_metrics(metrics, loaded.num_scored(split)), loaded.max_relevant(split)
+    batch_size = evaluator.batch_size(batch_size, len(loaded.class_names))
     models = {"class name": _nearest_name(loaded), "training example": _nearest_example(loaded)}
     return {
         f"nearest {title}": _summary(loaded.scorer(model, split), names, most, loaded.read(split, batch_size))

@@ -16,6 +16,8 @@ from rank4class.pipelines.evaluation.decisions import Decisions
 from rank4class.pipelines.evaluation.prediction_sets import Evaluated
 from rank4class.pipelines.evaluation.split_metrics import SplitMetrics
 
+LARGEST_BATCH = 1 << 24  # scores of all classes that are in memory together, 64 MB
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationResult:
@@ -118,6 +120,8 @@ class Evaluator:
       strategy: of the model; None is one device.
       jit_compile: whether to compile with XLA; ignored with several replicas.
       loss: function of labels and `task.ModelOutputs` to the losses, `[B]`; None evaluates none.
+      encode_classes: function of `training` to the vectors of all classes, called once per evaluation; the
+        scorer takes them as `class_vectors`. None for a scorer without them.
     """
 
     def __init__(
@@ -129,6 +133,7 @@ class Evaluator:
         strategy: tf.distribute.Strategy | None = None,
         jit_compile: bool = False,
         loss: Callable[..., tf.Tensor] | None = None,
+        encode_classes: Callable[..., tf.Tensor] | None = None,
     ):
         self.names = tuple(names)
         self._strategy = strategy or tf.distribute.get_strategy()
@@ -145,24 +150,31 @@ class Evaluator:
 
         @tf.function(autograph=False, reduce_retracing=True)  # texts have several lengths
         def evaluate_batch(
-            features: Any, labels: Any, indices: Any, keep_scores: bool, best: int = 0
+            features: Any, labels: Any, indices: Any, keep_scores: bool, best: int = 0, classes: Any = None
         ) -> dict[str, tf.Tensor]:
             # A TPU would turn the arguments `keep_scores` and `best` into tensors.
-            def gathered(features: Any, labels: tf.Tensor, indices: tf.Tensor) -> dict[str, tf.Tensor]:
-                results = {**evaluate_replica(features, labels, keep_scores, best), "indices": indices}
+            def gathered(features: Any, labels: Any, indices: Any, classes: Any) -> dict[str, tf.Tensor]:
+                results = evaluate_replica(features, labels, keep_scores, best, classes or {})
+                results = {**results, "indices": indices}
                 return results if one_replica else distribution.all_gather(results)
 
-            results = self._strategy.run(gathered, args=(features, labels, indices))
+            results = self._strategy.run(gathered, args=(features, labels, indices, classes))
             return {
                 name: self._strategy.experimental_local_results(values)[0] for name, values in results.items()
             }
 
-        self.evaluate_batch = evaluate_batch
+        @tf.function(autograph=False)
+        def encode() -> dict[str, Any]:
+            if encode_classes is None:
+                return {}
+            return {"class_vectors": self._strategy.run(encode_classes, kwargs={"training": False})}
+
+        self.evaluate_batch, self._encode_classes = evaluate_batch, encode
 
     def _evaluate_replica(
-        self, features: Any, labels: tf.Tensor, keep_scores: bool, best: int
+        self, features: Any, labels: tf.Tensor, keep_scores: bool, best: int, classes: dict[str, tf.Tensor]
     ) -> dict[str, tf.Tensor]:
-        outputs = self._scorer(features, training=False)
+        outputs = self._scorer(features, training=False, **classes)
         scores = tf.cast(outputs.scores, tf.float32)  # half precision may round `lowest - 1` to `lowest`
         if outputs.where is not None:
             scores = mask_scores(scores, outputs.where)
@@ -211,10 +223,12 @@ class Evaluator:
         kept = keep_scores if isinstance(keep_scores, np.ndarray) else None
         parts, orders = [], []
         ordered: dict[str, Any] = {}
+        classes = self._encode_classes()
         for features, labels, indices in batches:
             if stopping():
                 return None
-            results = self.evaluate_batch(features, labels, indices, kept is not None or keep_scores, best)
+            keeps_some = kept is not None or keep_scores
+            results = self.evaluate_batch(features, labels, indices, keeps_some, best, classes)
             part = {name: values.numpy() for name, values in results.items()}
             orders.append(part.pop("indices"))
             if kept is not None:
@@ -307,6 +321,11 @@ class _Column:
     def merge(self, counts: np.ndarray) -> np.ndarray:
         """Returns counts of the distinct values, from counts of the rows on the last axis."""
         return np.add.reduceat(counts[..., self._order], self._starts, axis=-1)
+
+
+def batch_size(largest: int, num_classes: int, replicas: int = 1) -> int:
+    """Returns the examples in a batch: `largest`, or as many as have `LARGEST_BATCH` scores per replica."""
+    return min(largest, replicas * max(1, LARGEST_BATCH // num_classes))
 
 
 def applicable_metrics(names: Iterable[str], num_classes: int) -> tuple[str, ...]:

@@ -84,6 +84,32 @@ def test_every_batch_size_evaluates_each_example_once(batch_size, rng):
     assert evaluated(best=2).scores is None
 
 
+def test_classes_are_encoded_once_per_evaluation(rng):
+    h, c = rng.normal(size=[10, 3]).astype(np.float32), rng.normal(size=[6, 3]).astype(np.float32)
+    split = data.Split({"embedding": h}, rng.integers(6, size=10).astype(np.int32))
+    count = tf.Variable(0)
+
+    def encode_classes(training):
+        with tf.control_dependencies([count.assign_add(1)]):
+            return tf.constant(c) + float(training)
+
+    def scorer(features, training, class_vectors):
+        return ModelOutputs(tf.matmul(features["embedding"], class_vectors, transpose_b=True))
+
+    evaluate = evaluator.Evaluator(scorer, ["mrr"], encode_classes=encode_classes)
+    for evaluations in (1, 2):
+        result = evaluate(data.evaluation_batches(split, batch_size=2), keep_scores=True)
+        np.testing.assert_allclose(result.scores, h @ c.T, rtol=1e-5, atol=1e-6)
+        assert int(count) == evaluations
+
+
+def test_batches_are_limited_by_their_scores(monkeypatch):
+    monkeypatch.setattr(evaluator, "LARGEST_BATCH", 100)
+    sizes = [evaluator.batch_size(8, classes) for classes in (1, 12, 13, 50, 1000)]
+    assert sizes == [8, 8, 7, 2, 1]
+    assert [evaluator.batch_size(8, classes, replicas=4) for classes in (50, 1000)] == [8, 4]
+
+
 def test_texts_of_several_lengths_are_evaluated_in_the_order_of_the_split(rng):
     scores = rng.normal(size=[12, 6]).astype(np.float32)
     lengths = rng.permutation(np.repeat([4, 8, 12, 16], 3))

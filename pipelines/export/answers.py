@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class import arguments, data
+from rank4class import arguments, data, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines.evaluation.calibration import Platt, Temperature
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
@@ -43,7 +43,7 @@ class Answers(tf.Module):
         inputs = trained.description.inputs
         self.class_names = trained.description.class_names
         self._names = tf.constant(self.class_names)
-        self._model, self._inputs, self._calibration = trained.model, inputs, trained.calibration
+        self._inputs, self._calibration = inputs, trained.calibration
         self.thresholds = trained.thresholds if coverage is None else None
         self.coverage, self.sets = coverage, None
         if coverage is not None:
@@ -52,8 +52,20 @@ class Answers(tf.Module):
         self._prior_shift = None if prior is None else _prior_shift(trained, prior)
         self._count_prior = count_priors.get(trained.experiment.count_prior)
         self._blank = self.kind.blank(self.specs)
+        model, parts = trained.model, [inputs.preprocess, inputs.encoder]
+        if isinstance(model, models.RankModel):
+            # An export has the vectors of the classes in place of the class encoder.
+            with trained.strategy.scope():
+                self._class_vectors = tf.Variable(model.encode_classes(training=False), trainable=False)
+            self._encoder = model.encoder
+            self._scorer = lambda features, training: model(
+                features, training=training, class_vectors=tf.convert_to_tensor(self._class_vectors)
+            )
+            parts += [model.interaction, model.count_prior]
+        else:
+            self._scorer = model
         # Parts that an export has to hold; a dataclass is not tracked.
-        self._tracked = [part for part in (inputs.preprocess, inputs.encoder) if isinstance(part, tf.Module)]
+        self._tracked = [part for part in parts if isinstance(part, tf.Module)]
 
     @property
     def kind(self) -> data.Kind:
@@ -111,7 +123,7 @@ class Answers(tf.Module):
         for the training frequencies $\pi$ and $\tau$, `loss.prior_temperature`, whose share of them the
         scores of the run leave out already (Saerens, Latinne, Decaestecker, 2002).
         """
-        outputs = self._call(self._model, features)
+        outputs = self._call(self._scorer, features)
         where = None if "excluded" not in features else ~features["excluded"]
         log_counts = None
         if isinstance(outputs, dict):
@@ -177,12 +189,11 @@ class Answers(tf.Module):
 
     def encode(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns "vectors" of the inputs, float32 `[B, d]`."""
-        return {"vectors": tf.cast(self._call(self._model.encoder, features), tf.float32)}
+        return {"vectors": tf.cast(self._call(self._encoder, features), tf.float32)}
 
     def encode_classes(self) -> dict[str, tf.Tensor]:
         """Returns "vectors" of all classes, float32 `[n, d]`, and their names, "classes", string `[n]`."""
-        vectors = tf.cast(self._model.encode_classes(training=False), tf.float32)
-        return {"classes": self._names, "vectors": vectors}
+        return {"classes": self._names, "vectors": tf.cast(self._class_vectors, tf.float32)}
 
     def _ranking(self, scores: tf.Tensor) -> tf.Tensor:
         return scores if self._calibration is None else self._calibration.ranking(scores)
@@ -199,7 +210,7 @@ class Answers(tf.Module):
         _, ids = tf.math.top_k(ranking, k)
         return tf.gather(scores, ids, batch_dims=1), ids
 
-    def _call(self, layer: tf.keras.layers.Layer, features: Features) -> Any:
+    def _call(self, layer: Callable[..., Any], features: Features) -> Any:
         """Returns a layer's outputs for raw features."""
         raw = {name: value for name, value in features.items() if name != "excluded"}
         for name, value in raw.items():

@@ -60,7 +60,8 @@ def encode(
         encode = tf.function(
             lambda features: encoder(features, training=False), autograph=False, reduce_retracing=True
         )
-        encoded = {split: _outputs(raw, split, batch_size, encode) for split in raw.splits}
+        unlabeled = raw.without_labels()
+        encoded = {split: _outputs(unlabeled, split, batch_size, encode) for split in raw.splits}
         cache.write(lambda folder: files.write_npz(os.path.join(folder, name), encoded))
         return encoded
     content = files.read_bytes(path)

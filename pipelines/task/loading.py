@@ -204,17 +204,15 @@ def _without_unreadable(
 
 def _preprocessed(task: TaskData, batch_size: int) -> TaskData:
     """Returns a task whose splits hold the preprocessed features."""
-    splits = {}
+    splits, unlabeled = {}, task.with_static_lengths().without_labels()  # the arrays of texts have one length
     for name, split in task.splits.items():
-        # The arrays of texts have one length.
         progress = Progress(f"preprocessing {name}", "example", len(split))
-        batches = progress.over(task.with_static_lengths().read(name, batch_size), batch_size)
+        batches = progress.over(unlabeled.read(name, batch_size), batch_size)
         features, _, indices = zip(*batches, strict=True)
         order = np.concatenate(indices)
         arrays = {
             key: data.in_order(np.concatenate([batch[key] for batch in features]), order)
             for key in features[0]
-            if key != "excluded"
         }
         splits[name] = dataclasses.replace(split, features=arrays, lengths=None)
     return dataclasses.replace(task, splits=splits, preprocess=None)

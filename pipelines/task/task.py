@@ -109,6 +109,14 @@ class TaskData:
             )
         return data.naming_errors(batches, examples, indices_of, self.preprocess)
 
+    def without_labels(self) -> "TaskData":
+        """Returns the task with one class for all examples, whose batches hold nothing per class."""
+        splits = {
+            name: dataclasses.replace(split, labels=np.zeros(len(split), np.int32), excluded=None)
+            for name, split in self.splits.items()
+        }
+        return dataclasses.replace(self, splits=splits)
+
     def with_static_lengths(self) -> "TaskData":
         """Returns the task with texts padded to `data.max_length` in every batch, as TPUs need them."""
         if not self.splits["train"].kind.tokenizes:  # or the splits hold tokens, or vectors
@@ -178,15 +186,18 @@ class TaskData:
     def scorer(
         self, model: tf.keras.Model, split: str, count_prior: count_priors.CountPrior = count_priors.NONE
     ) -> Callable[..., ModelOutputs]:
-        """Returns a function of features and `training` to the `ModelOutputs` for the classes of a split."""
+        """Returns a function of features and `training` to the `ModelOutputs` for the classes of a split.
 
-        def outputs(features: dict[str, tf.Tensor], training: bool = False) -> ModelOutputs:
+        It passes other arguments to the model, such as `class_vectors`.
+        """
+
+        def outputs(features: dict[str, tf.Tensor], training: bool = False, **options: Any) -> ModelOutputs:
             where = ~features["excluded"] if "excluded" in features else None
             if (class_ids := features.get("candidates")) is not None:
                 ids = class_ids if self.ranks_all(split) else tf.gather(self.seen, class_ids)
                 scores = model(features, training=training, class_ids=ids)
                 return ModelOutputs(scores, where, class_ids=class_ids, log_q=features["log_q"])
-            result = model(features, training=training)
+            result = model(features, training=training, **options)
             scores, log_counts = result, None
             if isinstance(result, dict):
                 scores, log_counts = result["scores"], result["log_counts"]

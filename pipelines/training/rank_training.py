@@ -12,7 +12,13 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config, distribution
-from rank4class.pipelines.evaluation import calibration, prediction_sets, predictions, unknown_inputs
+from rank4class.pipelines.evaluation import (
+    calibration,
+    evaluator,
+    prediction_sets,
+    predictions,
+    unknown_inputs,
+)
 from rank4class.pipelines.evaluation.calibration import Calibration, Temperature
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
@@ -308,14 +314,15 @@ class TrainedModel:
         """Evaluates the model on a split, see `evaluator.Evaluator`, without what the run has fitted."""
         replicas = self.strategy.num_replicas_in_sync
         batch_size = -(-self.experiment.evaluation_batch_size // replicas) * replicas
-        evaluator = build_evaluators(self.experiment, loaded, self.model, strategy=self.strategy)[split]
+        batch_size = evaluator.batch_size(batch_size, len(self.description.class_names), replicas)
+        evaluate = build_evaluators(self.experiment, loaded, self.model, strategy=self.strategy)[split]
         if distribution.needs_static_shapes(self.strategy):
             loaded = loaded.with_static_lengths()
         batches = Progress(f"evaluating {split}", "example", len(loaded.splits[split])).over(
             loaded.read(split, batch_size, self.strategy), batch_size
         )
         with distribution.lost_worker_errors(self.strategy):
-            result = evaluator(batches, keep_scores=keep_scores, best=best)
+            result = evaluate(batches, keep_scores=keep_scores, best=best)
         assert result is not None  # nothing stops it
         return result
 

@@ -21,7 +21,7 @@ from tensorboard.plugins.hparams import api, api_pb2, summary
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 
-MAX_POINTS = 100_000  # limit of the projector
+MAX_POINTS = 10_000  # of which the projector's layouts stay quick
 MAX_NUMBERS = 4_000_000  # points x width: about 40 MB
 MAX_CLOCK_SKEW = 2.0  # seconds
 SECONDS_BETWEEN_PICTURES = 60.0
@@ -115,28 +115,33 @@ def write_projector(
     class_names: Sequence[str],
     vectors: np.ndarray,
     columns: Mapping[str, np.ndarray],
+    frequencies: np.ndarray,
 ) -> None:
-    """Writes the first classes for the projector: vectors, names, and figures (NaN for none) to color by."""
-    vectors = np.asarray(vectors, np.float32)
-    points = min(len(vectors), MAX_POINTS, MAX_NUMBERS // vectors.shape[1])
-    if points < len(vectors):
-        logging.info("The projector gets the first %d of %d classes", points, len(vectors))
+    """Writes classes for the projector: vectors, names, and figures (NaN for none) to color by.
+
+    Of more than it can show, the most frequent are written, by `frequencies` `[n]`.
+    """
+    n, width = vectors.shape
+    points = min(n, MAX_POINTS, MAX_NUMBERS // width)
+    if points < n:
+        logging.info("TensorBoard's projector shows the %d most frequent of %d classes", points, n)
+    shown = np.sort(np.argsort(-frequencies, kind="stable")[:points])
     tf.io.gfile.makedirs(os.path.join(folder, "projector"))
     tsv = io.StringIO()
-    np.savetxt(tsv, vectors[:points], fmt="%.6g", delimiter="\t")
+    np.savetxt(tsv, np.asarray(vectors, np.float32)[shown], fmt="%.6g", delimiter="\t")
     _write(os.path.join(folder, _VECTORS), tsv.getvalue())
-    labels = [" ".join(name.split()) or str(i) for i, name in enumerate(class_names[:points])]
+    labels = [" ".join(class_names[i].split()) or str(i) for i in shown.tolist()]
     if all(map(str.isdigit, labels)):  # the projector labels points by the first column that has words
         labels = [f"class {label}" for label in labels]
     cells = [
-        [name, *("" if np.isnan(value) else f"{value:.6g}" for value in column[:points])]
+        [name, *("" if np.isnan(value) else f"{value:.6g}" for value in column[shown])]
         for name, column in columns.items()
     ]
     rows = zip(["class", *labels], *cells, strict=True)
     _write(os.path.join(folder, _CLASSES), "".join("\t".join(row) + "\n" for row in rows))
     embedding = projector.EmbeddingInfo(
         tensor_name="classes",
-        tensor_shape=[points, vectors.shape[1]],
+        tensor_shape=[points, width],
         tensor_path=_VECTORS,
         metadata_path=_CLASSES,
     )

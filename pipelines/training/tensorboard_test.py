@@ -115,7 +115,7 @@ def test_projector_has_points_and_names_of_classes(tmp_path, where):
     names = ["plain", "tab\tand\nnewline\r", " \n", "naïve £"]
     vectors = np.array([[1.0, -2.5], [1e-9, 3.0], [0.0, 1 / 3], [1e9, 4.0]], np.float64)
     columns = {"error (%)": np.array([1 / 3, 0.0, np.nan, 100.0]), "examples": np.array([3, 0, 1_000_000, 2])}
-    tensorboard.write_projector(folder, names, vectors, columns)
+    tensorboard.write_projector(folder, names, vectors, columns, columns["examples"])
     classes, points, settings = (
         tf.io.gfile.GFile(f"{folder}/{name}").read()
         for name in ("projector/classes.tsv", "projector/vectors.tsv", "projector_config.pbtxt")
@@ -133,23 +133,23 @@ def test_projector_has_points_and_names_of_classes(tmp_path, where):
     assert "tensor_shape: 4" in settings
 
 
-@pytest.mark.parametrize(("points", "numbers", "expected"), [(3, 100, 3), (100, 9, 4), (100, 100, 5)])
-def test_projector_has_a_limited_number_of_classes(tmp_path, monkeypatch, points, numbers, expected):
+@pytest.mark.parametrize(
+    ("points", "numbers", "expected"), [(3, 100, [0, 2, 4]), (100, 9, [0, 2, 3, 4]), (100, 100, range(5))]
+)
+def test_projector_has_the_most_frequent_classes(tmp_path, monkeypatch, points, numbers, expected):
     monkeypatch.setattr(tensorboard, "MAX_POINTS", points)
     monkeypatch.setattr(tensorboard, "MAX_NUMBERS", numbers)
-    columns = {"examples": np.arange(5)}
-    tensorboard.write_projector(str(tmp_path), list("abcde"), np.arange(10.0).reshape(5, 2), columns)
+    counts, vectors = np.array([3, 1, 4, 2, 4]), np.arange(10.0).reshape(5, 2)
+    tensorboard.write_projector(str(tmp_path), list("abcde"), vectors, {"examples": counts}, counts)
     header, *rows = (tmp_path / "projector" / "classes.tsv").read_text().splitlines()
     assert header == "class\texamples"
-    assert rows == [f"{name}\t{i}" for i, name in enumerate("abcde")][:expected]
-    assert (
-        np.loadtxt(tmp_path / "projector" / "vectors.tsv").tolist()
-        == np.arange(2.0 * expected).reshape(-1, 2).tolist()
-    )
+    assert rows == [f"{'abcde'[i]}\t{counts[i]}" for i in expected]
+    written = np.loadtxt(tmp_path / "projector" / "vectors.tsv")
+    np.testing.assert_array_equal(written, vectors[list(expected)])
 
 
 def test_classes_with_numbers_for_names_are_labels_of_the_projector(tmp_path):
-    tensorboard.write_projector(str(tmp_path), ["7", "8"], np.zeros([2, 2]), {})
+    tensorboard.write_projector(str(tmp_path), ["7", "8"], np.zeros([2, 2]), {}, np.ones(2))
     assert (tmp_path / "projector" / "classes.tsv").read_text() == "class\nclass 7\nclass 8\n"
 
 
@@ -275,7 +275,8 @@ def write_run(folder, experiment, scale):
     summaries.write_pictures("validation", {"confusion": PICTURE}, 40)
     summaries.write_end(RESULTS | {"test": {"top1_error": scale}}, METRICS, 40)
     vectors = np.array([[1.0, 2.0], [3.0, 4.0 * scale]])
-    tensorboard.write_projector(str(folder), ["first", "second\t"], vectors, {"examples": np.array([3, 4])})
+    counts = np.array([3, 4])
+    tensorboard.write_projector(str(folder), ["first", "second\t"], vectors, {"examples": counts}, counts)
 
 
 def summary_of(runs, intervals):

@@ -60,7 +60,9 @@ class TrainableRankModel:
         self._experiment = experiment
         self._data, self._strategy, self._progress, self._draw = loaded, strategy, progress, draw
         self._batch_size, self._seed = experiment.batch_size, experiment.seed
-        self._evaluation_batch_size = experiment.evaluation_batch_size
+        self._evaluation_batch_size = evaluator.batch_size(
+            experiment.evaluation_batch_size, len(loaded.class_names), strategy.num_replicas_in_sync
+        )
         self._sorter = part.sorter if part.fine_tune else None
         self._calibration: Calibration | None = None
         self._thresholds: Thresholds | None = None
@@ -255,9 +257,8 @@ class TrainableRankModel:
         if isinstance(self.model, models.RankModel):
             vectors = self.model.encode_classes(training=False)
             with files.errors_of(run_dir.path):
-                tensorboard.write_projector(
-                    run_dir.path, self._data.class_names, vectors, self._class_columns(test)
-                )
+                counts, columns = self._data.training_counts("test"), self._class_columns(test)
+                tensorboard.write_projector(run_dir.path, self._data.class_names, vectors, columns, counts)
 
     def _class_columns(self, test: evaluator.EvaluationResult | None) -> dict[str, np.ndarray]:
         """Returns the test error, NaN without test examples, and the number of training examples, `[n]`."""
@@ -350,6 +351,7 @@ def build_evaluators(
             strategy=strategy,
             jit_compile=experiment.jit_compile,
             loss=loss if "train" in splits else None,
+            encode_classes=getattr(model, "encode_classes", None),
         )
 
     evaluators: dict[str, evaluator.Evaluator] = {}
