@@ -18,6 +18,9 @@ from rank4class.pipelines.evaluation.split_metrics import SplitMetrics
 
 LARGEST_BATCH = 1 << 24  # scores of all classes that are in memory together, 64 MB
 
+# Of the indices of examples, their scores `[B, n]`, and `log_counts` or None.
+Consume = Callable[[np.ndarray, np.ndarray, np.ndarray | None], None]
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationResult:
@@ -210,6 +213,7 @@ class Evaluator:
         keep_scores: bool | np.ndarray = False,
         best: int = 0,
         stopping: Callable[[], bool] = lambda: False,
+        consume: Consume | None = None,
     ) -> EvaluationResult | None:
         """Evaluates every example once; returns None if `stopping`, called before each batch, returns True.
 
@@ -219,6 +223,7 @@ class Evaluator:
             scores it holds.
           best: number of best classes of each example in the result.
           stopping: see above.
+          consume: function that takes the scores of each batch, see `Consume`; None takes none.
         """
         kept = keep_scores if isinstance(keep_scores, np.ndarray) else None
         parts, orders = [], []
@@ -227,12 +232,17 @@ class Evaluator:
         for features, labels, indices in batches:
             if stopping():
                 return None
-            keeps_some = kept is not None or keep_scores
-            results = self.evaluate_batch(features, labels, indices, keeps_some, best, classes)
+            with_scores = kept is not None or consume is not None or keep_scores
+            results = self.evaluate_batch(features, labels, indices, with_scores, best, classes)
             part = {name: values.numpy() for name, values in results.items()}
             orders.append(part.pop("indices"))
+            scores = part["scores"] if kept is None and keep_scores else part.pop("scores", None)
+            if consume is not None:
+                is_example, log_counts = orders[-1] >= 0, part.get("log_counts")
+                counts = None if log_counts is None else log_counts[is_example]
+                consume(orders[-1][is_example], scores[is_example], counts)
             if kept is not None:
-                scores, is_kept = part.pop("scores"), np.isin(orders[-1], kept)
+                is_kept = np.isin(orders[-1], kept)
                 rows = np.searchsorted(kept, orders[-1][is_kept])
                 ordered.setdefault("scores", np.empty([len(kept), scores.shape[1]], scores.dtype))
                 ordered["scores"][rows] = scores[is_kept]

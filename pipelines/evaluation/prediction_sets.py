@@ -195,22 +195,42 @@ def fit(
       labels: class ids, int `[N]`, or for several classes a `scipy.sparse.csr_array` `[N, n]`.
       by_class: whether classes have separate limits; for class ids, with `num_classes`.
     """
-    rows, classes = (np.arange(len(labels)), labels) if labels.ndim == 1 else labels.nonzero()
-    unfitted = PredictionSets(name, options, *[np.zeros(0)] * 4)
-    values, first = [], 0
-    for probabilities, ranking, where in blocks:
-        scores = unfitted.scores(probabilities, ranking, where, calibrates=True).numpy()
-        of_block = (rows >= first) & (rows < first + len(scores))
-        values.append(scores[rows[of_block] - first, classes[of_block]])
-        first += len(scores)
+    values, first = [np.zeros(0, np.float32)], 0
+    for block in blocks:
+        size = len(block[1])
+        values.append(true_scores(name, options, block, labels[first : first + size]))
+        first += size
     assert first == labels.shape[0]
-    pairs = np.concatenate(values) if values else np.zeros(0, np.float32)
-    weights = (1.0 / np.bincount(rows, minlength=first)[rows]).astype(np.float32)
+    return fit_scores(name, options, np.concatenate(values), labels, by_class, num_classes)
+
+
+def true_scores(name: str, options: Mapping[str, Any], block: Block, labels: Labels) -> np.ndarray:
+    """Returns the scores of the pairs of an example and a true class of it, in order, float32 `[P]`."""
+    unfitted = PredictionSets(name, options, *[np.zeros(0)] * 4)
+    return unfitted.scores(*block, calibrates=True).numpy()[_pairs(labels)]
+
+
+def _pairs(labels: Labels) -> tuple[np.ndarray, np.ndarray]:
+    return (np.arange(len(labels)), labels) if isinstance(labels, np.ndarray) else labels.nonzero()
+
+
+def fit_scores(
+    name: str,
+    options: Mapping[str, Any],
+    pairs: np.ndarray,
+    labels: Labels,
+    by_class: bool = False,
+    num_classes: int | None = None,
+) -> PredictionSets:
+    """Returns the sets of `fit` for the `true_scores` of all examples."""
+    rows, classes = _pairs(labels)
+    size = labels.shape[0]
+    weights = (1.0 / np.bincount(rows, minlength=size)[rows]).astype(np.float32)
     groups, class_groups = [np.arange(len(pairs))], None
     if by_class:
         assert num_classes is not None
         groups, class_groups = _by_class(pairs, classes, num_classes)
-    examples = np.array([first, *map(len, groups[1:])], np.int64)
+    examples = np.array([size, *map(len, groups[1:])], np.int64)
     groups = [pairs_of[np.argsort(pairs[pairs_of], kind="stable")] for pairs_of in groups]
     ids = np.repeat(np.arange(len(groups), dtype=np.int32), [len(each) for each in groups])
     order = np.concatenate(groups)
@@ -233,33 +253,25 @@ class Evaluated:
         return {f"{name}@{percent}": values for name, values in columns.items()}
 
 
-def evaluate(
-    sets: PredictionSets, blocks: Iterable[Block], labels: Labels, coverages: Iterable[float] = ()
-) -> Evaluated:
-    """Evaluates the sets of examples, see `fit`, for `COVERAGES` and others.
-
-    Those of `COVERAGES` that need more calibration examples are left out; others raise ValueError.
-    """
+def evaluated_coverages(sets: PredictionSets, coverages: Iterable[float] = ()) -> np.ndarray:
+    """Returns these coverages and those of `COVERAGES` for which there are enough calibration examples."""
     possible = [each for each in COVERAGES if least_examples(each) <= sets.examples.min()]
-    stated = np.unique([*possible, *coverages])
-    limits = [sets.limits(coverage) for coverage in stated.tolist()]
-    sizes, covered, first = [], [], 0
-    for block in blocks:
-        scores = sets.scores(*block).numpy()
-        in_sets = [scores <= limit for limit in limits]
-        sizes.append(np.stack([each.sum(axis=1, dtype=np.int32) for each in in_sets], axis=1))
-        covered.append(
-            np.stack([_recall(each, labels[first : first + len(each)]) for each in in_sets], axis=1)
-        )
-        first += len(scores)
-    return Evaluated(sets.name, stated, np.concatenate(sizes), np.concatenate(covered))
+    return np.unique([*possible, *coverages])
+
+
+def measure(
+    sets: PredictionSets, block: Block, labels: Labels, limits: Iterable[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns `Evaluated.sizes` and `covered` of a block of examples, for the limits of the coverages."""
+    scores = sets.scores(*block).numpy()
+    in_sets = [scores <= limit for limit in limits]
+    sizes = np.stack([each.sum(axis=1, dtype=np.int32) for each in in_sets], axis=1)
+    return sizes, np.stack([_recall(each, labels) for each in in_sets], axis=1)
 
 
 def _recall(in_set: np.ndarray, labels: Labels) -> np.ndarray:
     """Returns the fraction of the classes of each example in its set, float32 `[B]`."""
-    if labels.ndim == 1:
-        return in_set[np.arange(len(labels)), labels].astype(np.float32)
-    rows, classes = labels.nonzero()
+    rows, classes = _pairs(labels)
     size = labels.shape[0]
     hits, counts = np.bincount(rows, in_set[rows, classes], size), np.bincount(rows, minlength=size)
     return np.divide(hits, counts, out=np.ones(size), where=counts > 0).astype(np.float32)

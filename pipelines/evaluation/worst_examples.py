@@ -29,7 +29,7 @@ def frame(
 
     Its columns are "example" (its origin), "class" (a tuple if there may be several), "predicted" (None if a
     score is not finite), "rank" (of the first of its classes), "predicted score" if the result has its best
-    classes, and with a calibration "predicted probability" and, for one class, "probability".
+    classes, and with scores and a calibration "predicted probability" and, for one class, "probability".
     """
     rows = np.arange(len(split)) if rows is None else rows
     names, top = [*class_names, None], result.top_classes[rows]
@@ -45,7 +45,7 @@ def frame(
     columns |= {"predicted": [names[j] for j in top], "rank": result.ranks[rows]}
     if result.best_scores is not None:
         columns["predicted score"] = result.best_scores[rows, 0]
-    if result.calibrated is not None:
+    if result.calibrated is not None and result.scores is not None:
         if not split.multi_label:
             columns["probability"] = _probabilities(result, split, rows, labels)
         columns["predicted probability"] = _probabilities(result, split, rows, top)
@@ -68,6 +68,11 @@ def _probabilities(
 
 
 def worst(result: EvaluationResult, count: int) -> np.ndarray:
-    """Returns the ids of the `count` examples of the lowest probability, or else rank, the worst first."""
-    losses = result.ranks if result.calibrated is None else result.calibrated.after.nlls
+    """Returns the ids of the `count` examples of the lowest probability, or else rank, the worst first.
+
+    Probabilities need the scores, which may be too many.
+    """
+    losses = result.ranks
+    if result.calibrated is not None and result.scores is not None:  # or it is of a part of the examples
+        losses = result.calibrated.after.nlls
     return np.argsort(-losses, kind="stable")[:count]

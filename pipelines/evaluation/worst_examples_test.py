@@ -72,6 +72,13 @@ def test_without_probabilities_the_last_rank_comes_first():
     ]
 
 
+def test_too_many_scores_leave_the_ranks():
+    result = dataclasses.replace(with_temperature(1.0), scores=None)
+    table = worst_of(result, SPLIT, 2)
+    assert list(table.columns) == ["example", "class", "predicted", "rank"]
+    assert table["example"].tolist() == ["x:2", "x:4"]
+
+
 def test_all_examples_in_their_order(monkeypatch):
     monkeypatch.setattr(worst_examples, "_BLOCK", 3)
     best = SCORES.max(axis=1, keepdims=True)

@@ -255,7 +255,7 @@ def test_warnings_of_class_texts(tiny_goemotions, tiny_bert, tmp_path, monkeypat
     texts = tmp_path / "texts.tsv"
     texts.write_text("anger\tunheard of\nneutral\tnever seen\njoy\tgreat\n")
     load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
-    assert "same tokens for the descriptions of anger, neutral" in caplog.text
+    assert "same tokens for the descriptions of anger and neutral" in caplog.text
     assert "joy" not in caplog.text
     assert "each step" not in caplog.text
     monkeypatch.setattr(class_texts, "_MANY", 2)

@@ -254,19 +254,20 @@ class TrainedModel:
         """
         examples = loaded.splits[split]
         keep_scores &= predictions.scores_fit(len(examples), loaded.num_scored(split))
-        kept: bool | np.ndarray = (
-            keep_scores or self.sets is not None or run_decisions.need_scores(self.experiment, examples)
-        )
+        kept: bool | np.ndarray = keep_scores or run_decisions.need_scores(self.experiment, examples)
         if self.calibration is not None and not kept:
             kept = run_calibration.measured_examples(len(examples), loaded.num_scored(split))
+        sets = None
+        if self.sets is not None:
+            sets = run_sets.Measurement(self.experiment, examples, self.sets, self.calibration, coverages)
         num_best = run_split_metrics.num_best(self.experiment, loaded.num_scored(split))
-        result = self._score(loaded, split, kept, max(best, num_best))
+        result = self._score(loaded, split, kept, max(best, num_best), sets.add if sets else None)
         if self.calibration is not None:
             result = run_calibration.measure(result, self.calibration, split, examples)
         sizes = self.description.training_counts, self.description.num_train
         result = run_split_metrics.measure(result, self.experiment, loaded, split, *sizes, best)
         result = run_decisions.measure(result, self.experiment, loaded, split, self.thresholds)
-        result = run_sets.measure(result, self.experiment, examples, self.sets, self.calibration, coverages)
+        result = sets.add_to(result) if sets else result
         result = dataclasses.replace(result, unseen=loaded.unseen(split))
         return result if keep_scores else run_calibration.without_scores(result)
 
@@ -300,16 +301,20 @@ class TrainedModel:
         run_sets.check_examples(sets, examples)
         if not run_sets.can_fit(experiment, self.calibration):
             raise ValueError(f"sets={sets.name!r}: the scores are not calibrated. Choose 'rank'.")
-        result = self._score(loaded, "calibration", keep_scores=True)
-        fitted = run_sets.fit(result, experiment, examples, self.calibration)
-        assert fitted is not None
-        fitted = dataclasses.replace(fitted, after_training=True)
+        fit = run_sets.Fit(sets, examples, self.calibration)
+        self._score(loaded, "calibration", consume=fit.add)
+        fitted = dataclasses.replace(fit.sets(), after_training=True)
         if distribution.is_chief(self.strategy):
             self.run_dir.write_fitted("prediction_sets", fitted.to_json())
         return fitted
 
     def _score(
-        self, loaded: TaskData, split: str, keep_scores: bool | np.ndarray, best: int = 0
+        self,
+        loaded: TaskData,
+        split: str,
+        keep_scores: bool | np.ndarray = False,
+        best: int = 0,
+        consume: evaluator.Consume | None = None,
     ) -> EvaluationResult:
         """Evaluates the model on a split, see `evaluator.Evaluator`, without what the run has fitted."""
         replicas = self.strategy.num_replicas_in_sync
@@ -322,7 +327,7 @@ class TrainedModel:
             loaded.read(split, batch_size, self.strategy), batch_size
         )
         with distribution.lost_worker_errors(self.strategy):
-            result = evaluate(batches, keep_scores=keep_scores, best=best)
+            result = evaluate(batches, keep_scores=keep_scores, best=best, consume=consume)
         assert result is not None  # nothing stops it
         return result
 

@@ -15,7 +15,7 @@ from rank4class import data
 from rank4class.losses.metrics import DECISION_METRICS
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import thresholds
+from rank4class.pipelines.evaluation import predictions, thresholds
 from rank4class.pipelines.evaluation.decisions import Decisions, of_counts
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.thresholds import Thresholds
@@ -50,8 +50,18 @@ def check(experiment: config.Experiment, validation: data.Split) -> None:
 
 
 def need_scores(experiment: config.Experiment, split: data.Split) -> bool:
-    """Returns whether the decided classes of a split follow from its scores."""
-    return split.multi_label and (experiment.thresholds.name != "none" or bool(_metrics(experiment)))
+    """Returns whether the decided classes of a split follow from all scores; ValueError for too many."""
+    names, rule = _metrics(experiment), experiment.thresholds.name
+    if not split.multi_label or (rule == "none" and not names):
+        return False
+    size, num_classes = split.labels.shape
+    if not predictions.scores_fit(size, num_classes):
+        field = f"metrics={names[0]!r}" if rule == "none" else f"thresholds={rule!r}"
+        raise ValueError(
+            f"{field}: needs the scores of {size:,} examples and {num_classes:,} classes, "
+            f"{4e-9 * size * num_classes:.1f} GB. Leave it out, or lower data.max_examples."
+        )
+    return True
 
 
 def fit(result: EvaluationResult, experiment: config.Experiment, split: data.Split) -> Thresholds | None:

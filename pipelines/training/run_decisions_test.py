@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 import rank4class
 from rank4class import data
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import per_class, statistics
+from rank4class.pipelines.evaluation import per_class, predictions, statistics
 from rank4class.pipelines.evaluation.decisions import Decisions
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.task import checks
@@ -74,6 +74,15 @@ def test_rules_that_do_not_fit(loss, count_prior, rule, split, message):
     changes = {} if rule is None else {"thresholds": rule}
     with pytest.raises(ValueError, match=f"^{message}"):
         run_decisions.check(experiment(loss, count_prior, **changes), split)
+
+
+def test_scores_that_do_not_fit(monkeypatch):
+    assert run_decisions.need_scores(experiment("asl"), SEVERAL)
+    assert not run_decisions.need_scores(experiment("softmax", metrics=("map",)), SEVERAL)
+    monkeypatch.setattr(predictions, "LARGEST_SCORES", 47)
+    message = r"^metrics='f1_micro': needs the scores of 4 examples and 3 classes, 0\.0 GB\. Leave it out"
+    with pytest.raises(ValueError, match=message):
+        run_decisions.need_scores(experiment("asl"), SEVERAL)
 
 
 @pytest.mark.parametrize(

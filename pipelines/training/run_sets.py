@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +19,6 @@ from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
 from rank4class.pipelines.task import count_priors
 
 FEW = 500  # calibration examples, with fewer of which a warning says how far the coverage may be
-_BLOCK = 1 << 20  # scores whose sets are computed at a time
 
 
 def check(experiment: config.Experiment, splits: Mapping[str, data.Split]) -> None:
@@ -84,59 +83,78 @@ def can_fit(experiment: config.Experiment, calibration: Calibration | None) -> b
     return calibration is not None or count_priors.get(experiment.count_prior).is_model
 
 
-def fit(
-    result: EvaluationResult,
-    experiment: config.Experiment,
+class Fit:
+    """Prediction sets from the scores of calibration examples, batch after batch."""
+
+    def __init__(self, part: config.Sets, examples: data.Split, calibration: Calibration | None):
+        self._part, self._examples, self._calibration = part, examples, calibration
+        labels = examples.labels
+        self._ends = np.arange(len(examples) + 1) if isinstance(labels, np.ndarray) else labels.indptr
+        self._pairs, self._num_classes = np.empty(self._ends[-1], np.float32), 0
+
+    def add(self, rows: np.ndarray, scores: np.ndarray, log_counts: np.ndarray | None) -> None:
+        """Adds the scores of the examples `rows`; see `evaluator.Evaluator`."""
+        block = _block(self._examples, rows, scores, log_counts, self._calibration)
+        pairs = [np.arange(self._ends[row], self._ends[row + 1]) for row in rows]
+        labels, part = self._examples.labels[rows], self._part
+        self._pairs[np.concatenate(pairs)] = prediction_sets.true_scores(
+            part.name, part.options(), block, labels
+        )
+        self._num_classes = scores.shape[1]
+
+    def sets(self) -> PredictionSets:
+        """Returns the sets, after all examples were added."""
+        part, labels = self._part, self._examples.labels
+        return prediction_sets.fit_scores(
+            part.name, part.options(), self._pairs, labels, part.by_class, self._num_classes
+        )
+
+
+class Measurement:
+    """Prediction sets of evaluated examples, also for `coverages`, batch after batch."""
+
+    def __init__(
+        self,
+        experiment: config.Experiment,
+        examples: data.Split,
+        sets: PredictionSets,
+        calibration: Calibration | None,
+        coverages: Collection[float] = (),
+    ):
+        self._examples, self._sets, self._calibration = examples, sets, calibration
+        stated = ((name, stated_coverage(name)) for name in experiment.metrics)
+        self._stated = {name: coverage for name, coverage in stated if coverage is not None}
+        evaluated = prediction_sets.evaluated_coverages(sets, [*self._stated.values(), *coverages])
+        self._limits = [sets.limits(coverage) for coverage in evaluated.tolist()]
+        shape = len(examples), len(evaluated)
+        arrays = np.empty(shape, np.int32), np.empty(shape, np.float32)
+        self._evaluated = prediction_sets.Evaluated(sets.name, evaluated, *arrays)
+
+    def add(self, rows: np.ndarray, scores: np.ndarray, log_counts: np.ndarray | None) -> None:
+        """Adds the scores of the examples `rows`; see `evaluator.Evaluator`."""
+        block = _block(self._examples, rows, scores, log_counts, self._calibration)
+        sizes, covered = prediction_sets.measure(self._sets, block, self._examples.labels[rows], self._limits)
+        self._evaluated.sizes[rows], self._evaluated.covered[rows] = sizes, covered
+
+    def add_to(self, result: EvaluationResult) -> EvaluationResult:
+        """Returns the evaluation of all examples with their prediction sets, and the metrics of these."""
+        columns = {name: self._evaluated.metrics(each)[name] for name, each in self._stated.items()}
+        return dataclasses.replace(result.with_metrics(columns), sets=self._evaluated)
+
+
+def _block(
     examples: data.Split,
+    rows: np.ndarray,
+    scores: np.ndarray,
+    log_counts: np.ndarray | None,
     calibration: Calibration | None,
-) -> PredictionSets | None:
-    """Returns the sets that the scores of calibration examples define; None without probabilities."""
-    part = experiment.sets
-    if not can_fit(experiment, calibration):
-        logging.warning("No prediction sets: the scores are not calibrated")
-        return None
-    assert result.scores is not None
-    return prediction_sets.fit(
-        part.name,
-        part.options(),
-        _blocks(result, examples, calibration),
-        examples.labels,
-        by_class=part.by_class,
-        num_classes=result.scores.shape[1],
-    )
-
-
-def measure(
-    result: EvaluationResult,
-    experiment: config.Experiment,
-    examples: data.Split,
-    sets: PredictionSets | None,
-    calibration: Calibration | None,
-    coverages: Collection[float] = (),
-) -> EvaluationResult:
-    """Returns an evaluation with its prediction sets, also for `coverages`, and the metrics of them."""
-    if sets is None:
-        return result
-    stated = {name: each for name in experiment.metrics if (each := stated_coverage(name)) is not None}
-    blocks = _blocks(result, examples, calibration)
-    evaluated = prediction_sets.evaluate(sets, blocks, examples.labels, [*stated.values(), *coverages])
-    columns = {name: evaluated.metrics(coverage)[name] for name, coverage in stated.items()}
-    return dataclasses.replace(result.with_metrics(columns), sets=evaluated)
-
-
-def _blocks(
-    result: EvaluationResult, examples: data.Split, calibration: Calibration | None
-) -> Iterator[prediction_sets.Block]:
-    """Yields probabilities, ranking and ranked classes of the examples; see `prediction_sets.fit`."""
-    scores, log_counts = result.scores, result.log_counts
-    assert scores is not None
-    rows = max(1, _BLOCK // scores.shape[1])
-    for first in range(0, len(scores), rows):
-        part = slice(first, first + rows)
-        where = None if examples.excluded is None else ~examples.excluded[part].toarray()
-        block, probabilities = tf.constant(scores[part]), None
-        if log_counts is not None:
-            probabilities = set_sizes.marginals(block, log_counts[part], where=where)
-        elif calibration is not None:
-            probabilities = calibration.apply(block, where)
-        yield probabilities, block if calibration is None else calibration.ranking(block), where
+) -> prediction_sets.Block:
+    """Returns probabilities, ranking and ranked classes of some examples."""
+    where = None if examples.excluded is None else ~examples.excluded[rows].toarray()
+    probabilities = None
+    if log_counts is not None:
+        probabilities = set_sizes.marginals(scores, log_counts, where=where)
+    elif calibration is not None:
+        probabilities = calibration.apply(tf.constant(scores), where)
+    ranking = tf.constant(scores) if calibration is None else calibration.ranking(scores)
+    return probabilities, ranking, where

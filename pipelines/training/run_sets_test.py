@@ -227,8 +227,23 @@ def result_of(scores, **changes):
     )
 
 
+def fit_and_measure(scores, experiment, examples, calibration, rows=None, log_counts=None):
+    """Returns the sets that examples calibrate and measure, which come in batches of `rows`."""
+    scores, everything = np.float32(scores), np.arange(len(scores))
+    fit = run_sets.Fit(experiment.sets, examples, calibration)
+
+    def add_to(part):
+        for batch in [everything] if rows is None else rows:
+            part.add(batch, scores[batch], None if log_counts is None else log_counts[batch])
+
+    add_to(fit)
+    measurement = run_sets.Measurement(experiment, examples, fit.sets(), calibration)
+    add_to(measurement)
+    return fit.sets(), measurement.add_to(result_of(scores))
+
+
 @pytest.mark.parametrize("several", [False, True])
-def test_blocks_give_the_sets_of_the_whole(rng, monkeypatch, several):
+def test_batches_give_the_sets_of_the_whole(rng, several):
     scores = rng.normal(size=[40, 5])
     labels = rng.integers(0, 5, 40).astype(np.int32)
     excluded = csr_array(np.arange(5) == (labels[:, None] + 1) % 5)
@@ -236,11 +251,11 @@ def test_blocks_give_the_sets_of_the_whole(rng, monkeypatch, several):
         labels = csr_array((np.arange(5) == labels[:, None]).astype(np.float32))
     examples, part = data.Split({}, labels, excluded=excluded), experiment()
     calibration = Platt((1.0,), (0.0,)) if several else Temperature(1.5)
-    outputs = []
-    for block in (1 << 20, 35):
-        monkeypatch.setattr(run_sets, "_BLOCK", block)
-        sets = run_sets.fit(result_of(scores), part, examples, calibration)
-        outputs.append(run_sets.measure(result_of(scores), part, examples, sets, calibration))
+    batches = (None, np.split(rng.permutation(40), [7, 14, 30]))
+    fitted, outputs = zip(
+        *(fit_and_measure(scores, part, examples, calibration, rows) for rows in batches), strict=True
+    )
+    np.testing.assert_allclose(*(sets.values for sets in fitted), rtol=1e-6)  # of vectorized sigmoids
     for name in ("values", "sets"):
         np.testing.assert_equal(*(dataclasses.asdict(each)[name] for each in outputs))
     assert outputs[0].names == METRICS
@@ -252,9 +267,8 @@ def test_covered_is_the_recall_of_several_classes():
     labels = csr_array(np.array([[1, 1, 0], [0, 0, 1], [0, 0, 0]], np.float32))
     part = experiment(**{"sets.name": "rank", "metrics": ("top1_error", "set_coverage@40")})
     examples = data.Split({}, labels)
-    sets = run_sets.fit(result_of(scores), part, examples, None)
     # Missed recall 1.5 of 3 with rank 1, 1 with rank 2; (1.5 + 1) / 4 > 0.6 >= (1 + 1) / 4.
-    measured = run_sets.measure(result_of(scores), part, examples, sets, None)
+    _, measured = fit_and_measure(scores, part, examples, None)
     assert measured.values[:, 1].tolist() == [1.0, 0.0, 1.0]
     assert measured.sets.sizes[:, 0].tolist() == [2, 2, 2]
 
@@ -265,11 +279,11 @@ def test_probabilities_of_a_count_prior_are_its_marginals(rng):
     labels = csr_array((scores > 0.5).astype(np.float32))
     log_counts = np.log(np.full([20, 5], 0.2, np.float32))
     part = experiment(**{"count_prior.name": "learned"})
-    sets = run_sets.fit(result_of(scores, log_counts=log_counts), part, data.Split({}, labels), None)
+    sets, _ = fit_and_measure(scores, part, data.Split({}, labels), None, log_counts=log_counts)
     marginals = -np.log(set_sizes.marginals(scores, log_counts).numpy())
     np.testing.assert_allclose(sets.values, np.sort(marginals[labels.nonzero()]), rtol=1e-5)
 
 
 def test_scores_without_a_calibration_have_no_sets_by_probabilities():
-    examples = data.Split({}, np.zeros(2, np.int32))
-    assert run_sets.fit(result_of(np.full([2, 3], np.nan)), experiment(), examples, None) is None
+    assert not run_sets.can_fit(experiment(), None)
+    assert run_sets.can_fit(experiment(**{"sets.name": "rank"}), None)

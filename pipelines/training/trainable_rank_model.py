@@ -84,6 +84,8 @@ class TrainableRankModel:
         self._candidates = build_candidates(experiment, loaded)
         self.mines = isinstance(self._candidates, Mined)
         run_decisions.check(experiment, splits["validation"])
+        for name in loaded.evaluated:
+            run_decisions.need_scores(experiment, splits[name])
         run_sets.check(experiment, splits)
         run_split_metrics.check(experiment, splits["validation"])
         self._calibration_method = run_calibration.method_of(
@@ -171,18 +173,19 @@ class TrainableRankModel:
         split = self._data.splits["train"]
         return [split.origin(i) for i in self._data.training_examples(self._batch_size, self._seed, step)]
 
-    def _score(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
+    def _score(
+        self, split: str, should_stop: Callable[[], bool], consume: evaluator.Consume | None = None
+    ) -> evaluator.EvaluationResult | None:
         """Evaluates the model on a split, with the scores that the run's fits and their metrics need."""
         examples = self._data.splits[split]
         # All evaluations keep the scores, so that the last ones run the function that is compiled already.
-        keep_scores: bool | np.ndarray = self._experiment.sets.name != "none" or run_decisions.need_scores(
-            self._experiment, examples
-        )
-        if self._calibration_method is not None and not keep_scores:
+        keep_scores: bool | np.ndarray = run_decisions.need_scores(self._experiment, examples)
+        if self._calibration_method is not None and not keep_scores and split != "calibration":
             keep_scores = run_calibration.measured_examples(len(examples), self._data.num_scored(split))
         best = run_split_metrics.num_best(self._experiment, self._data.num_scored(split))
-        batches = self._read(split)
-        return self._evaluators[split](batches, keep_scores=keep_scores, best=best, stopping=should_stop)
+        return self._evaluators[split](
+            self._read(split), keep_scores=keep_scores, best=best, stopping=should_stop, consume=consume
+        )
 
     def _read(self, split: str, purpose: str = "evaluating") -> Iterable[tuple]:
         size = self._evaluation_batch_size
@@ -193,7 +196,10 @@ class TrainableRankModel:
         return progress.over(batches, size)
 
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
-        examples, result = self._data.splits[split], self._score(split, should_stop)
+        examples, measured = self._data.splits[split], None
+        if self._sets is not None:
+            measured = run_sets.Measurement(self._experiment, examples, self._sets, self._calibration)
+        result = self._score(split, should_stop, measured.add if measured else None)
         if result is None:
             return None
         if self._is_final and self._calibration_method is not None:
@@ -205,14 +211,17 @@ class TrainableRankModel:
         if split == "validation":
             self._thresholds = run_decisions.fit(result, self._experiment, examples)
         result = run_decisions.measure(result, self._experiment, self._data, split, self._thresholds)
-        result = run_sets.measure(result, self._experiment, examples, self._sets, self._calibration)
+        result = measured.add_to(result) if measured else result
         result = run_calibration.without_scores(dataclasses.replace(result, unseen=self._data.unseen(split)))
         if self._is_final and split == "validation" and self._experiment.sets.name != "none":
-            calibrating = self._score("calibration", should_stop)
-            if calibrating is None:
-                return None
+            if not run_sets.can_fit(self._experiment, self._calibration):
+                logging.warning("No prediction sets: the scores are not calibrated")
+                return result
             examples = self._data.splits["calibration"]
-            self._sets = run_sets.fit(calibrating, self._experiment, examples, self._calibration)
+            fit = run_sets.Fit(self._experiment.sets, examples, self._calibration)
+            if self._score("calibration", should_stop, fit.add) is None:
+                return None
+            self._sets = fit.sets()
         return result
 
     def pictures(self, split: str, evaluation: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
