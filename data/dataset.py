@@ -282,24 +282,24 @@ def _draw_at_random(split, fractions, seed):
 
 
 def draw_uniformly(
-    split: Split, fractions: dict[str, float], *, seed: int, stays: np.ndarray | None = None
-) -> dict[str, Split]:
-    """Draws disjoint splits whatever the classes of their examples; the rest is "train", the first one.
+    count: int, fractions: dict[str, float], *, seed: int, stays: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Draws disjoint splits of examples whatever their classes; returns their indices, "train" first.
 
     Args:
-      split, fractions, seed: see `draw`.
-      stays: bool `[N]`, the examples that stay in training, or None.
+      count: number of the examples.
+      fractions, seed: see `draw`.
+      stays: bool `[count]`, whether an example stays in training, or None.
 
-    >>> split = Split({}, np.arange(10))
-    >>> drawn = draw_uniformly(split, {"test": 0.3}, seed=0, stays=split.labels < 7)
-    >>> {name: part.labels.tolist() for name, part in drawn.items()}
+    >>> stays = np.arange(10) < 7
+    >>> {name: part.tolist() for name, part in draw_uniformly(10, {"test": 0.3}, seed=0, stays=stays).items()}
     {'train': [0, 1, 2, 3, 4, 5, 6], 'test': [7, 8, 9]}
     """
-    order = np.random.default_rng(seed).permutation(len(split))
+    order = np.random.default_rng(seed).permutation(count)
     if stays is not None:
         order = np.concatenate([order[~stays[order]], order[stays[order]]])
-    ends = np.cumsum([round(fraction * len(split)) for fraction in fractions.values()])
-    *parts, rest = (split.select(np.sort(part)) for part in np.split(order, ends))
+    ends = np.cumsum([round(fraction * count) for fraction in fractions.values()])
+    *parts, rest = map(np.sort, np.split(order, ends))
     return {"train": rest, **dict(zip(fractions, parts, strict=True))}
 
 

@@ -12,6 +12,7 @@ from rank4class.data.dataset import Dataset, Split, check_fractions, draw_unifor
 from rank4class.data.labels import Labels
 from rank4class.data.readers import files, rows, tables
 from rank4class.data.readers.columns import Columns, normalize_text
+from rank4class.data.readers.gcide import read_gcide
 from rank4class.data.registry import DATASETS, LABELED
 
 PARTS = {"data.noun": "n", "data.verb": "v", "data.adj": "[as]", "data.adv": "r"}  # to types of synsets
@@ -32,6 +33,7 @@ class Definition(NamedTuple):
 def reverse_dictionary(
     path: str | None = None,
     tests: str | None = None,
+    gcide: str | None = None,
     validation_fraction: float = 0.02,
     test_fraction: float = 0.02,
     split_seed: int = 0,
@@ -52,8 +54,10 @@ def reverse_dictionary(
         as Debian's package `wordnet-base` installs.
       tests: a folder with `descriptions.tsv`, `seen.tsv` and `unseen.tsv`, each with the columns `text` and
         `label`, a word. None draws the test split from the definitions.
-      validation_fraction, test_fraction: fraction of the definitions to draw, in (0, 1). They are drawn at
-        random, so that some of their words have no definition in training.
+      gcide: `gcide.dict.dz` of Debian's package `dict-gcide`, which adds its definitions of the words to
+        training, about as many again. Obsolete senses are left out, and entries with parts of WordNet.
+      validation_fraction, test_fraction: fraction of WordNet's definitions to draw, in (0, 1), whatever their
+        words, so that some of these have no definition in training.
       split_seed: seed of the splits, at least 0.
       on_invalid_row: "fail" or "skip", for rows of the tests; see `text_file`.
 
@@ -77,6 +81,7 @@ def reverse_dictionary(
     test_tables = [_read_words(each, bad_rows) for each in test_paths]
     definitions = merge_equal(read_wordnet(path))
     words = set().union(*(each.words for each in definitions))
+    others = _read_gcide(gcide, words, definitions) if gcide else []
     class_names = tuple(sorted(words.union(*(table.labels.codes for table in test_tables))))
     if len(class_names) > len(words):
         missing = rows.listed([name for name in class_names if name not in words])
@@ -84,13 +89,18 @@ def reverse_dictionary(
     tested, stays = {}, None
     if test_tables:
         described, seen, unseen = test_tables
-        definitions = [each for each in definitions if each.words.isdisjoint(unseen.labels.codes)]
+        definitions, others = (
+            [each for each in part if each.words.isdisjoint(unseen.labels.codes)]
+            for part in (definitions, others)
+        )
         stays = np.array([not each.words.isdisjoint(seen.labels.codes) for each in definitions])
         tested = {"test": _to_split(test_paths[0], described, class_names)}
         del fractions["test"]
-    examples = _of_definitions(definitions, class_names)
-    splits = draw_uniformly(examples, fractions, seed=split_seed, stays=stays) | tested
-    sources = [*(os.path.join(path, part) for part in PARTS), *test_paths]
+    drawn = draw_uniformly(len(definitions), fractions, seed=split_seed, stays=stays)
+    parts = {name: [definitions[i] for i in indices] for name, indices in drawn.items()}
+    parts["train"] += others
+    splits = {name: _of_definitions(part, class_names) for name, part in parts.items()} | tested
+    sources = [*(os.path.join(path, part) for part in PARTS), *test_paths, *([gcide] if gcide else [])]
     hashes = {source: files.sha256(source) for source in sources}
     return Dataset(class_names, splits, tuple(bad_rows.messages), hashes)
 
@@ -124,6 +134,18 @@ def _of_definitions(definitions, class_names):
         labels.append(definition.words)
     texts, origins = (np.array([each[i] for each in definitions], object) for i in (0, 2))
     return Split({"text": texts}, labels.encode(class_names)[0], origins)
+
+
+def _read_gcide(path, words, definitions):
+    """Returns the definitions of words in GCIDE that are not among other definitions."""
+    known = {normalize_text(each.text) for each in definitions}
+    read = (Definition(text, {word}, origin) for origin, text, word in read_gcide(path, words))
+    others = [each for each in merge_equal(read) if normalize_text(each.text) not in known]
+    if not others:
+        raise ValueError(
+            f"data.gcide={path}: no definition of a word. Set it to gcide.dict.dz of dict-gcide."
+        )
+    return others
 
 
 def merge_equal(definitions: Iterator[Definition]) -> list[Definition]:

@@ -1,5 +1,6 @@
 """The reverse dictionary: definitions and words of WordNet, Hill's tests, and damaged files."""
 
+import gzip
 import pathlib
 
 import numpy as np
@@ -76,10 +77,10 @@ def load(folder, **options):
 
 
 def labeled(dataset, *names):
-    """Returns text -> words of splits."""
+    """Returns text -> the words of splits, joined by commas."""
     splits = [dataset.splits[name] for name in names]
     return {
-        text: {dataset.class_names[i] for i in split.labels[[row]].indices}
+        text: ",".join(dataset.class_names[i] for i in split.labels[[row]].indices)
         for split in splits
         for row, text in enumerate(split.features["text"])
     }
@@ -94,19 +95,19 @@ def test_definitions_and_their_words(wordnet):
         "test": 3,
     }
     assert labeled(dataset, *dataset.splits) == {
-        "the place where you live": {"home"},
-        "significant progress": {"progress"},
-        "the Slavic language of Poland": {"polish"},
-        "a feline mammal": {"cat"},
-        "a member of the genus Canis": {"dog"},
-        "any of many shrubs": {"rose"},
-        "make shiny": {"polish", "smooth"},
-        "be almost asleep": {"nod"},
-        "breathe noisily": {"snore"},
-        "marked by skill in deception": {"sly", "tricksy", "foxy"},
-        "tasting sour": {"tart"},
-        "in a sly manner": {"slyly"},
-        "In a  good manner": {"well", "good"},  # equal definitions
+        "the place where you live": "home",
+        "significant progress": "progress",
+        "the Slavic language of Poland": "polish",
+        "a feline mammal": "cat",
+        "a member of the genus Canis": "dog",
+        "any of many shrubs": "rose",
+        "make shiny": "polish,smooth",
+        "be almost asleep": "nod",
+        "breathe noisily": "snore",
+        "marked by skill in deception": "foxy,sly,tricksy",
+        "tasting sour": "tart",
+        "in a sly manner": "slyly",
+        "In a  good manner": "good,well",  # equal definitions
     }
     train = dataset.splits["train"]
     origins = dict(zip(train.features["text"], train.origins, strict=True))
@@ -123,8 +124,8 @@ def test_tests_hold_out_unseen_words(wordnet, hill, caplog):
     dataset = load(wordnet, tests=hill, validation_fraction=0.4)
     assert dataset.class_names == tuple(sorted([*WORDS, "trousers"]))
     assert labeled(dataset, "test") == {
-        "what people call home": {"home"},
-        "what people call trousers": {"trousers"},
+        "what people call home": "home",
+        "what people call trousers": "trousers",
     }
     rest = labeled(dataset, "train", "validation")
     assert len(rest) == 12
@@ -183,6 +184,73 @@ def test_missing_files(wordnet, hill):
         data.get("reverse_dictionary")
 
 
+GCIDE = """
+00-database-info
+   A dictionary.
+
+Cat \\Cat\\ (k[a^]t), n. [AS. catt; akin to [e^]
+   LG. katte.]
+   1. (Zool.) Any animal of the {Felid[ae]}, as the lion; as, a
+      {big cat}. See {Wildcat}. [Written also {catt}.]
+      [1913 Webster]
+
+            Laying aside the cat.   --Shak.
+      [1913 Webster]
+
+   2. (Naut.)
+      (a) A strong vessel. It carried coals.
+      (b) A double tripod; -- used "in games".
+          [1913 Webster]
+
+   3. A sail. [Obs.]
+
+   {Cat and dog}, a game.
+
+Tricksy \\Trick"sy\\, a.
+   Exhibiting artfulness.
+   [1913 Webster]
+
+Foxy \\Fox"y\\, a.
+   1. Marked  by skill in deception.
+
+   Syn: crafty.
+        [WordNet 1.5]
+
+Smooth \\Smooth\\, v. t.
+   Make shiny.
+   [1913 Webster]
+
+Unknown \\Un*known"\\, a.
+   Not known.
+   [1913 Webster]
+
+Well \\Well\\, p. p. of {Wax}.
+"""
+
+
+def test_definitions_of_gcide(wordnet, hill, tmp_path):
+    path = tmp_path / "gcide.dict.dz"
+    path.write_bytes(gzip.compress(GCIDE.encode()))
+    without, dataset = load(wordnet, tests=hill), load(wordnet, tests=hill, gcide=path)
+    more = dict(labeled(dataset, "train").items() - labeled(without, "train").items())
+    assert more == {
+        "Any animal of the Felidae, as the lion": "cat",
+        "A strong vessel": "cat",
+        "A double tripod": "cat",
+    }
+    for name in ("validation", "test"):
+        assert labeled(dataset, name) == labeled(without, name)
+    assert dataset.splits["train"].origins[-1] == f"{path}: Cat"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"gcide\.dict\.dz: not a complete gzip file"):
+        load(wordnet, gcide=path)
+    path.write_bytes(gzip.compress(b"nothing"))
+    with pytest.raises(ValueError, match=r"data\.gcide=.*: no definition of a word\. Set it"):
+        load(wordnet, gcide=path)
+    with pytest.raises(FileNotFoundError, match=r"data\.gcide=x: no such file"):
+        load(wordnet, gcide="x")
+
+
 @pytest.mark.nightly
 def test_real_wordnet_and_tests(real_data):
     if not (WORDNET / "data.noun").is_file():
@@ -198,5 +266,10 @@ def test_real_wordnet_and_tests(real_data):
         if path.endswith("unseen.tsv")
     )
     assert len(np.unique(unseen.labels.indices)) == 500
+    path = pathlib.Path("/usr/share/dictd/gcide.dict.dz")  # of Debian's dict-gcide
+    if path.is_file():
+        tests = real_data("reverse_dictionary")
+        dataset = data.get("reverse_dictionary", path=WORDNET, tests=tests, gcide=path)
+        assert {name: len(split) for name, split in dataset.splits.items()} == sizes | {"train": 173663}
     for name in ("train", "validation"):
         assert not dataset.splits[name].labels[:, unseen.labels.indices].nnz

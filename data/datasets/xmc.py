@@ -81,7 +81,8 @@ def xmc(path: str | None = None, validation_fraction: float = 0.1, split_seed: i
     if os.path.isfile(filter_path := os.path.join(path, FILTER)):
         test = _exclude(test, filter_path)
         paths.append(filter_path)
-    splits = draw_uniformly(train, {"validation": validation_fraction}, seed=split_seed) | {"test": test}
+    drawn = draw_uniformly(len(train), {"validation": validation_fraction}, seed=split_seed)
+    splits = {name: train.select(part) for name, part in drawn.items()} | {"test": test}
     hashes = {each: files.sha256(each) for each in paths}
     return Dataset(distinct_names(names, range(len(names))), splits, files=hashes)
 
