@@ -60,6 +60,24 @@ class TestEveryClassEncoder:
         gradients = tape.gradient(value, model.trainable_variables)
         assert all(gradient is not None for gradient in gradients)
 
+    def test_scores_of_some_classes_are_those_among_all(self, name):
+        if name == "attention":
+            pytest.skip("each class attends to all")
+        model, features = rank_model(name), instances(name, 3)
+        scores = model(features)
+        if name == "embedding":
+            model.interaction.bias.assign(np.arange(N) / 10)
+            scores = model(features)
+        ids = [1, 3, 3]
+        with tf.GradientTape() as tape:
+            some = model(features, class_ids=tf.constant(ids))
+        np.testing.assert_allclose(some, tf.gather(scores, ids, axis=1), rtol=1e-5, atol=1e-6)
+        gradients = tape.gradient(some, [model.interaction.bias, *model.class_encoder.trainable_variables])
+        if name in ("embedding", "text"):  # rows of the others have none, and are not made dense
+            assert isinstance(gradients[0], tf.IndexedSlices)
+        if name == "embedding":
+            assert gradients[1].indices.numpy().tolist() == ids
+
     @pytest.mark.nightly
     def test_xla(self, name):
         model, features = rank_model(name), instances(name, 3)

@@ -1,0 +1,127 @@
+"""Trainings with candidates: their loss and gradient, resumption, and errors."""
+
+import glob
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import data
+from rank4class.data.candidates import Sampled
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import synthetic_thousand
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.task import checks
+from rank4class.pipelines.task.task import ModelOutputs
+from rank4class.pipelines.training import optimization, rank_training
+from rank4class.pipelines.training.preemption import Interrupted
+from rank4class.pipelines.training.train_state import TrainState
+
+pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
+
+
+def small(**changes):
+    base = {"data.num_classes": 60, "data.num_examples": 300, "data.width": 8, "batch_size": 16}
+    return config.override(synthetic_thousand.get_config(), {**base, "epochs": 2.0, **changes})
+
+
+SAMPLED = {"candidates.name": "sampled", "candidates.count": 20}
+MINED = {**SAMPLED, "candidates.name": "mined", "candidates.count": 30}
+
+
+@pytest.mark.nightly
+def test_as_many_candidates_as_classes_are_all(tmp_path):
+    rank_training.train(small(), tmp_path / "all", progress=False)
+    rank_training.train(small(**{**SAMPLED, "candidates.count": 44}), tmp_path / "sampled", progress=False)
+    first, second = (RunDirectory(tmp_path / name).results() for name in ("all", "sampled"))
+    assert first == second
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("changes", [SAMPLED, {**SAMPLED, "accumulation_steps": 2}, MINED])
+def test_a_training_learns_and_its_loss_estimates_that_of_all_classes(tmp_path, changes):
+    histories = []
+    for name, each in (("all", {}), ("some", changes)):
+        results = rank_training.train(
+            small(**{"data.num_examples": 1_500, "epochs": 6.0}, **each), tmp_path / name, progress=False
+        )
+        assert results["test"]["top1_error"] < 85.0  # 98 by chance
+        histories.append([line["loss"] for line in RunDirectory(tmp_path / name).history()])
+    np.testing.assert_allclose(histories[1], histories[0], rtol=0.1)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("changes", [SAMPLED, {**MINED, "optimizer.name": "lazy_adam"}])
+def test_a_killed_training_ends_with_the_same_bits(tmp_path, monkeypatch, assert_same_run, changes):
+    experiment, save = small(checkpoint_steps=5, **changes), TrainState.save
+    rank_training.train(experiment, tmp_path / "whole", progress=False)
+
+    def killing(state):
+        save(state)
+        if state.progress.step == 15:  # an evaluation was at step 12
+            raise Interrupted("here", 15)
+
+    tf.keras.backend.clear_session()
+    monkeypatch.setattr(TrainState, "save", killing)
+    with pytest.raises(Interrupted):
+        rank_training.train(experiment, tmp_path / "killed", progress=False)
+    monkeypatch.setattr(TrainState, "save", save)
+    shutil.copytree(tmp_path / "killed", tmp_path / "without")
+    tf.keras.backend.clear_session()
+    rank_training.train(experiment, tmp_path / "killed", progress=False)
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+    if files := glob.glob(os.path.join(tmp_path, "without", "checkpoints", "nearest-*")):
+        [path] = files
+        os.remove(path)
+        with pytest.raises(ValueError, match=r"nearest-12\.npz: no such file, .* Restore it, or train"):
+            rank_training.train(experiment, tmp_path / "without", progress=False)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_gradient_of_softmax_approaches_that_of_all_classes(rng, temperature):
+    n, size, steps = 50, 200, 1_000
+    labels = rng.integers(n, size=size).astype(np.int32)
+    split = data.Split({"image": np.arange(size, dtype=np.float32)[:, None]}, labels)
+    scores = tf.constant(rng.normal(size=n), tf.float32)
+    loss = optimization.build_loss(config.Loss("softmax", temperature=temperature), log_q=True)
+
+    @tf.function(reduce_retracing=True)
+    def gradient(features, places, weights):
+        ids = features["candidates"]
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            some = tf.repeat(tf.gather(scores, ids)[None], 8, axis=0)
+            outputs = ModelOutputs(some, ~features["excluded"], class_ids=ids, log_q=features["log_q"])
+            value = tf.reduce_mean(loss(0, places, outputs, weights))
+        return tf.convert_to_tensor(tape.gradient(value, scores))
+
+    def error(count):
+        """Returns the distance of the mean gradient from that of all classes, relative to the latter."""
+        sampled = Sampled(split, n, 8, count=count, power=0.5)
+        batches = data.training_batches(split, batch_size=8, seed=0, candidates=sampled).take(steps)
+        mean = np.mean([gradient(*batch) for batch in batches], axis=0)
+        expected = (tf.nn.softmax(scores / temperature) - split.class_counts(n) / size) / temperature
+        return np.linalg.norm(mean - expected) / np.linalg.norm(expected)
+
+    assert error(20) < 0.5 * error(3)
+    assert error(20) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder.name": "items"}, "encoder 'items' scores the items of each example"),
+        ({"class_encoder.attention_layers": 1}, "attention_layers relate each class to all"),
+        ({"count_prior.name": "learned", "loss.name": "n_choose_k"}, "a count prior is of all classes"),
+        ({"loss.name": "mean_average_precision", "loss.rank_fn": "sigmoid"}, "loss 'mean_.*' ranks examples"),
+        ({"loss.name": "approx_ndcg", "loss.rank_fn": "lstm"}, "loss.rank_fn='lstm' sorts lists of one"),
+    ],
+)
+def test_parts_that_need_all_classes_are_refused(changes, message):
+    with pytest.raises(ValueError, match=rf"^candidates='sampled': .*{message}.*\. Choose 'all'\.$"):
+        checks.check(small(**SAMPLED, **changes))
+    with pytest.raises(ValueError, match=r"candidates\.count=61: more than the 60 classes"):
+        rank_training.train(small(**{**SAMPLED, "candidates.count": 61}), "unused")
