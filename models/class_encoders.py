@@ -149,8 +149,51 @@ def _rows(table: tf.Variable | tf.Tensor, class_ids: tf.Tensor) -> tf.Tensor:
     return tf.gather(table, class_ids)
 
 
+class _Wrapper(Part):
+    """A class encoder on top of another one, `base`."""
+
+    base: tf.keras.layers.Layer
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "base": tf.keras.layers.serialize(self.base)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "_Wrapper":
+        return cls(**{**config, "base": tf.keras.layers.deserialize(config["base"])})
+
+
 @tf.keras.utils.register_keras_serializable(package="rank4class")
-class Attention(Part):
+class Residual(_Wrapper):
+    """The vectors of another class encoder plus learned ones that start at 0.
+
+    With texts, classes of many examples can leave their texts, and the others keep them.
+
+    Args:
+      base: the class encoder that provides the input.
+      num_classes: `n`.
+      width: `d`.
+
+    >>> base = FrozenText(shape=[2, 3], width=3, vectors=[[1.0, 2.0, 3.0]] * 2)
+    >>> Residual(base, num_classes=2, width=3)(tf.constant([1])).numpy()
+    array([[1., 2., 3.]], dtype=float32)
+    """
+
+    SAVED = ("num_classes", "width")
+
+    def __init__(self, base: tf.keras.layers.Layer, num_classes: int, width: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.base, self.num_classes, self.width = base, num_classes, width
+        with precision.scope(self.dtype_policy.name):
+            self.residual = Embedding(num_classes, width, initial=0.0, name="residual")
+
+    def call(
+        self, class_ids: tf.Tensor, encode: Encode | None = None, training: bool | None = None
+    ) -> tf.Tensor:
+        return self.base(class_ids, encode=encode, training=training) + self.residual(class_ids)
+
+
+@tf.keras.utils.register_keras_serializable(package="rank4class")
+class Attention(_Wrapper):
     """Self-attention among all classes, on top of another class encoder.
 
     Transformer blocks with layer normalization before each part, `O(n^2 d + n d^2)` per block.
@@ -214,12 +257,9 @@ class Attention(Part):
                 c = block(c, training=training)
         return c
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "base": tf.keras.layers.serialize(self.base)}
-
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Attention":
-        attention = cls(**{**config, "base": tf.keras.layers.deserialize(config["base"])})
+        attention = super().from_config(config)
         # Keras's attention creates its variables in its first call. Without this call, a reloaded SavedModel
         # would replace the restored variables by new ones.
         attention._attend(tf.zeros([1, 1, attention.width]))

@@ -28,6 +28,7 @@ MAKERS = {
     "embedding": lambda: models.get("class_encoder", "embedding", num_classes=N, width=D),
     "text": lambda: models.get("class_encoder", "text", features=tokens(N, seed=1)),
     "frozen_text": lambda: models.get("class_encoder", "frozen_text", shape=[N, D], width=D, vectors=VECTORS),
+    "residual": lambda: class_encoders.Residual(MAKERS["frozen_text"](), num_classes=N, width=D),
     "attention": lambda: class_encoders.Attention(
         base=class_encoders.Embedding(num_classes=N, width=D), width=D, num_layers=2, num_heads=2, dropout=0.3
     ),
@@ -35,7 +36,11 @@ MAKERS = {
 
 
 def test_every_class_encoder_has_a_case():
-    assert set(MAKERS) == {*registry.CLASS_ENCODERS, "attention"}  # a wrapper of another class encoder
+    assert set(MAKERS) == {
+        *registry.CLASS_ENCODERS,
+        "residual",
+        "attention",
+    }  # wrappers of another class encoder
 
 
 def rank_model(name):
@@ -124,6 +129,22 @@ def test_frozen_text_returns_its_vectors():
     assert [v.name.rsplit("/", 1)[-1] for v in encoder.trainable_variables] == ["kernel:0"]
     wider = models.get("class_encoder", "frozen_text", shape=[N, D], width=3, vectors=VECTORS)
     assert wider(tf.range(N)).shape == [N, 3]
+
+
+@pytest.mark.parametrize("name", ["text", "frozen_text"])
+def test_a_residual_starts_at_zero_and_has_a_sparse_gradient_of_candidates(name):
+    encode = bert()
+    base = MAKERS[name]()
+    encoder, candidates = class_encoders.Residual(base, num_classes=N, width=D), tf.constant([4, 1, 4])
+    for ids in (tf.range(N), candidates):
+        np.testing.assert_array_equal(encoder(ids, encode=encode), base(ids, encode=encode))
+    table = encoder.residual.table
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(encoder(candidates, encode=encode))
+    gradient = tape.gradient(value, table)
+    assert gradient.indices.numpy().tolist() == [4, 1, 4]
+    table.assign(tf.ones([N, D]))
+    np.testing.assert_allclose(encoder(candidates, encode=encode), base(candidates, encode=encode) + 1.0)
 
 
 def test_attention_is_equivariant_and_mixes_classes():

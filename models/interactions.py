@@ -79,25 +79,56 @@ class Bilinear(Part):
 class Cosine(Part):
     r"""The cosine of the two vectors over a temperature, $s_i = \cos(h, c_i) / \tau$.
 
-    `O(B n d)` time. It has no weights. The cosine of a zero vector with any other is 0.
+    `O(B n d)` time. The cosine of a zero vector with any other is 0.
 
     Args:
       temperature: $\tau$; scores lie in $\pm 1 / \tau$.
+      learned: whether $\tau$ is learned from that value on, within [0.01, 100]; its logarithm is the only
+        weight, in float32.
 
     >>> Cosine(temperature=0.5)([tf.ones([1, 4]), tf.constant([[2.0] * 4, [-1.0] * 4])]).numpy()
     array([[ 2., -2.]], dtype=float32)
+
+    References:
+      Radford et al. (2021), "Learning transferable visual models from natural language supervision", for the
+      learned temperature.
     """
 
-    SAVED = ("temperature",)
+    SAVED = ("temperature", "learned")
 
-    def __init__(self, temperature: float = 0.1, **kwargs: Any):
+    def __init__(self, temperature: float = 0.1, learned: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         arguments.check_positive(temperature=temperature)
-        self.temperature = temperature
+        if learned and not 0.01 <= temperature <= 100.0:
+            raise ValueError(f"temperature={temperature}: a learned one is in [0.01, 100]. Choose another.")
+        self.temperature, self.learned = temperature, learned
+
+    def build(self, shapes: Sequence[tf.TensorShape]) -> None:
+        if self.learned:  # relative to the initial one, so that the first scores are exactly those without it
+            exact = {"dtype": tf.float32, "experimental_autocast": False}
+            self.log_ratio = self.add_weight("log_temperature", [], initializer="zeros", **exact)
+        super().build(shapes)
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         h, c = map(_unit, inputs)
-        return _dot(h, c) / self.temperature
+        scores, temperature = _dot(h, c), self.temperature
+        if self.learned:
+            low, high = (math.log(end / self.temperature) for end in (0.01, 100.0))
+            temperature *= tf.cast(
+                tf.exp(_clip(tf.convert_to_tensor(self.log_ratio), low, high)), scores.dtype
+            )
+        return scores / temperature
+
+
+@tf.custom_gradient
+def _clip(x: tf.Tensor, low: float, high: float) -> tuple[tf.Tensor, Callable]:
+    """Returns `x` within bounds; beyond them a gradient stays if its descent leads back."""
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None, None]:
+        leads_out = ((x <= low) & (upstream > 0.0)) | ((x >= high) & (upstream < 0.0))
+        return tf.where(leads_out, 0.0, upstream), None, None
+
+    return tf.clip_by_value(x, low, high), gradient
 
 
 def _unit(x: tf.Tensor) -> tf.Tensor:

@@ -224,6 +224,34 @@ def test_cosine_by_hand():
         models.get("interaction", "cosine", temperature=0.0)
 
 
+def test_a_learned_temperature_starts_at_the_fixed_one_and_keeps_within_its_bounds():
+    h, c = vectors()
+    fixed = interactions.Cosine(0.07)([h, c])
+    learned, half = (
+        interactions.Cosine(0.07, learned=True),
+        interactions.Cosine(learned=True, dtype="mixed_bfloat16"),
+    )
+    half([h, c])
+    np.testing.assert_array_equal(learned([h, c]), fixed)
+    [weight] = learned.trainable_variables
+    assert [each.dtype for each in (weight, half.log_ratio)] == [tf.float32] * 2
+
+    def gradient(log_ratio, sign):
+        weight.assign(log_ratio)
+        with tf.GradientTape() as tape:
+            value = sign * tf.reduce_sum(learned([h, c]))
+        return tape.gradient(value, weight)
+
+    np.testing.assert_allclose(gradient(0.5, 1.0), -np.sum(fixed) / np.exp(0.5), rtol=1e-4)  # of s / exp(w)
+    np.testing.assert_allclose(learned([h, c]), fixed / np.exp(0.5), rtol=1e-5)
+    for log_ratio, temperature in ((-9.0, 0.01), (9.0, 100.0)):
+        [back] = filter(None, (float(gradient(log_ratio, sign)) for sign in (-1.0, 1.0)))
+        assert back * log_ratio > 0.0
+        np.testing.assert_allclose(learned([h, c]), fixed * 0.07 / temperature, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"temperature=0\.001: a learned one is in \[0\.01, 100\]"):
+        models.get("interaction", "cosine", temperature=0.001, learned=True)
+
+
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_cosine_of_extreme_numbers(jit_compile):
     cosine = models.get("interaction", "cosine", temperature=1.0)

@@ -54,8 +54,8 @@ MODELS = {
     "frozen_text, cosine, learned": (
         lambda: rank_model(
             encoders.Mlp((D,)),
-            class_encoders.FrozenText([N, D], D, VECTORS),
-            interactions.Cosine(),
+            class_encoders.Residual(class_encoders.FrozenText([N, D], D, VECTORS), N, D),
+            interactions.Cosine(learned=True),
             count_priors.LearnedCounts(2, (3,)),
         ),
         images(2),

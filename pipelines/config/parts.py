@@ -240,6 +240,7 @@ class ClassEncoder(Part):
         length 1, so that with interaction "dot" the initial order is that of the cosine.
       texts: file of descriptions in place of the names, one class per line: name, tab, description.
       path: folder of another text encoder.
+      residual: whether a learned vector of each class, at first 0, is added to that of its text.
       attention_layers: number of self-attention blocks.
       attention_heads: heads of each block.
       attention_dropout: dropout rate of the blocks, in [0, 1).
@@ -249,11 +250,16 @@ class ClassEncoder(Part):
     entries = registry.CLASS_ENCODERS
     default = "embedding"
     provided = ("num_classes", "width", "shape", "vectors", "features", "initial")
-    derived: ClassVar = {"initial": ("init",), "features": ("texts",), "vectors": ("texts", "path")}
+    derived: ClassVar = {
+        "initial": ("init",),
+        "features": ("texts", "residual"),
+        "vectors": ("texts", "path", "residual"),
+    }
 
     init: str = "random"
     texts: str | None = None
     path: str | None = None
+    residual: bool = False
     attention_layers: int = 0
     attention_heads: int = 4
     attention_dropout: float = 0.0

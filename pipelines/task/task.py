@@ -168,6 +168,8 @@ class TaskData:
         known = models.CLASS_ENCODERS.options(part.name)
         provided = {name: value for name, value in provided.items() if name in known}
         class_encoder = models.get("class_encoder", part.name, **provided, **part.options())
+        if part.residual:
+            class_encoder = class_encoders.Residual(class_encoder, len(self.class_names), width)
         if not part.attention_layers:
             return class_encoder
         if width % part.attention_heads:

@@ -8,7 +8,7 @@ from rank4class import arguments
 from rank4class.registry import OPTIMIZERS
 
 Schedule: TypeAlias = float | tf.keras.optimizers.schedules.LearningRateSchedule
-WITHOUT_DECAY = ["bias", "beta", "gamma"]  # biases, and offsets and scales of normalizations
+WITHOUT_DECAY = ["bias", "beta", "gamma", "log_temperature"]  # of normalizations: offsets and scales
 
 
 @OPTIMIZERS.register("adam")
