@@ -94,10 +94,7 @@ def test_is_chief(monkeypatch, cluster, kind, index, chief):
     [
         ({"batch_size": 33}, "batch_size=33: cannot be divided among 2 replicas. Set it to 34, or use fewer"),
         ({"evaluation_batch_size": 1}, "evaluation_batch_size=1: cannot be divided .* Set it to 2"),
-        (
-            {"accumulation_steps": 3},
-            "accumulation_steps=3: does not divide the 16 examples per replica. Choose a",
-        ),
+        ({"accumulation_steps": 3}, "accumulation_steps=3: does not divide the 16 examples per replica."),
         ({"accumulation_steps": 32}, "accumulation_steps=32: does not divide the 16 examples"),
     ],
 )
@@ -158,9 +155,7 @@ class FakeTpuStrategy(tf.distribute.TPUStrategy):
 
 def test_requirements_of_a_tpu():
     experiment = config.Experiment(batch_size=32, evaluation_batch_size=800, precision="mixed_float16")
-    with pytest.raises(
-        ValueError, match="precision='mixed_float16': not available on TPUs. Set it to 'mixed_bfloat16'"
-    ):
+    with pytest.raises(ValueError, match="precision='mixed_float16': not available on TPUs. Set it to"):
         distribution.check(FakeTpuStrategy("local"), experiment)
     distribution.check(distribution.get("default"), experiment)
     experiment.precision = "mixed_bfloat16"

@@ -145,12 +145,7 @@ def test_training_finds_the_feature_that_determines_the_grade(trained):
     "changes",
     [
         {"encoder.hidden": (8,), "encoder.dropout": 0.2, "jit_compile": True},
-        {
-            "precision": "mixed_bfloat16",
-            "accumulation_steps": 2,
-            "data.cache": True,
-            "data.max_examples": 8,
-        },
+        {"precision": "mixed_bfloat16", "accumulation_steps": 2, "data.cache": True, "data.max_examples": 8},
     ],
 )
 def test_train_and_restore(queries, tmp_path, changes):
@@ -166,19 +161,10 @@ def test_train_and_restore(queries, tmp_path, changes):
             {"encoder.name": "mlp", "encoder.weight_decay": None, "encoder.hidden": (4,)},
             r"encoder\.weight_decay: encoder 'mlp' has no such option\. Choose an entry that has it",
         ),
-        (
-            {"data.name": "digits", "data.path": None},
-            r"data\.path: dataset 'digits' has no such option\. Choose an entry that has it with",
-        ),
+        ({"data.name": "digits", "data.path": None}, r"data\.path: dataset 'digits' has no such option\."),
         ({"encoder.dropout": 0.5}, "dropout=0.5: there are no hidden layers"),
-        (
-            {"loss.levels": None},
-            r"loss\.levels=None: expected int\. Change its type\.",
-        ),
-        (
-            {"data.class_weights": "balanced"},
-            r"data\.class_weights='balanced': the classes of dataset 'letor' are the positions in a list",
-        ),
+        ({"loss.levels": None}, r"loss\.levels=None: expected int\. Change its type\."),
+        ({"data.class_weights": "balanced"}, r"data\.class_weights='balanced': the classes of dataset"),
     ],
 )
 def test_errors_before_training(queries, tmp_path, changes, message):
@@ -190,22 +176,10 @@ def test_errors_before_training(queries, tmp_path, changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"interaction.name": "lc_mlp"},
-            r"interaction\.name='lc_mlp': encoder 'items' is a whole model, in which it has no effect\.",
-        ),
-        (
-            {"interaction.use_bias": False},
-            r"interaction\.use_bias=False: encoder 'items' is a whole model, in which it has no",
-        ),
-        (
-            {"class_encoder.attention_layers": 1},
-            r"class_encoder\.attention_layers=1: encoder 'items' is a whole model, in which it has no",
-        ),
-        (
-            {"encoder.frozen": True},
-            r"encoder\.frozen: encoder 'items' has no such option\. Choose an entry that has it with",
-        ),
+        ({"interaction.name": "lc_mlp"}, r"interaction\.name='lc_mlp': encoder 'items' is a whole model, in"),
+        ({"interaction.use_bias": False}, r"interaction\.use_bias=False: encoder 'items' is a whole model,"),
+        ({"class_encoder.attention_layers": 1}, r"class_encoder\.attention_layers=1: encoder 'items' is a"),
+        ({"encoder.frozen": True}, r"encoder\.frozen: encoder 'items' has no such option\. Choose an entry"),
         ({"encoder.units": 3}, "units: encoder 'items' has no such option"),
     ],
 )

@@ -116,9 +116,7 @@ def test_probabilities_are_calibrated(digits, test_images, tmp_path):
     np.testing.assert_allclose(frame["probability"].to_numpy().reshape(-1, 10), expected, atol=1e-6)
     copy = shutil.copytree(digits.workdir, tmp_path / "run")
     os.remove(copy / "calibration.json")
-    with pytest.raises(
-        FileNotFoundError, match=r"calibration\.json: no such file, but the run has written it"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"calibration\.json: no such file, but the run has written"):
         rank4class.load(copy)
     assert "probability" not in rank4class.load(digits.workdir, "last").predict(test_images[:1]).columns
 
@@ -166,19 +164,7 @@ def test_classes_are_ranked_by_their_probabilities(digits, test_images):
     np.testing.assert_array_equal(others["classes"].numpy().astype(int), order[:, 1:])
 
 
-TEXTS = [
-    "a",
-    'b "c" d',
-    '"e" f',
-    "g\th",
-    "i\nj",
-    "k\r\nl",
-    r"m\tn",
-    "o\\",
-    "",
-    "\x07\u2028",
-    "\u00e9,;#'",
-]
+TEXTS = ["a", 'b "c" d', '"e" f', "g\th", "i\nj", "k\r\nl", r"m\tn", "o\\", "", "\x07\u2028", "\u00e9,;#'"]
 
 
 def write_texts(path):
@@ -355,18 +341,10 @@ def test_vectors_of_columns_are_found_by_name(tmp_path, rng):
 
 def test_invalid_arrays(digits, tmp_path):
     for name, array, message in (
-        (
-            "flat.npy",
-            np.zeros([3, 64], np.float32),
-            r"flat\.npy: shape \(64,\), but the model takes \(8, 8, 1\)\. Reshape it\.",
-        ),
+        ("flat.npy", np.zeros([3, 64], np.float32), r"flat\.npy: shape \(64,\), but the model takes \(8, 8,"),
         ("text.npy", np.array(["a"]), r"text\.npy: shape \(\), but the model takes"),
         ("empty.npy", np.zeros([0, 8, 8, 1], np.float32), r"empty\.npy: no row\. Give an array with rows\."),
-        (
-            "object.npy",
-            np.array([None]),
-            r"object\.npy: cannot be read: Array can't be memory-mapped: Python",
-        ),
+        ("object.npy", np.array([None]), r"object\.npy: cannot be read: Array can't be memory-mapped:"),
     ):
         np.save(tmp_path / name, array, allow_pickle=True)
         with pytest.raises(ValueError, match=message):
@@ -386,15 +364,11 @@ def test_invalid_arrays(digits, tmp_path):
     folder = tmp_path / "none"
     with pytest.raises(FileNotFoundError, match=rf"output={folder}/p\.tsv: no folder {folder}\. Make it, or"):
         digits.predict_file(tmp_path / "flat.npy", folder / "p.tsv")
-    with pytest.raises(
-        ValueError, match=r"text_column=x: the inputs of the model have no columns\. Leave it"
-    ):
+    with pytest.raises(ValueError, match=r"text_column=x: the inputs of the model have no columns\. Leave"):
         digits.predict_file(tmp_path / "flat.npy", text_column="x")
     with pytest.raises(ValueError, match=r"top_k=11: not an integer in 1\.\.10\."):
         digits.predict_file(tmp_path / "flat.npy", k=11)
-    with pytest.raises(
-        ValueError, match=r"inputs\[0\]: shape \(64,\), but the model takes \(8, 8, 1\)\. Reshape it\."
-    ):
+    with pytest.raises(ValueError, match=r"inputs\[0\]: shape \(64,\), but the model takes \(8, 8, 1\)\."):
         digits.predict(np.zeros([2, 64]))
 
 
@@ -428,9 +402,7 @@ def test_a_run_of_a_relative_path_stays(digits, tmp_path, monkeypatch):
 
 
 def test_folders_without_a_finished_run(digits, tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match=r"not the folder of a run, as it has no config\.json\. Give the"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"not the folder of a run, as it has no config\.json\. Give"):
         rank4class.load(tmp_path)
     copy = shutil.copytree(digits.workdir, tmp_path / "copy")
     shutil.rmtree(copy / "checkpoints")

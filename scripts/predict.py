@@ -61,9 +61,7 @@ _ON_INVALID_ROW = flags.DEFINE_enum(
     "on_invalid_row", "fail", ["fail", "skip"], "Stop at an input that cannot be used, or skip it."
 )
 _WIDE = flags.DEFINE_bool(
-    "wide",
-    False,
-    "Write a column for each class, with its probability, or without calibration its score.",
+    "wide", False, "Write a column for each class, with its probability, or without calibration its score."
 )
 _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size",

@@ -16,9 +16,7 @@ def test_override_does_not_change_the_original():
     assert (first.loss.name, first.seed) == ("softmax", 0)
     assert config.first_difference(first, second) == ("loss.name", "softmax", "mse")
     assert config.first_difference(first, config.Experiment()) is None
-    with pytest.raises(
-        ValueError, match=r"los\.name: no such field of an experiment\. Did you mean 'loss\.name'\?"
-    ):
+    with pytest.raises(ValueError, match=r"los\.name: no such field .* mean 'loss\.name'\?"):
         config.override(first, {"los.name": "mse"})
 
 
@@ -30,9 +28,7 @@ def test_a_part_is_chosen_by_its_flag():
 def test_json_round_trip():
     experiment = config.override(config.Experiment(), {"encoder.hidden": (3, 4), "loss.temperature": 0.5})
     assert config.from_json(config.to_json(experiment), "x") == experiment
-    with pytest.raises(
-        ValueError, match=r"config\.json: colour: Experiment has no such field\. Restore the file, or choose"
-    ):
+    with pytest.raises(ValueError, match=r"config\.json: colour: Experiment has no such field\. Restore the"):
         config.from_json('{"colour": 3}', "config.json")
     for text, name in (("[]", "Experiment"), ("null", "Experiment"), ('{"loss": "mse"}', "Loss")):
         message = f"config.json: .* is no object with the fields of {name}. Restore the"

@@ -40,10 +40,7 @@ def test_flags_can_parse_the_type_of_every_field(kind):
     [
         (lambda: config.Loss("softmx"), "loss='softmx': unknown. Did you mean 'softmax'"),
         (lambda: config.Loss("gumbel_sftmax"), "loss='gumbel_sftmax': unknown"),
-        (
-            lambda: config.Encoder("bert-base/uncased"),
-            "bert-base/uncased': unknown. Nothing is downloaded",
-        ),
+        (lambda: config.Encoder("bert-base/uncased"), "bert-base/uncased': unknown. Nothing is downloaded"),
         (lambda: config.Data(num_classes=3), "data.num_classes: dataset 'digits' has no such option. Choose"),
         (lambda: config.Loss("rankmax", temprature=1.0), "loss.temprature: .* Did you mean 'temperature'"),
         (lambda: config.Loss("mse", rank_fn="cnn"), "loss.rank_fn: loss 'mse' has no such option. Choose"),

@@ -52,8 +52,7 @@ def test_equal_runs_have_no_difference():
 
 
 @pytest.mark.parametrize(
-    ("metric", "better", "worse"),
-    [("ndcg@5", "B", "A"), ("top1_error", "A", "B"), ("set_size@90", "A", "B")],
+    ("metric", "better", "worse"), [("ndcg@5", "B", "A"), ("top1_error", "A", "B"), ("set_size@90", "A", "B")]
 )
 def test_better_follows_the_direction_of_the_metric(metric, better, worse):
     first, second = runs(better=0.5)

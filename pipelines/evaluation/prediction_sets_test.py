@@ -141,9 +141,7 @@ def test_wrong_coverages(coverage):
 
 def test_too_few_examples_for_a_coverage():
     sets = prediction_sets.fit("rank", {}, [(None, np.eye(8, dtype=np.float32), None)], np.arange(8))
-    with pytest.raises(
-        ValueError, match=r"^coverage=0.9: needs 9 calibration examples, and there are 8. Lower"
-    ):
+    with pytest.raises(ValueError, match=r"^coverage=0.9: needs 9 calibration examples, and there are 8."):
         sets.limits(0.9)
 
 

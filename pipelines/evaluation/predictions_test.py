@@ -151,7 +151,7 @@ def test_failed_writes_keep_complete_files(tmp_path, monkeypatch):
 def test_check_size():
     predictions.check_size(50_000, 20_000)
     with pytest.raises(
-        ValueError, match=r"keep_scores=True: .*50,000 examples and 20,001 classes take 4.0 GB.*Leave it out"
+        ValueError, match=r"keep_scores=True: .*50,000 examples and 20,001 .* 4.0 GB.*Leave it out"
     ):
         predictions.check_size(50_000, 20_001)
 
@@ -210,9 +210,7 @@ def test_compressed_arrays_are_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["nothing.npz", ""])
 def test_missing_files(tmp_path, name):
-    with pytest.raises(
-        FileNotFoundError, match="no such file. Write it with rank4class evaluate --output=FOLDER."
-    ):
+    with pytest.raises(FileNotFoundError, match="no such file. Write it with rank4class evaluate"):
         predictions.read(str(tmp_path / name))
 
 

@@ -32,10 +32,7 @@ class Answers(tf.Module):
     """
 
     def __init__(
-        self,
-        trained: TrainedModel,
-        coverage: float | None = None,
-        prior: Sequence[float] | None = None,
+        self, trained: TrainedModel, coverage: float | None = None, prior: Sequence[float] | None = None
     ):
         super().__init__()
         if prior is not None and coverage is not None:
@@ -249,10 +246,7 @@ def _prior_shift(trained: TrainedModel, prior: Sequence[float]) -> np.ndarray:
     of_several = described.inputs.kind.ranks_items or has_counts or isinstance(fitted, Platt)
     for is_wrong, reason in (
         (of_several, "it needs examples of one class each. Leave it out."),
-        (
-            fitted is None,
-            "the run has no temperature. Use the best checkpoint, and calibration='auto'.",
-        ),
+        (fitted is None, "the run has no temperature. Use the best checkpoint, and calibration='auto'."),
         (
             experiment.data.class_weights != "none",
             "data.class_weights has changed the frequencies. Train with loss.prior_temperature in its place.",

@@ -191,11 +191,7 @@ def _parquet(file: Any, rows: Rows) -> None:
         if isinstance(value, list):
             types = {"classes": pyarrow.string(), "in_set": pyarrow.bool_()}
             return pyarrow.list_(types.get(name, pyarrow.float64()))
-        scalars: dict[type, Any] = {
-            str: pyarrow.string(),
-            int: pyarrow.int64(),
-            bool: pyarrow.bool_(),
-        }
+        scalars: dict[type, Any] = {str: pyarrow.string(), int: pyarrow.int64(), bool: pyarrow.bool_()}
         return scalars.get(type(value), pyarrow.float64())
 
     first = next(rows)

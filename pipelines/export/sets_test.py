@@ -225,10 +225,7 @@ def test_models_without_sets(digits_run, run, images, tmp_path):
         digits_run.predict(images, coverage=0.9)
     for options, message in (
         ({"index": "scann"}, "index='scann': does not score all classes, as sets need. Set it to 'exact'."),
-        (
-            {"format": "huggingface"},
-            "format='huggingface': exports no classes. Leave out top_k, cov",
-        ),
+        ({"format": "huggingface"}, "format='huggingface': exports no classes. Leave out top_k, cov"),
     ):
         with pytest.raises(ValueError, match=message):
             run.export(tmp_path / "model", coverage=0.9, **options)

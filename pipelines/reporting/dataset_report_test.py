@@ -98,11 +98,7 @@ def test_metrics_of_sets_need_a_model(comments, metrics):
 @pytest.mark.parametrize(
     ("max_length", "words", "expected"),
     [
-        (
-            6,
-            [3] * 60 + [5] * 30 + [4_000],
-            "cuts 34.07% of the training texts; the encoder takes at most 32.",
-        ),
+        (6, [3] * 60 + [5] * 30 + [4_000], "34.07% of the training texts; the encoder takes at most 32."),
         (4, [3] * 10, "cuts 100.00% of the training texts. "),
         (5, [3] * 10, "data.max_length=5 cuts no training text; the longest has 5 tokens."),
     ],

@@ -122,9 +122,7 @@ def test_restore_fails_if_all_checkpoints_are_damaged(tmp_path):
         cut(path)
     names = sorted(os.listdir(tmp_path))
     _, checkpoints = counter(tmp_path)
-    with pytest.raises(
-        ValueError, match="none of the checkpoints can be used, and none is overwritten. Restore"
-    ):
+    with pytest.raises(ValueError, match="none of the checkpoints can be used, and none is overwritten."):
         checkpoints.read_newest()
     assert sorted(os.listdir(tmp_path)) == names
 
@@ -148,9 +146,7 @@ def test_failed_writes_keep_other_checkpoints(tmp_path, monkeypatch):
         raise tf.errors.ResourceExhaustedError(None, None, "/somewhere; No space left on device")
 
     monkeypatch.setattr(tf.train.Checkpoint, "write", full)
-    with pytest.raises(
-        OSError, match=r"step-20: the checkpoint cannot be written \(No space left on device\)\. Remove"
-    ):
+    with pytest.raises(OSError, match=r"step-20: the checkpoint cannot be written \(No space left on"):
         checkpoints.write(20)
     assert sorted(os.listdir(tmp_path)) == ["step-5.data-00000-of-00001", "step-5.index"]
 

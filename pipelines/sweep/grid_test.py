@@ -25,7 +25,7 @@ def base():
 
 def run_small(root, fields=(), **changes):
     axes = {"losses": ["softmax", "mse"], "interactions": ["dot", "lc_mlp"], "seeds": [0, 1]}
-    return grid.run_grid(config.override(base(), dict(fields)), str(root), **{**axes, **changes})
+    return grid.run_grid(config.override(base(), dict(fields)), root, **{**axes, **changes})
 
 
 @pytest.mark.nightly
@@ -58,33 +58,6 @@ def test_a_grid_in_object_storage(tmp_path):
     assert "| mse" in files.read_text(f"{root}/report.md")
     for name in ("curves.png", "reliability.png"):
         assert files.read_bytes(f"{root}/{name}").startswith(b"\x89PNG")
-
-
-@pytest.mark.nightly
-def test_learning_rates_are_selected_on_the_validation_split(tmp_path, capsys):
-    axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 2}
-    runs = run_small(tmp_path / "a", **axes, tune={RATE: (1e30, 1e-6, 1e-2)})
-    assert [run.experiment.optimizer.learning_rate for run in runs] == [1e-2]
-    assert [run.experiment.seed for run in runs] == [0]
-    printed = capsys.readouterr().out
-    assert re.search(rf"\[  1/5.*\] tuning/mse-dot-{RATE}=1e\+30-seed10000: loss='mse': ", printed)
-    table = []
-    for rate in (1e-6, 1e-2):
-        values = []
-        for seed in (10_000, 10_001):
-            run = RunDirectory(str(tmp_path / "a" / "tuning" / f"mse-dot-{RATE}={rate}-seed{seed}"))
-            assert (run.experiment().optimizer.learning_rate, run.experiment().seed) == (rate, seed)
-            values.append(run.results()["validation"]["ndcg@5"])
-        table.append(["mse-dot", str(len(table) + 1), f"{rate:g}", *(f"{value:.2f}" for value in values)])
-        table[-1] += [f"{sum(values) / 2:.2f}", "best" if rate == 1e-2 else "complete"]
-    assert report.training_table(runs, (RATE,))[1][:5] == ["mse", "dot", "0.01", "1.01", "1.01"]
-    report.write_grid(runs, str(tmp_path / "a"))
-    lines = (tmp_path / "a" / "report.md").read_text(encoding="utf-8").splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert ["mse-dot", "0", "1e+30", "-", "-", "-", "diverged"] in cells
-    assert all(row in cells for row in table)
-    with pytest.raises(FloatingPointError, match=f"mse-dot: diverges with all values of {RATE}"):
-        run_small(tmp_path / "b", **axes, tune={RATE: (1e30, 1e29)})
 
 
 # Softmax hardly learns at the second temperature; mse has no temperature.
@@ -236,9 +209,7 @@ def test_data_that_change_during_a_grid_are_refused(tmp_path, trained_by, first_
     def data_of(experiment):
         return "other data" if experiment.seed in (0, first_changed) else "data"
 
-    with pytest.raises(
-        ValueError, match=f"-seed{first_changed}: trained on other data than .*-seed10000. Re"
-    ):
+    with pytest.raises(ValueError, match=f"-seed{first_changed}: trained on other data than .*-seed10000."):
         trained_by(tmp_path, lambda _: 1.0, data_of=data_of, **axes)
 
 
@@ -303,35 +274,17 @@ def test_types_of_tuned_fields():
         ({"trials": 0}, "trials=0: not positive. Choose a positive number."),
         ({"tuning_seeds": 0}, "tuning_seeds=0: not positive. Choose a positive number."),
         ({"widen": -1}, "widen=-1: too small. Choose at least 0."),
-        (
-            {"seeds": [0, 10_002], "tune": {RATE: (0.1, 0.2)}},
-            "seed=10002: the search trains with the seeds 10000 to 10002. Choose another.",
-        ),
-        (
-            {"losses": ["softmax", "softmax@cnn"]},
-            "loss.rank_fn: loss 'softmax' has no such option.",
-        ),
+        ({"seeds": [0, 10_002], "tune": {RATE: (0.1, 0.2)}}, "seed=10002: .* seeds 10000 to 10002. Ch"),
+        ({"losses": ["softmax", "softmax@cnn"]}, "loss.rank_fn: loss 'softmax' has no such option."),
         (
             {"losses": ["mse", "softmax"], "tune": {"loss.kappa": (1.0, 2.0)}},
             "loss.kappa: loss 'softmax' has no such option. Choose an entry that has it with",
         ),
-        (
-            {"tune": {RATE: (0.1, -0.1)}},
-            "optimizer.learning_rate=-0.1: not positive. Choose a positive number.",
-        ),
-        (
-            {"tune": {RATE: (0.1, 0.2, 0.1)}},
-            "values of optimizer.learning_rate=0.1: repeated, so its runs would count twice. Remove",
-        ),
-        (
-            {"tune": {"seed": (0, 1)}},
-            "tune=seed: the seeds show the variation by chance. Choose another field.",
-        ),
+        ({"tune": {RATE: (0.1, -0.1)}}, "optimizer.learning_rate=-0.1: not positive. Choose a positive"),
+        ({"tune": {RATE: (0.1, 0.2, 0.1)}}, "values of optimizer.learning_rate=0.1: repeated, so its runs"),
+        ({"tune": {"seed": (0, 1)}}, "tune=seed: the seeds show the variation by chance. Choose another"),
         ({"tune": {"loss.name": ("mse",)}}, "tune=loss.name: --losses of the grid sets this field. Choose"),
-        (
-            {"tune": {RATE: space.Range(0.1, 1.0)}},
-            "tune=optimizer.learning_rate=0.1:1: a range needs a number of trials. Add --trials=N, or",
-        ),
+        ({"tune": {RATE: space.Range(0.1, 1.0)}}, "learning_rate=0.1:1: a range needs .* --trials=N, or"),
         ({"tune": {"data.max_examples": (10, 20)}}, "all runs of a grid share the data"),
         ({"tune": {"monitor": ("ndcg@5",)}}, "tune=monitor: different metrics cannot be compared. Choose"),
     ],
@@ -388,9 +341,7 @@ def test_a_run_folder_of_an_earlier_choice_is_named(tmp_path, trained_by):
     run.claim({})
     run.unlock()
     axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 1, "widen": 0}
-    with pytest.raises(
-        ValueError, match=r"holds another experiment .* Or remove .*mse-dot-seed0, to train it"
-    ):
+    with pytest.raises(ValueError, match=r"holds another experiment .* Or remove .*mse-dot-seed0, to train"):
         trained_by(tmp_path, lambda one: -one.optimizer.learning_rate, tune={RATE: (1, 2)}, **axes)
 
 

@@ -188,25 +188,6 @@ def test_coverage_of_errors(rng, kind, rate, seeds, examples):
     assert held / repeats >= 0.94
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("seeds", [5, 3, 2])
-def test_coverage_where_the_seeds_differ_most(rng, seeds):
-    held, repeats = 0, 600
-    for _ in range(repeats):
-        low, high = inference.crossed_interval(crossed(rng, seeds, 300, 0.4, 0.05), bounded=False)
-        held += low <= 0.0 <= high
-    assert held / repeats >= 0.945
-
-
-@pytest.mark.nightly
-def test_small_levels_hold(rng):
-    level, repeats, rejected = 0.0036, 20_000, 0
-    for _ in range(repeats):
-        estimate = inference.paired_estimate(crossed(rng, 3, 100, 0.7, 0.5), bounded=False)
-        rejected += estimate.excludes_zero(level)
-    assert rejected / repeats <= level
-
-
 @pytest.mark.parametrize(
     "effects",
     [(0.0, 0.3), (0.3, 0.0), *(pytest.param(e, marks=pytest.mark.nightly) for e in ((0.0, 0.0), (0.1, 0.5)))],

@@ -100,7 +100,7 @@ def test_a_grids_summary(tmp_path):
 def test_a_grids_report(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "_write_plots", lambda *_: ["![Plots](plots.png)"])
     runs = stored_grid(tmp_path)
-    path = report.write_grid(runs, str(tmp_path), baseline=report.BASELINE)
+    path = report.write_grid(runs, tmp_path, baseline=report.BASELINE)
     assert path == str(tmp_path / "report.md")
     summary = json.loads((tmp_path / "grid.json").read_text())
     assert summary == json.loads(json.dumps(report.summarize(runs, baseline=report.BASELINE)))
@@ -160,9 +160,7 @@ def test_baselines():
     assert report.parse_baseline(None, cells[:1]) is None
     assert report.parse_baseline("mse,dot", cells) == {"loss": "mse", "interaction": "dot"}
     for text in ("mse", "mse,lc_mlp", "mse,dot,0"):
-        with pytest.raises(
-            ValueError, match=f"baseline={text}: not a cell .* of these: mse,dot; softmax,dot"
-        ):
+        with pytest.raises(ValueError, match=f"baseline={text}: not a .* of these: mse,dot; softmax,dot"):
             report.parse_baseline(text, cells)
 
 

@@ -11,10 +11,7 @@ from rank4class.pipelines.task import checks
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"data.name": "digit"},
-            r"data='digit': unknown\. Did you mean 'digits'\? There are: cifar10,",
-        ),
+        ({"data.name": "digit"}, r"data='digit': unknown\. Did you mean 'digits'\? There are: cifar10,"),
         ({"data.path": "x"}, "path: dataset 'digits' has no such option"),
         ({"data.max_examples": 0}, r"data\.max_examples=0: not positive\. Choose a positive number\."),
         ({"data.augmentation": "flip"}, r"data\.augmentation='flip': unknown\. There are: none,"),
@@ -52,14 +49,11 @@ from rank4class.pipelines.task import checks
             r"class_encoder\.attention_layers=1: the training classes would attend to those of",
         ),
         ({"optimizer.name": "adamw", "optimizer.weight_decay": -0.1}, r"optimizer\.weight_decay=-0\.1: too"),
-        (
-            {"optimizer.weight_decay": 0.1},
-            r"optimizer\.weight_decay: optimizer 'adam' has no such option\. .*--optimizer: adamw\.",
-        ),
+        ({"optimizer.weight_decay": 0.1}, r"weight_decay: optimizer 'adam' has no .*--optimizer: adamw\."),
         ({"metrics": ()}, "metrics=..: there is nothing to report. Name a metric, such as 'ndcg@5'."),
         (
             {"data.name": "goemotions", "data.path": pathlib.Path("x")},
-            "data.path=PosixPath.'x'.: expected str. Write 'x'.",
+            "data.path=.*: expected str. Write 'x'.",
         ),
         ({"steps": 5, "epochs": 3.0}, r"steps=5: epochs=3\.0 is set too\. Set one of them\."),
         ({"encoder.name": "items", "encoder.weight_decay": -1.0}, r"encoder\.weight_decay=-1\.0: too"),

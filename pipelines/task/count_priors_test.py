@@ -112,11 +112,7 @@ NONE = {"count_prior": config.CountPrior()}
 @pytest.mark.parametrize(
     ("changes", "rows", "message"),
     [
-        (
-            NONE,
-            ([1, 0], [0, 0]),
-            r"file:2: an example without a class\. Loss 'n_choose_k' needs the number of",
-        ),
+        (NONE, ([1, 0], [0, 0]), r"file:2: an example without a class\. Loss 'n_choose_k' needs the number"),
         (
             {"count_prior": config.CountPrior("learned", most=1)},
             ([1, 0], [1, 1]),

@@ -60,9 +60,7 @@ def test_a_frozen_encoder(tmp_path):
     content = path.read_bytes()
     for damaged in (content[:-8], b"", content.replace(b'"0"', b'"9"')):
         path.write_bytes(damaged)
-        with pytest.raises(
-            ValueError, match=r"encoder\.safetensors: damaged \(.*\)\. Restore it, or train again"
-        ):
+        with pytest.raises(ValueError, match=r"encoder\.safetensors: damaged \(.*\)\. Restore it, or train"):
             inputs.read(str(tmp_path))
 
 

@@ -55,22 +55,12 @@ def test_mean_absolute_error_stops_after_l1_epochs():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["approx_ndcg", "mean_average_precision"])
-def test_fine_tuned_sorters_are_restored(tmp_path, name):
-    experiment = small(**{"loss.name": name, "loss.fine_tune": True})
-    rank_training.train(experiment, str(tmp_path / "run"), progress=False)
-    model = rank_training.restore(str(tmp_path / "run")).model
-    shipped = sorters.get("equivariant").get_weights()
-    assert model.rank_sorter.get_weights() != shipped
-
-
-@pytest.mark.nightly
 def test_a_sorter_file_of_the_user(tmp_path):
     blunt = sorters.get("equivariant", trained=None)
     blunt.weights[0].assign(-3.0)
     path = tmp_path / "blunt.safetensors"
     path.write_bytes(sorters.to_bytes(blunt, sizes="10"))
-    user_rank_fn, shipped = (rank_functions.get("equivariant", 10, trained) for trained in (str(path), None))
+    user_rank_fn, shipped = (rank_functions.get("equivariant", 10, trained) for trained in (path, None))
     np.testing.assert_allclose(user_rank_fn(SCORES), blunt.rank_fn(SCORES), rtol=1e-3)
     assert np.abs(user_rank_fn(SCORES) - shipped(SCORES)).max() > 0.5
     frozen = small(**{"loss.sorter": str(path), "loss.name": "mean_average_precision"})
@@ -117,34 +107,19 @@ def test_a_grid_of_rank_functions(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"loss.rank_fn": "bubble"},
-            r"loss\.rank_fn='bubble': unknown\. There are: sigmoid, neural_sort, soft_sort, exact,",
-        ),
-        (
-            {"loss.rank_fn": "exact"},
-            r"loss\.rank_fn='exact': it has no gradient\. Choose another, such as 'equivariant'\.",
-        ),
-        (
-            {"loss.name": "mse"},
-            r"loss\.rank_fn: loss 'mse' has no such option\. Choose an entry that has it with --loss:",
-        ),
+        ({"loss.rank_fn": "bubble"}, r"loss\.rank_fn='bubble': unknown\. There are: sigmoid, neural_sort,"),
+        ({"loss.rank_fn": "exact"}, r"loss\.rank_fn='exact': it has no gradient\. Choose another, such as"),
+        ({"loss.name": "mse"}, r"loss\.rank_fn: loss 'mse' has no such option\. Choose an entry that has it"),
         (
             {"loss.name": "mean_average_precision", "loss.rank_fn": None},
             r"loss\.rank_fn=None: loss 'mean_average_precision' requires it\. Choose one of: sigmoid,",
         ),
-        (
-            {"loss.name": "spearman"},
-            r"loss\.name='spearman': it does not accept class scores\. Compile a Keras model",
-        ),
+        ({"loss.name": "spearman"}, r"loss\.name='spearman': it does not accept class scores\. Compile a"),
         (
             {"loss.rank_fn": "sigmoid", "loss.fine_tune": True},
             r"loss\.fine_tune=True: 'sigmoid' has no weights\. Choose one of: cnn, lstm, equivariant\.",
         ),
-        (
-            {"loss.rank_fn": None, "loss.fine_tune": True},
-            r"loss\.fine_tune=True: requires a sorter\. Set loss\.rank_fn\.",
-        ),
+        ({"loss.rank_fn": None, "loss.fine_tune": True}, r"loss\.fine_tune=True: requires a sorter\. Set"),
         ({"loss.l1": 1.0}, "l1: loss 'approx_ndcg' has no such option"),
         (
             {"loss.name": "mean_average_precision", "loss.l1_epochs": 1.0},

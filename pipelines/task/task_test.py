@@ -344,9 +344,7 @@ def test_attention_heads_that_do_not_divide_the_width():
     experiment = config.override(
         experiment, {"class_encoder.attention_layers": 1, "class_encoder.attention_heads": 3}
     )
-    with pytest.raises(
-        ValueError, match=r"^class_encoder\.attention_heads=3: not a divisor of the width 8\."
-    ):
+    with pytest.raises(ValueError, match=r"^class_encoder\.attention_heads=3: not a divisor .* width 8\."):
         loaded.build_model(experiment)
 
 
@@ -583,9 +581,7 @@ def test_max_examples_evaluates_the_users_of_training():
         assert list(split.features) == ["id"]
         np.testing.assert_array_equal(split.features["id"], expected)
         np.testing.assert_array_equal(split.excluded.toarray(), full.splits[name].excluded.toarray()[rows])
-    with pytest.raises(
-        ValueError, match=r"data\.max_examples=1: the test split has no example left\. Raise it\."
-    ):
+    with pytest.raises(ValueError, match=r"data\.max_examples=1: the test split has no example left\. Raise"):
         retrieval(max_examples=1)
     _, same = retrieval(max_train_examples=10)
     for name, split in loaded.splits.items():

@@ -129,7 +129,5 @@ def test_files_of_classes_that_cannot_be_ranked(classes, held_out, tiny_bert, tm
         "encoder": config.Encoder("bert", path=tiny_bert),
         "class_encoder": config.ClassEncoder(**{"name": "embedding", **classes}),
     }
-    with pytest.raises(
-        ValueError, match=r"^data\.classes=.*classes\.txt: class 'span' has no training example\. Remove the"
-    ):
+    with pytest.raises(ValueError, match=r"^data\.classes=.*classes\.txt: class 'span' has no training"):
         rank_training.load_data(experiment(tiny_bert, **parts), tmp_path)

@@ -36,11 +36,7 @@ from rank4class.pipelines.training import (
     run_split_metrics,
 )
 from rank4class.pipelines.training.initialization import initialize
-from rank4class.pipelines.training.train_state import (
-    TrainState,
-    best_checkpoints,
-    has_checkpoint,
-)
+from rank4class.pipelines.training.train_state import TrainState, best_checkpoints, has_checkpoint
 from rank4class.pipelines.training.train_step import StepOptions
 from rank4class.pipelines.training.trainable_rank_model import (
     Draw,

@@ -292,9 +292,7 @@ def test_gradients_that_are_not_finite_stop_training_before_a_checkpoint(
 
     build_model = trainable_rank_model.build_model
     monkeypatch.setattr(trainable_rank_model, "build_model", build)
-    with pytest.raises(
-        FloatingPointError, match=r"but its gradient is not finite at step \d+, learning rate"
-    ):
+    with pytest.raises(FloatingPointError, match=r"but its gradient is not finite at step \d+, learning"):
         rank_training.train(small(precision=precision), str(tmp_path), loaded=digits, progress=False)
     assert not (tmp_path / "checkpoints" / "last").exists()
 
@@ -322,18 +320,13 @@ def test_top5_is_omitted_with_five_classes(tmp_path):
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
     others = {"examples", "intervals", "calibration"}
     assert set(results["test"]) == {"top1_error", "ndcg@5", *others}
-    with pytest.raises(
-        ValueError, match="monitor='top5_error': not defined for 3 classes. Choose another metric."
-    ):
+    with pytest.raises(ValueError, match="monitor='top5_error': not defined for 3 classes. Choose another"):
         rank_training.train(config.override(experiment, {"monitor": "top5_error"}), str(tmp_path / "x"))
 
 
 def test_encoders_of_other_features_are_refused(tmp_path, tiny_goemotions, tiny_bert):
     bert = config.override(digits_mlp.get_config(), {"encoder.name": "bert", "encoder.path": tiny_bert})
-    with pytest.raises(
-        ValueError,
-        match="encoder='bert': needs 'input_word_ids', 'input_mask', 'input_type_ids', but the dataset has",
-    ):
+    with pytest.raises(ValueError, match="encoder='bert': needs 'input_word_ids', 'input_mask',"):
         rank_training.train(bert, str(tmp_path / "run"))
     with pytest.raises(ValueError, match="dataset 'goemotions' holds texts. Set it to the folder"):
         rank_training.train(
@@ -537,9 +530,7 @@ def test_remote_tpus_get_tokens_instead_of_texts(tmp_path, tiny_goemotions, tiny
         metrics=("mrr",),
         monitor="mrr",
     )
-    with pytest.raises(
-        ValueError, match="data.cache=False: the servers of this TPU cannot tokenize text. Set it to True"
-    ):
+    with pytest.raises(ValueError, match="data.cache=False: the servers of this TPU cannot tokenize text."):
         rank_training.train(experiment, str(tmp_path / "run"), progress=False)
     cached = config.override(experiment, {"data.cache": True})
     assert rank_training.train(cached, str(tmp_path / "run"), progress=False)["steps"] == 1

@@ -52,20 +52,8 @@ def test_rules_that_fit_the_data_and_the_model():
     [
         ("softmax", "none", None, SEVERAL, r"metrics='f1_micro': loss 'softmax' has no threshold\. Set"),
         ("gumbel_softmax", "none", None, SEVERAL, r"metrics='f1_micro': loss 'gumbel_softmax' has no"),
-        (
-            "asl",
-            "none",
-            None,
-            ITEMS,
-            r"metrics='f1_micro': the items of a list are not classes\. Leave it out",
-        ),
-        (
-            "asl",
-            "none",
-            RECALL,
-            ITEMS,
-            r"thresholds='recall': the items of a list are not classes\. Leave it",
-        ),
+        ("asl", "none", None, ITEMS, r"metrics='f1_micro': the items of a list are not classes\. Leave it"),
+        ("asl", "none", RECALL, ITEMS, r"thresholds='recall': the items of a list are not classes\. Leave"),
         ("asl", "none", RECALL, ONE, r"thresholds='recall': each example has one class\. Set it to"),
         ("softmax", "empirical", RECALL, SEVERAL, r"thresholds='recall': count prior 'empirical' decides\."),
     ],
@@ -152,9 +140,7 @@ def test_decisions_by_thresholds(tmp_path):
     assert per_class.worst_first(table, "f1_macro")["f1 (%)"].tolist() == sorted(table["f1 (%)"])
     assert "f1_micro" not in rank_training.restore(tmp_path / "run", "last").evaluate(loaded).summarize()
     (tmp_path / "run" / "thresholds.json").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"thresholds\.json: no such file, but the run has written it"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"thresholds\.json: no such file, but the run has written"):
         rank_training.restore(tmp_path / "run")
 
 

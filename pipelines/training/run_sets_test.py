@@ -80,10 +80,7 @@ def test_test_examples_that_are_those_of_validation_do_not_calibrate(tmp_path):
     [
         ({"calibration": "none"}, r"sets='threshold': needs probabilities\. Set calibration to"),
         ({"sets.name": "none"}, r"metrics='set_size@90': needs prediction sets\. Set sets to 'threshold'"),
-        (
-            {"monitor": "set_size@90"},
-            r"monitor='set_size@90': validation, which selects the checkpoint, has no",
-        ),
+        ({"monitor": "set_size@90"}, r"monitor='set_size@90': validation, which selects the checkpoint, has"),
         ({"sets.fraction": 1.0}, r"sets\.fraction=1\.0: not in \(0, 1\)\. Choose another value"),
         ({"metrics": ("top1_error", "set_size@0")}, r"metric='set_size@0': unknown\. .* set_size@P, set_cov"),
     ],
@@ -95,9 +92,7 @@ def test_sets_that_do_not_fit_the_experiment(changes, message):
 
 def test_too_few_validation_examples(tmp_path):
     few = experiment(**{"sets.fraction": 0.001})
-    with pytest.raises(
-        ValueError, match=r"^sets\.fraction=0\.001: 0 of 359 validation examples would calibrate"
-    ):
+    with pytest.raises(ValueError, match=r"^sets\.fraction=0\.001: 0 of 359 validation examples would"):
         rank_training.load_data(few, tmp_path)
 
 
@@ -106,11 +101,7 @@ def test_too_few_validation_examples(tmp_path):
     [
         (ITEMS, {}, r"sets='threshold': the items of a list are not classes\. Set it to 'none'"),
         (GRADED, {}, r"sets='threshold': the labels are graded\. Set it to 'none'"),
-        (
-            SEVERAL,
-            {"sets.name": "adaptive"},
-            r"sets='adaptive': an example may have several classes\. Choose",
-        ),
+        (SEVERAL, {"sets.name": "adaptive"}, r"sets='adaptive': an example may have several classes\."),
         (SEVERAL, {"sets.by_class": True}, r"sets\.by_class=True: an example may have several classes\. Set"),
         (SEVERAL, {"data.held_out": ("1",)}, r"sets='threshold': cannot cover the classes of"),
         (SEVERAL, {}, r"metrics='set_size@90': needs 9 calibration examples, and there are 4\. Leave it out"),
@@ -170,9 +161,7 @@ def test_a_run_that_is_resumed_at_its_end_writes_the_same_sets(finished, tmp_pat
     assert results == json.loads((finished / "results.json").read_text())
     assert (copy / "prediction_sets.json").read_bytes() == (finished / "prediction_sets.json").read_bytes()
     (copy / "prediction_sets.json").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"prediction_sets\.json: no such file, but the run has written"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"prediction_sets\.json: no such file, but the run has"):
         rank_training.restore(copy)
 
 
@@ -187,9 +176,7 @@ def test_a_finished_run_is_calibrated_again(finished, tmp_path):
     assert fitted.limits(0.9) == np.ceil(fitted.limits(0.9))
     assert fitted.examples.tolist() == trained.sets.examples.tolist()
     trained_on = dataclasses.replace(loaded, hashes={"calibration": loaded.hashes["train"]})
-    with pytest.raises(
-        ValueError, match=r"^data\.path: the train split of the run\. Set it to examples that"
-    ):
+    with pytest.raises(ValueError, match=r"^data\.path: the train split of the run\. Set it to examples"):
         trained.calibrate(trained_on, config.Sets("rank"))
     uncalibrated = dataclasses.replace(trained, calibration=None)
     with pytest.raises(ValueError, match=r"^sets='threshold': the scores are not calibrated\. Choose 'rank'"):
