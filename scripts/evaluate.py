@@ -139,7 +139,7 @@ def main() -> None:
         print(f"\n{tables.sets_line(metrics['sets'], round(100 * coverage))}, {spread}\n")
         print(tables.sets_table(set_report.table(result, table, thirds, covered, size), covered, size))
     if _CLASSES.value:
-        names = (*result.names, *result.whole.names)
+        names = (*result.names, *result.whole.means())
         if thirds is not None and (
             len(table) > MAX_CLASSES or thirds["most"].max() >= LONG_TAIL * thirds["fewest"].min()
         ):

@@ -6,7 +6,7 @@ probability that it is among the labels of an example for which it is relevant.
 Common arguments:
   gains: floats `[N, K]`, of the first K classes of each example, the best first: the inverse propensity if
     the class is relevant, else 0.
-  ideal_gains: floats `[N, K]`, the highest inverse propensities of the relevant classes, the highest first,
+  ideal: floats `[N, K]`, the highest inverse propensities of the relevant classes, the highest first,
     then 0.
   num_relevant: the number of relevant classes of each example, `[N]`.
 
@@ -57,17 +57,15 @@ def propensities(counts: TensorLike, num_examples: int, *, a: float = 0.55, b: f
     return 1.0 / (1.0 + c * (tf.cast(counts, tf.float64) + b) ** -a)
 
 
-def psp(gains: TensorLike, ideal_gains: TensorLike, num_relevant: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+def psp(gains: TensorLike, ideal: TensorLike, num_relevant: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Returns the propensity-scored precision, PSP@K, of examples with the gains $g$ and $g^*$.
 
     $$\frac{\sum_i \sum_{j \le K} g_{ij}}{\sum_i \sum_{j \le K} g^*_{ij}}$$
     """
-    return _ratio(gains, ideal_gains, tf.ones_like(num_relevant), 1.0)
+    return _ratio(gains, ideal, tf.ones_like(num_relevant))
 
 
-def psndcg(
-    gains: TensorLike, ideal_gains: TensorLike, num_relevant: TensorLike
-) -> tuple[tf.Tensor, tf.Tensor]:
+def psndcg(gains: TensorLike, ideal: TensorLike, num_relevant: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Returns the propensity-scored NDCG, PSNDCG@K, of examples with $r_i$ relevant classes.
 
     $$\frac{\sum_i \frac{1}{z_i} \sum_{j \le K} g_{ij} / \log_2(1 + j)}
@@ -77,21 +75,20 @@ def psndcg(
     ranks = tf.range(1, tf.shape(gains)[1] + 1, dtype=tf.float64)
     discounts = math.log(2.0) / tf.math.log1p(ranks)
     counted = ranks <= tf.cast(num_relevant, tf.float64)[:, None]
-    return _ratio(gains, ideal_gains, tf.reduce_sum(tf.where(counted, discounts, 0.0), axis=1), discounts)
+    gains, ideal = (tf.cast(each, tf.float64) * discounts for each in (gains, ideal))
+    return _ratio(gains, ideal, tf.reduce_sum(tf.where(counted, discounts, 0.0), axis=1))
 
 
-def psr(gains: TensorLike, ideal_gains: TensorLike, num_relevant: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+def psr(gains: TensorLike, ideal: TensorLike, num_relevant: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Returns the propensity-scored recall, PSR@K, of examples with $r_i$ relevant classes.
 
     $$\frac{\sum_i \frac{1}{r_i} \sum_{j \le K} g_{ij}}{\sum_i \frac{1}{r_i} \sum_{j \le K} g^*_{ij}}$$
     """
-    return _ratio(gains, ideal_gains, num_relevant, 1.0)
+    return _ratio(gains, ideal, num_relevant)
 
 
-def _ratio(
-    gains: TensorLike, ideal_gains: TensorLike, sizes: TensorLike, discounts: TensorLike
-) -> tuple[tf.Tensor, tf.Tensor]:
-    sums = (tf.reduce_sum(tf.cast(each, tf.float64) * discounts, axis=1) for each in (gains, ideal_gains))
+def _ratio(gains: TensorLike, ideal: TensorLike, sizes: TensorLike) -> tuple[tf.Tensor, tf.Tensor]:
+    sums = (tf.reduce_sum(tf.cast(each, tf.float64), axis=1) for each in (gains, ideal))
     values, best = (tf.math.divide_no_nan(each, tf.cast(sizes, tf.float64)) for each in sums)
     mean = tf.reduce_mean(best)
     return tf.math.divide_no_nan(values, mean), tf.math.divide_no_nan(best, mean)

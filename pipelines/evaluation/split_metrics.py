@@ -25,24 +25,17 @@ class SplitMetrics:
     covered: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     ranks: np.ndarray | None = None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The metrics without a value for single examples."""
-        return (*self.covered, *(() if self.ranks is None else ("median_rank",)))
-
     def means(self) -> dict[str, float]:
-        """Returns name -> value of these, in percent if it is a fraction."""
-        shares = {
-            name: float(100.0 * np.divide(*counts.sum(axis=1))) for name, counts in self.covered.items()
-        }
+        """Returns name -> value of the metrics without a value for single examples, fractions in percent."""
+        shares = {name: float(100.0 * np.divide(*parts.sum(axis=1))) for name, parts in self.covered.items()}
         return shares | ({} if self.ranks is None else {"median_rank": float(np.median(self.ranks))})
 
     def intervals(self) -> dict[str, list[float] | None]:
-        """Returns the 95% interval of the median rank, that of `scipy.stats.quantile_test`, and no others."""
-        intervals: dict[str, list[float] | None] = dict.fromkeys(self.names)
+        """Returns name -> 95% interval of these: of the median rank that of its binomial test, else None."""
+        intervals: dict[str, list[float] | None] = dict.fromkeys(self.means())
         if self.ranks is not None:
-            low, high = scipy.stats.quantile_test(self.ranks).confidence_interval(0.95)
-            intervals["median_rank"] = [float(low), float(high)] if np.isfinite([low, high]).all() else None
+            ends = np.array(scipy.stats.quantile_test(self.ranks).confidence_interval(0.95))
+            intervals["median_rank"] = ends.tolist() if np.isfinite(ends).all() else None
         return intervals
 
     def corrected(self, names: Sequence[str], values: np.ndarray) -> np.ndarray:
@@ -62,16 +55,15 @@ class SplitMetrics:
     def select(self, rows: np.ndarray, classes: np.ndarray) -> "SplitMetrics":
         """Returns the part of some examples and classes."""
         best = {name: each[rows] for name, each in self.best.items()}
-        covered = {name: counts[:, classes] for name, counts in self.covered.items()}
+        covered = {name: parts[:, classes] for name, parts in self.covered.items()}
         return SplitMetrics(best, covered, None if self.ranks is None else self.ranks[rows])
 
     def grouped(self, group: np.ndarray) -> "SplitMetrics":
         """Returns the metrics for groups of the classes, from the group of each class, int `[n]`."""
-        covered = {
-            name: np.stack([np.bincount(group, each) for each in counts])
-            for name, counts in self.covered.items()
+        sums = {
+            n: np.array([np.bincount(group, part) for part in parts]) for n, parts in self.covered.items()
         }
-        return dataclasses.replace(self, covered=covered)
+        return dataclasses.replace(self, covered=sums)
 
     def by_class(self, rows: np.ndarray, classes: np.ndarray, num_classes: int) -> dict[str, np.ndarray]:
         """Returns name -> values `[n]` of the metrics of each class, or group; fractions are in 0..1.
@@ -79,7 +71,7 @@ class SplitMetrics:
         The examples are `rows`, and `classes` their classes, both int `[E]`; a class without any has NaN.
         """
         with np.errstate(invalid="ignore"):
-            columns = {name: counts[0] / counts[1] for name, counts in self.covered.items()}
+            columns = {name: np.divide(*parts) for name, parts in self.covered.items()}
         if self.ranks is not None:
             medians = pd.Series(self.ranks[rows]).groupby(classes).median()
             columns["median_rank"] = medians.reindex(range(num_classes)).to_numpy()

@@ -56,7 +56,6 @@ def check(experiment: config.Experiment, *, trains: bool = True) -> None:
     arguments.check_seed(experiment.seed)
     _check_options(experiment, trains)
     check_optimizer(experiment.optimizer)
-    _check_propensity(experiment.propensity)
     for is_wrong, message in _combinations(experiment, trains):
         if is_wrong:
             raise ValueError(message)
@@ -65,11 +64,6 @@ def check(experiment: config.Experiment, *, trains: bool = True) -> None:
         losses.get_metric(name)
         if count > 1:
             raise ValueError(f"metrics={experiment.metrics}: {name!r} is repeated. Name it once.")
-
-
-def _check_propensity(values: tuple[float, ...]) -> None:
-    if len(values) != 2 or values[0] < 0 or values[1] <= 0:
-        raise ValueError(f"propensity={values}: not an A of at least 0 and a positive B. Write two numbers.")
 
 
 def _check_options(experiment: config.Experiment, trains: bool) -> None:
@@ -190,6 +184,11 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
             f"monitor={metric!r}: validation, which selects the checkpoint, has no prediction sets. Choose "
             "another metric.",
         )
+    a_b = experiment.propensity
+    yield (
+        len(a_b) != 2 or min(a_b) < 0.0 or a_b[1] == 0.0,
+        f"propensity={a_b}: not an A of at least 0 and a positive B. Write two numbers.",
+    )
     yield experiment.init_from == "", "init_from='': empty. Set it to the folder of a run, or to None."
     yield (
         not experiment.metrics,

@@ -4,7 +4,6 @@ They need the first classes of each example, and no scores of all classes.
 """
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -38,7 +37,6 @@ def measure(
     split: str,
     counts: np.ndarray | None,
     num_train: int | None,
-    best: int = 0,
 ) -> EvaluationResult:
     """Returns an evaluation with the metrics of the whole split that the experiment names.
 
@@ -47,7 +45,6 @@ def measure(
       loaded, split: the examples are those of this split.
       counts, num_train: numbers of training examples of each class, int `[n]`, and of all together; None if
         the run has no propensity-scored metrics.
-      best: number of best classes in the returned evaluation.
     """
     n = loaded.num_scored(split)
     metrics, columns, best_values, covered = _metrics(experiment, n), {}, {}, {}
@@ -67,13 +64,12 @@ def measure(
                 columns[name], best_values[name] = (each.numpy() for each in values)
             elif metric.k:
                 hits = classes[first][gains[first] > 0.0]
-                present = [np.bincount(ids, minlength=n) > 0 for ids in (hits, weights.indices)]
-                covered[name] = np.stack(present)
-        fields = ("best_classes", "best_scores")
-        kept: dict[str, Any] = {field: getattr(result, field)[:, :best] if best else None for field in fields}
-        result = dataclasses.replace(result.with_metrics(columns), **kept)
+                covered[name] = np.array(
+                    [np.bincount(ids, minlength=n) > 0 for ids in (hits, weights.indices)]
+                )
     ranks = result.ranks if "median_rank" in metrics else None
-    return dataclasses.replace(result, whole=SplitMetrics(best_values, covered, ranks))
+    whole = SplitMetrics(best_values, covered, ranks)
+    return dataclasses.replace(result.with_metrics(columns), whole=whole)
 
 
 def _metrics(experiment: config.Experiment, num_classes: int) -> dict[str, SetMetric]:

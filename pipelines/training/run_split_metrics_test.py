@@ -23,7 +23,7 @@ def experiment(*names, **changes):
     return config.Experiment(metrics=names or NAMES, **changes)
 
 
-def evaluate(scores, labels, train, part=None, best=0):
+def evaluate(scores, labels, train, part=None):
     """Returns the evaluation of scores `[N, n]`, for the labels of a test and of a training split."""
     part, n = part or experiment(), scores.shape[1]
     splits = {
@@ -33,9 +33,9 @@ def evaluate(scores, labels, train, part=None, best=0):
     dense = labels if isinstance(labels, np.ndarray) else labels.toarray()
     evaluator = Evaluator(lambda features, training: ModelOutputs(features), ())
     batches = [(tf.constant(scores, tf.float32), dense, tf.range(len(scores)))]
-    result = evaluator(batches, best=max(best, run_split_metrics.num_best(part, n)))
+    result = evaluator(batches, best=run_split_metrics.num_best(part, n))
     sizes = loaded.training_counts("test"), len(splits["train"])
-    return run_split_metrics.measure(result, part, loaded, "test", *sizes, best)
+    return run_split_metrics.measure(result, part, loaded, "test", *sizes)
 
 
 def draw(rng, several, examples=200, n=40):
@@ -89,10 +89,8 @@ def test_equal_dense_arithmetic(rng, several):
     result = evaluate(scores, labels, train)
     expected = expected_metrics(scores, labels, train)
     assert result.means() == pytest.approx(expected, rel=1e-6)
-    assert result.best_classes is None
-    changed = evaluate(scores, labels, train, experiment(propensity=(0.6, 2.6)), best=2)
+    changed = evaluate(scores, labels, train, experiment(propensity=(0.6, 2.6)))
     assert changed.means() == pytest.approx(expected_metrics(scores, labels, train, 0.6, 2.6), rel=1e-6)
-    np.testing.assert_array_equal(changed.best_classes, np.argsort(-scores, axis=1)[:, :2])
     summary = result.summarize()
     assert summary["psp@3"] == pytest.approx(expected["psp@3"], rel=1e-6)
     for name in ("psp@1", "psndcg@3", "median_rank"):
