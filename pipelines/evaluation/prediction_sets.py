@@ -174,36 +174,6 @@ class PredictionSets:
         return PredictionSets(**{**content, **arrays})
 
 
-def fit(
-    name: str,
-    options: Mapping[str, Any],
-    blocks: Iterable[Block],
-    labels: Labels,
-    *,
-    by_class: bool = False,
-    num_classes: int | None = None,
-) -> PredictionSets:
-    """Returns the sets that calibration examples define.
-
-    An example without a class counts as one whose set has recall 1. With `by_class`, each class with
-    `LEAST_PER_GROUP` examples has a separate limit. Classes with `LEAST_TO_CLUSTER` are clustered by half of
-    their examples, and the other half sets the limit of their cluster; all others have that of all examples.
-
-    Args:
-      name, options: of the score.
-      blocks: the examples in their order, see `PredictionSets.scores`.
-      labels: class ids, int `[N]`, or for several classes a `scipy.sparse.csr_array` `[N, n]`.
-      by_class: whether classes have separate limits; for class ids, with `num_classes`.
-    """
-    values, first = [np.zeros(0, np.float32)], 0
-    for block in blocks:
-        size = len(block[1])
-        values.append(true_scores(name, options, block, labels[first : first + size]))
-        first += size
-    assert first == labels.shape[0]
-    return fit_scores(name, options, np.concatenate(values), labels, by_class, num_classes)
-
-
 def true_scores(name: str, options: Mapping[str, Any], block: Block, labels: Labels) -> np.ndarray:
     """Returns the scores of the pairs of an example and a true class of it, in order, float32 `[P]`."""
     unfitted = PredictionSets(name, options, *[np.zeros(0)] * 4)
@@ -214,7 +184,7 @@ def _pairs(labels: Labels) -> tuple[np.ndarray, np.ndarray]:
     return (np.arange(len(labels)), labels) if isinstance(labels, np.ndarray) else labels.nonzero()
 
 
-def fit_scores(
+def fit(
     name: str,
     options: Mapping[str, Any],
     pairs: np.ndarray,
@@ -222,7 +192,13 @@ def fit_scores(
     by_class: bool = False,
     num_classes: int | None = None,
 ) -> PredictionSets:
-    """Returns the sets of `fit` for the `true_scores` of all examples."""
+    """Returns the sets that the `true_scores` `[P]` of all calibration examples define.
+
+    The labels are class ids, int `[N]`, or for several classes a `scipy.sparse.csr_array` `[N, n]`. An
+    example without a class counts as one whose set has recall 1. With `by_class`, each class with
+    `LEAST_PER_GROUP` examples has a separate limit. Classes with `LEAST_TO_CLUSTER` are clustered by half of
+    their examples, and the other half sets the limit of their cluster; all others have that of all examples.
+    """
     rows, classes = _pairs(labels)
     size = labels.shape[0]
     weights = (1.0 / np.bincount(rows, minlength=size)[rows]).astype(np.float32)

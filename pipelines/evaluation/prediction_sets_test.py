@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -5,6 +7,7 @@ import tensorflow as tf
 
 from rank4class.pipelines.evaluation import prediction_sets
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
+from rank4class.pipelines.storage import files
 
 NAMES = ("rank", "threshold", "adaptive")
 
@@ -17,6 +20,11 @@ def _examples(size, n=6, seed=0, weight=2.0):
     return probabilities, (probabilities.cumsum(axis=1) > rng.random((size, 1))).argmax(axis=1)
 
 
+def fit(name, block, labels, **by_class):
+    pairs = prediction_sets.true_scores(name, {}, block, labels)
+    return prediction_sets.fit(name, {}, pairs, labels, **by_class)
+
+
 def _in_sets(sets, probabilities, coverage):
     return sets.scores(probabilities, probabilities).numpy() <= sets.limits(coverage)
 
@@ -24,7 +32,7 @@ def _in_sets(sets, probabilities, coverage):
 def test_limit_is_the_order_statistic_of_split_conformal_prediction():
     # Ranks of the true classes: 1, 1, 2, 3; the limit of coverage 0.6 is the ceil(5 * 0.6) = 3rd smallest.
     probabilities = np.array([[0.7, 0.2, 0.1]] * 4, np.float32)
-    sets = prediction_sets.fit("rank", {}, [(probabilities, probabilities, None)], np.array([0, 2, 1, 0]))
+    sets = fit("rank", (probabilities, probabilities, None), np.array([0, 2, 1, 0]))
     assert sets.limits(0.6) == [2.0]
     assert sets.limits(0.2) == [1.0]
     assert sets.limits(0.8) == [3.0]
@@ -37,7 +45,7 @@ def test_coverage_has_its_beta_law(name):
     for seed in range(100):
         probabilities, labels = _examples(m + 1000, seed=seed)
         first = probabilities[:m]
-        sets = prediction_sets.fit(name, {}, [(first, first, None)], labels[:m])
+        sets = fit(name, (first, first, None), labels[:m])
         hits.append(_in_sets(sets, probabilities[m:], coverage)[np.arange(1000), labels[m:]].mean())
     low, high = prediction_sets.coverage_interval(m, coverage)
     assert np.mean(hits) > coverage - 0.005
@@ -50,7 +58,7 @@ def test_threshold_has_the_smallest_sets_and_adaptive_no_empty_one():
     probabilities, labels = _examples(2000, weight=6.0)
     sizes = {}
     for name in NAMES:
-        sets = prediction_sets.fit(name, {}, [(probabilities, probabilities, None)], labels)
+        sets = fit(name, (probabilities, probabilities, None), labels)
         sizes[name] = _in_sets(sets, probabilities, 0.7).sum(axis=1)
     assert sizes["threshold"].mean() < sizes["rank"].mean()
     assert sizes["threshold"].min() == 0
@@ -72,7 +80,7 @@ def test_several_classes_have_the_expected_recall():
     )
     probabilities = 1 / (1 + np.exp(2 - 2 * scores))
     half = size // 2
-    sets = prediction_sets.fit("threshold", {}, [(probabilities[:half], scores[:half], None)], labels[:half])
+    sets = fit("threshold", (probabilities[:half], scores[:half], None), labels[:half])
     relevant = labels[half:].toarray() > 0
     hits = (_in_sets(sets, probabilities[half:], 0.9) & relevant).sum(axis=1)
     counts = relevant.sum(axis=1)
@@ -84,7 +92,7 @@ def test_limit_of_several_classes_by_hand():
     # Example 0 has both classes, with places 1 and 2, each of weight 1/2; example 1 has none.
     ranking = np.array([[2.0, 1.0], [2.0, 1.0]], np.float32)
     labels = scipy.sparse.csr_array(np.array([[1.0, 1.0], [0.0, 0.0]], np.float32))
-    sets = prediction_sets.fit("rank", {}, [(None, ranking, None)], labels)
+    sets = fit("rank", (None, ranking, None), labels)
     # (missed recall + 1) / (2 + 1) is at most 1 - coverage.
     assert sets.limits(0.5) == [1.0]
     assert sets.limits(0.6) == [2.0]
@@ -99,8 +107,8 @@ def test_limits_by_class_cover_each_class():
     scores[np.arange(size), labels] += np.linspace(4.0, 0.5, n)[labels]
     probabilities = tf.nn.softmax(scores).numpy()
     half = size // 2
-    blocks = [(probabilities[:half], scores[:half], None)]
-    sets = prediction_sets.fit("threshold", {}, blocks, labels[:half], by_class=True, num_classes=n)
+    block = probabilities[:half], scores[:half], None
+    sets = fit("threshold", block, labels[:half], by_class=True, num_classes=n)
     counts = np.bincount(labels[:half], minlength=n)
     separate = sets.class_groups[counts >= prediction_sets.LEAST_PER_GROUP]
     assert len(set(separate)) == len(separate)
@@ -116,7 +124,7 @@ def test_classes_with_few_examples_share_the_limit_of_their_cluster():
     labels = np.repeat(np.arange(n), each)
     scores = rng.normal(size=(len(labels), n)).astype(np.float32)
     scores[np.arange(len(labels)), labels] += np.where(labels < n // 2, 5.0, 0.0)
-    sets = prediction_sets.fit("rank", {}, [(None, scores, None)], labels, by_class=True, num_classes=n)
+    sets = fit("rank", (None, scores, None), labels, by_class=True, num_classes=n)
     easy, hard = sets.class_groups[: n // 2], sets.class_groups[n // 2 :]
     assert len(set(easy)) == 1
     assert not set(easy) & {0, *hard}
@@ -127,20 +135,20 @@ def test_classes_with_few_examples_share_the_limit_of_their_cluster():
 def test_excluded_classes_and_scores_that_are_not_finite_are_in_no_set():
     ranking = np.array([[3.0, 2.0, 1.0], [np.nan, 2.0, 1.0]], np.float32)
     where = np.array([[False, True, True], [True, True, True]])
-    sets = prediction_sets.fit("rank", {}, [(None, ranking[:1], where[:1])] * 9, np.ones(9, int))
+    sets = fit("rank", (None, np.tile(ranking[0], [9, 1]), np.tile(where[0], [9, 1])), np.ones(9, int))
     in_set = sets.scores(None, ranking, where).numpy() <= sets.limits(0.9)
     assert in_set.tolist() == [[False, True, False], [False, False, False]]
 
 
 @pytest.mark.parametrize("coverage", [0.0, 1.0, 1.2, float("nan")])
 def test_wrong_coverages(coverage):
-    sets = prediction_sets.fit("rank", {}, [(None, np.eye(3, dtype=np.float32), None)], np.arange(3))
+    sets = fit("rank", (None, np.eye(3, dtype=np.float32), None), np.arange(3))
     with pytest.raises(ValueError, match=rf"^coverage={coverage}: not in \(0, 1\). Choose another value."):
         sets.limits(coverage)
 
 
 def test_too_few_examples_for_a_coverage():
-    sets = prediction_sets.fit("rank", {}, [(None, np.eye(8, dtype=np.float32), None)], np.arange(8))
+    sets = fit("rank", (None, np.eye(8, dtype=np.float32), None), np.arange(8))
     with pytest.raises(ValueError, match=r"^coverage=0.9: needs 9 calibration examples, and there are 8."):
         sets.limits(0.9)
 
@@ -149,9 +157,8 @@ def test_too_few_examples_for_a_coverage():
 def test_json_keeps_the_limits(by_class):
     probabilities, labels = _examples(700)
     probabilities[0, labels[0]] = 0.0  # an infinite score
-    sets = prediction_sets.fit(
-        "threshold", {}, [(probabilities, probabilities, None)], labels, by_class=by_class, num_classes=6
-    )
-    again = PredictionSets.from_json(sets.to_json())
+    block = probabilities, probabilities, None
+    sets = fit("threshold", block, labels, by_class=by_class, num_classes=6)
+    again = PredictionSets.from_json(json.loads(files.to_json(sets.to_json())))
     for coverage in (0.5, 0.9):
         np.testing.assert_array_equal(again.limits(coverage), sets.limits(coverage))

@@ -25,9 +25,10 @@ def with_sets(run, name="threshold", **options):
     """Returns the run with prediction sets that its validation examples calibrate."""
     validation = data.get("digits").splits["validation"]
     outputs = run.outputs(validation.features["image"])
-    blocks = [(outputs["probabilities"], outputs["scores"], None)]
+    block, labels = (outputs["probabilities"], outputs["scores"], None), validation.labels
     calibrated = rank4class.load(run.workdir)
-    sets = prediction_sets.fit(name, {}, blocks, validation.labels, num_classes=10, **options)
+    pairs = prediction_sets.true_scores(name, {}, block, labels)
+    sets = prediction_sets.fit(name, {}, pairs, labels, num_classes=10, **options)
     calibrated._trained = dataclasses.replace(calibrated._trained, sets=sets)
     return calibrated
 

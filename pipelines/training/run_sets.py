@@ -105,7 +105,7 @@ class Fit:
     def sets(self) -> PredictionSets:
         """Returns the sets, after all examples were added."""
         part, labels = self._part, self._examples.labels
-        return prediction_sets.fit_scores(
+        return prediction_sets.fit(
             part.name, part.options(), self._pairs, labels, part.by_class, self._num_classes
         )
 

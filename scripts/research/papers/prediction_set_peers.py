@@ -68,7 +68,8 @@ def compare(workdir: str, splits: int) -> dict[str, Any]:
 
 def _sets(name: str, parts: list, coverage: float) -> np.ndarray:
     (first, labels), (second, _) = parts
-    sets = prediction_sets.fit(name, {}, [_block(first)], labels)
+    scores = prediction_sets.true_scores(name, {}, _block(first), labels)
+    sets = prediction_sets.fit(name, {}, scores, labels)
     return sets.scores(*_block(second)).numpy() <= sets.limits(coverage)
 
 
