@@ -17,6 +17,8 @@ from rank4class import arguments
 from rank4class.models import precision
 from rank4class.models.registry import CLASS_ENCODERS, Part
 
+_BLOCK = 1024  # texts that are encoded at a time, except in training
+
 Encode = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
 
 
@@ -89,10 +91,26 @@ class Text(tf.keras.layers.Layer):
         self.tokens = self.add_weight("tokens", tokens.shape, tf.int32, **options)
         self.num_classes = tokens.shape[1]
 
-    def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
-        assert encode is not None
-        tokens = [_rows(tokens, class_ids) for tokens in tf.unstack(self.tokens)]
-        return encode(dict(zip(self.names, tokens, strict=True)))
+    def call(
+        self, class_ids: tf.Tensor, encode: Encode | None = None, training: bool | None = None
+    ) -> tf.Tensor:
+        def encode_block(tokens: tf.Tensor) -> tf.Tensor:
+            assert encode is not None
+            return encode(dict(zip(self.names, tf.unstack(tokens), strict=True)))
+
+        tokens = tf.stack([_rows(tokens, class_ids) for tokens in tf.unstack(self.tokens)])
+        size = tokens.shape[1]
+        if training or size is None or size <= _BLOCK:
+            return encode_block(tokens)
+        blocks = tf.reshape(
+            tf.pad(tokens, [[0, 0], [0, -size % _BLOCK], [0, 0]]),
+            [len(self.names), -1, _BLOCK, tokens.shape[2]],
+        )
+        blocks = tf.transpose(blocks, [1, 0, 2, 3])
+        first = encode_block(blocks[0])
+        spec = tf.TensorSpec(first.shape, first.dtype)
+        others = tf.map_fn(encode_block, blocks[1:], fn_output_signature=spec, parallel_iterations=1)
+        return tf.concat([first, tf.reshape(others, [-1, first.shape[1]])], axis=0)[:size]
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "names": self.names, "shape": self.tokens.shape[1:].as_list()}

@@ -55,6 +55,24 @@ def instances(name, rows):
     return {"embedding": np.random.default_rng(0).normal(size=[rows, D]).astype(np.float32)}
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_texts_are_encoded_in_blocks_except_in_training(monkeypatch, compiled):
+    layer, encoder, sizes = MAKERS["text"](), bert(), []
+
+    def encode(features):
+        sizes.append(features["input_mask"].shape[0])
+        return encoder(features)
+
+    expected = layer(tf.range(N), encode=encode)
+    monkeypatch.setattr(class_encoders, "_BLOCK", 2)
+    call = tf.function(layer, autograph=False, jit_compile=True) if compiled else layer
+    np.testing.assert_allclose(call(tf.range(N), encode=encode), expected, rtol=1e-5, atol=1e-6)
+    layer(tf.range(N), encode=encode, training=True)
+    assert sizes[:2] == [N, 2]
+    assert set(sizes[2:-1]) == {2}
+    assert sizes[-1] == N
+
+
 @pytest.mark.parametrize("name", MAKERS)
 class TestEveryClassEncoder:
     def test_every_trainable_weight_gets_a_gradient(self, name):

@@ -53,7 +53,7 @@ class Answers(tf.Module):
         if isinstance(model, models.RankModel):
             # An export has the vectors of the classes in place of the class encoder.
             with trained.strategy.scope():
-                self._class_vectors = tf.Variable(model.encode_classes(training=False), trainable=False)
+                self._class_vectors = tf.Variable(trained.encode_classes(), trainable=False)
             self._encoder = model.encoder
             self._scorer = lambda features, training: model(
                 features, training=training, class_vectors=tf.convert_to_tensor(self._class_vectors)

@@ -38,6 +38,7 @@ class RunDirectory:
         self._times = os.path.join(self.path, "times.jsonl")
         self._results = os.path.join(self.path, "results.json")
         self._test_values = os.path.join(self.path, "test_values.npz")
+        self._class_vectors = os.path.join(self.path, "class_vectors.npy")
         self._lock: TextIO | None = None
 
     def lock(self) -> None:
@@ -154,6 +155,19 @@ class RunDirectory:
     def write_test_values(self, names: Iterable[str], values: np.ndarray) -> None:
         """Writes the metrics of the test examples, float32 `[N, M]`."""
         files.write_npz(self._test_values, dict(zip(names, values.T, strict=True)))
+
+    def class_vectors(self) -> np.ndarray | None:
+        """Returns the vectors of the classes, float32 `[n, d]`, if the run has written them."""
+        if not files.exists(self._class_vectors):
+            return None
+        try:
+            return np.load(io.BytesIO(files.read_bytes(self._class_vectors)))
+        except (ValueError, EOFError) as error:
+            raise ValueError(f"{self._class_vectors}: damaged ({error}). Remove it.") from error
+
+    def write_class_vectors(self, vectors: np.ndarray) -> None:
+        with files.writing(self._class_vectors) as file:
+            np.save(file, np.asarray(vectors, np.float32))
 
     def fitted(self, name: str) -> dict[str, Any] | None:
         """Returns "calibration", "thresholds" or "prediction_sets", see their `to_json`; or None."""

@@ -193,8 +193,8 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
 class TrainedModel:
     """The model of a run, restored without the data and the encoder checkpoint of its training.
 
-    The `calibration`, the `thresholds` and the `sets` are those of the scores of the best checkpoint; None
-    for the last one, or if the run has none.
+    The `calibration`, the `thresholds`, the `sets` and the `class_vectors` of texts are those of the best
+    checkpoint; None for the last one, or if the run has none.
     """
 
     run_dir: RunDirectory
@@ -206,6 +206,13 @@ class TrainedModel:
     calibration: Calibration | None = None
     thresholds: Thresholds | None = None
     sets: PredictionSets | None = None
+    class_vectors: np.ndarray | None = None
+
+    def encode_classes(self) -> tf.Tensor:
+        """Returns the vectors of all classes, `[n, d]`, as the run has written them, or encoded now."""
+        if self.class_vectors is None:
+            return self.model.encode_classes(training=False)
+        return tf.constant(self.class_vectors)
 
     def load_task(self) -> TaskData:
         """Loads the data of the training, which may not have changed since."""
@@ -368,7 +375,10 @@ def restore(
         return trained
     calibration, thresholds = _read_calibration(run_dir), _read_thresholds(run_dir, experiment)
     sets = _read_sets(run_dir, experiment, calibration)
-    return dataclasses.replace(trained, calibration=calibration, thresholds=thresholds, sets=sets)
+    vectors = run_dir.class_vectors() if run_dir.results() else None
+    return dataclasses.replace(
+        trained, calibration=calibration, thresholds=thresholds, sets=sets, class_vectors=vectors
+    )
 
 
 def _with_own_sorter(experiment: config.Experiment, run_dir: RunDirectory) -> config.Experiment:

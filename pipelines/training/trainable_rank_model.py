@@ -265,6 +265,8 @@ class TrainableRankModel:
             run_dir.write_fitted("prediction_sets", self._sets.to_json())
         if isinstance(self.model, models.RankModel):
             vectors = self.model.encode_classes(training=False)
+            if self._data.class_features is not None:  # predictions would encode all texts again
+                run_dir.write_class_vectors(vectors.numpy())
             with files.errors_of(run_dir.path):
                 counts, columns = self._data.training_counts("test"), self._class_columns(test)
                 tensorboard.write_projector(run_dir.path, self._data.class_names, vectors, columns, counts)
