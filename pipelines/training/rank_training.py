@@ -268,7 +268,7 @@ class TrainedModel:
         if self.calibration is not None:
             result = run_calibration.measure(result, self.calibration, split, examples)
         sizes = self.description.training_counts, self.description.num_train
-        result = run_split_metrics.measure(result, self.experiment, loaded, split, *sizes)
+        result = run_split_metrics.measure(result, self.experiment, loaded, split, sizes)
         result = run_decisions.measure(result, self.experiment, loaded, split, self.thresholds)
         result = sets.add_to(result) if sets else result
         result = dataclasses.replace(result, unseen=loaded.unseen(split))

@@ -4,6 +4,7 @@ They need the first classes of each example, and no scores of all classes.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -35,24 +36,17 @@ def measure(
     experiment: config.Experiment,
     loaded: TaskData,
     split: str,
-    counts: np.ndarray | None,
-    num_train: int | None,
+    training_sizes: tuple[Any, Any],
 ) -> EvaluationResult:
-    """Returns an evaluation with the metrics of the whole split that the experiment names.
+    """Returns an evaluation, with `num_best` best classes, and the split's metrics that the experiment names.
 
-    Args:
-      result: with `num_best` or more best classes.
-      loaded, split: the examples are those of this split.
-      counts, num_train: numbers of training examples of each class, int `[n]`, and of all together; None if
-        the run has no propensity-scored metrics.
+    The `training_sizes` are the numbers of training examples of each class, int `[n]`, and of all together.
     """
     n = loaded.num_scored(split)
     metrics, columns, best_values, covered = _metrics(experiment, n), {}, {}, {}
     if num_best(experiment, n):
-        assert counts is not None
-        assert num_train is not None
         a, b = experiment.propensity
-        propensity = propensities(counts, num_train, a=a, b=b).numpy()
+        propensity = propensities(*training_sizes, a=a, b=b).numpy()
         weights = loaded.splits[split].class_matrix(n).astype(np.float64)
         weights.data = 1.0 / propensity[... if loaded.ranks_all(split) else loaded.seen][weights.indices]
         classes, gains = _first_classes(result, weights)
@@ -77,17 +71,13 @@ def _metrics(experiment: config.Experiment, num_classes: int) -> dict[str, SetMe
     return {name: metric for name in names if (metric := split_metric(name)) is not None}
 
 
-def _first_classes(
-    result: EvaluationResult, weights: scipy.sparse.csr_array
-) -> tuple[np.ndarray, np.ndarray]:
+def _first_classes(result, weights):
     """Returns the best classes, int `[N, K + 1]`, and their weights, 0 for those that are not relevant.
 
     Of equal scores, relevant classes are last. The weights of those that share the last score, which classes
     further on may have too, are 0, as are all of an example with scores that are not finite.
     """
     classes, scores = result.best_classes, result.best_scores
-    assert classes is not None
-    assert scores is not None
     gains = weights[np.arange(len(classes))[:, None], classes].toarray()
     run = np.cumsum(np.diff(scores, axis=1, prepend=scores[:, :1]) != 0.0, axis=1)  # of equal scores
     order = np.lexsort((gains, run), axis=1)

@@ -35,7 +35,7 @@ def evaluate(scores, labels, train, part=None):
     batches = [(tf.constant(scores, tf.float32), dense, tf.range(len(scores)))]
     result = evaluator(batches, best=run_split_metrics.num_best(part, n))
     sizes = loaded.training_counts("test"), len(splits["train"])
-    return run_split_metrics.measure(result, part, loaded, "test", *sizes)
+    return run_split_metrics.measure(result, part, loaded, "test", sizes)
 
 
 def draw(rng, several, examples=200, n=40):

@@ -207,7 +207,7 @@ class TrainableRankModel:
                 self._calibration = run_calibration.fit(result, self._data)
             result = run_calibration.measure(result, self._calibration, split, examples)
         sizes = self._data.training_counts("test"), self.train_examples
-        result = run_split_metrics.measure(result, self._experiment, self._data, split, *sizes)
+        result = run_split_metrics.measure(result, self._experiment, self._data, split, sizes)
         if split == "validation":
             self._thresholds = run_decisions.fit(result, self._experiment, examples)
         result = run_decisions.measure(result, self._experiment, self._data, split, self._thresholds)
