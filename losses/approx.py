@@ -1,17 +1,18 @@
 """Metrics with soft ranks: NDCG and the reciprocal rank."""
 
-import functools
 from collections.abc import Callable
 
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class import arguments
 from rank4class.losses import base
-from rank4class.losses.ops import gains, ranks, sums
+from rank4class.losses.ops import gains, ranks, sums, tensors
 
 __all__ = ["ApproxMRR", "ApproxNDCG", "approx_mrr", "approx_ndcg"]
 
 
+@tf.autograph.experimental.do_not_convert
 def approx_ndcg(
     scores: TensorLike,
     labels: TensorLike,
@@ -41,33 +42,31 @@ def approx_ndcg(
     References:
       Qin, Liu, Li (2010); Rank4Class, eq. 4.
     """
-    options = {"temperature": temperature, "rank_fn": rank_fn}
-    forms = (functools.partial(_of_ids, lambda rank: -gains.discount(rank)), _approx_ndcg_of_dense)
-    return base.evaluate(*forms, scores, labels, where, weights, **options)
+    of_ids = _of_true_rank(lambda rank: -gains.discount(rank), temperature, rank_fn)
+
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
+        normalized_gains = gains.over_ideal(gains.exponential_gains(labels), gains.discount)
+        return -tf.reduce_sum(normalized_gains * gains.discount(soft_ranks), axis=-1)
+
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
-def _of_ids(
-    loss: Callable,
-    scores: tf.Tensor,
-    labels: tf.Tensor,
-    where: tf.Tensor | None,
-    temperature: float,
-    rank_fn: Callable | None,
-) -> tf.Tensor:
-    """Returns a loss of the true class's rank."""
-    if rank_fn is None:
-        rank = 1.0 + sums.margin_sum(sums.soft_zero_one, scores / temperature, labels, where)
-    else:
+def _of_true_rank(loss: Callable, temperature: float, rank_fn: Callable | None) -> Callable:
+    """Returns the form of class ids for a loss of the true class's rank; checks the options."""
+    arguments.check_positive(temperature=temperature)
+    if rank_fn is not None:
+        tensors.check_rank_fn(rank_fn)
+
+    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        if rank_fn is None:
+            rank = 1.0 + sums.margin_sum(sums.soft_zero_one, scores / temperature, labels, where)
+            return base.zero_without_relevant(loss(rank), labels, where)
         rank = ranks.true_score(rank_fn(scores / temperature, where), labels)
-    return base.zero_without_relevant(loss(rank), labels, where)
+        losses = base.zero_without_relevant(loss(rank), labels, where)
+        return base.nan_unless_finite(losses, scores)  # exact ranks ignore NaN
 
-
-def _approx_ndcg_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, rank_fn: Callable | None
-) -> tf.Tensor:
-    soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
-    normalized_gains = gains.over_ideal(gains.exponential_gains(labels), gains.discount)
-    return -tf.reduce_sum(normalized_gains * gains.discount(soft_ranks), axis=-1)
+    return of_ids
 
 
 @base.register
@@ -75,6 +74,7 @@ class ApproxNDCG(base.RankingLoss, function=approx_ndcg):
     """`approx_ndcg` as a Keras loss."""
 
 
+@tf.autograph.experimental.do_not_convert
 def approx_mrr(
     scores: TensorLike,
     labels: TensorLike,
@@ -96,17 +96,14 @@ def approx_mrr(
     References:
       Qin, Liu, Li (2010).
     """
-    options = {"temperature": temperature, "rank_fn": rank_fn}
-    forms = (functools.partial(_of_ids, lambda rank: -1.0 / rank), _approx_mrr_of_dense)
-    return base.evaluate(*forms, scores, labels, where, weights, **options)
+    of_ids = _of_true_rank(lambda rank: -1.0 / rank, temperature, rank_fn)
 
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
+        total = tf.reduce_sum(labels / soft_ranks, axis=-1)
+        return -tf.math.divide_no_nan(total, tf.reduce_sum(labels, axis=-1))
 
-def _approx_mrr_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, rank_fn: Callable | None
-) -> tf.Tensor:
-    soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
-    total = tf.reduce_sum(labels / soft_ranks, axis=-1)
-    return -tf.math.divide_no_nan(total, tf.reduce_sum(labels, axis=-1))
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 @base.register

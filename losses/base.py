@@ -41,9 +41,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class import arguments, compat
+from rank4class import compat
 from rank4class.losses import docstrings
-from rank4class.losses.ops import gumbel, label_checks, ranks, tensors, top_relevant
+from rank4class.losses.ops import gumbel, label_checks, ranks, tensors
 from rank4class.registry import LOSSES
 
 MEAN = "sum_over_batch_size"  # Keras's name of the reduction to the mean over the batch
@@ -182,8 +182,6 @@ def labels_of(y_true: TensorLike, y_pred: tf.Tensor) -> tf.Tensor:
     return y_true
 
 
-# AutoGraph would take seconds per loss to convert code that needs no conversion.
-@tf.autograph.experimental.do_not_convert
 def evaluate(
     of_ids: Callable | None,
     of_dense: Callable,
@@ -193,18 +191,14 @@ def evaluate(
     weights: TensorLike | None,
     *,
     heads: bool = False,
-    **options: Any,
 ) -> tf.Tensor:
     """Checks the arguments and returns the losses in the form that fits the labels.
 
-    A form takes float32 scores `[..., n]`, ids within the classes or float32 labels, a bool mask (for ids it
-    may be None) and the options. Without one of ids they become one-hot labels. An instance with invalid
-    labels or scores has the loss NaN. With `heads` the scores are `[..., n, H]`.
+    A form takes float32 scores `[..., n]`, ids within the classes or float32 labels, and a bool mask (for ids
+    it may be None). Without one of ids they become one-hot labels. An instance with invalid labels or scores
+    has the loss NaN. With `heads` the scores are `[..., n, H]`. AutoGraph would take seconds to convert the
+    forms of a loss, which need no conversion: `do_not_convert` keeps it from that.
     """
-    for name in {"temperature", "kappa", "alpha"} & options.keys():
-        arguments.check_positive(**{name: options[name]})
-    if options.get("rank_fn") is not None:
-        tensors.check_rank_fn(options["rank_fn"])
     scores, labels, where, are_ids = checked(scores, labels, where, heads)
     if are_ids:
         axis = -2 if heads else -1
@@ -212,18 +206,14 @@ def evaluate(
         known = label_checks.known(labels, n)
         ids = tf.where(known, labels, 0)
         if of_ids is None:
-            losses = _on_gains(of_dense, scores, tf.one_hot(ids, n), where, options)
+            losses = _on_gains(of_dense, scores, tf.one_hot(ids, n), where)
         else:
-            losses = of_ids(scores, ids, where, **options)
-        losses = tf.where(known, losses, float("nan"))
-        if of_ids is not None and options.get("rank_fn") is None:
+            losses = of_ids(scores, ids, where)
             # Other scores reach the loss: NaN as NaN, and infinity as a class that is always or never ahead.
             scores = ranks.true_score(scores, labels)[..., None]
+        losses = tf.where(known, losses, float("nan"))
     else:
-        counted = labels if where is None else tf.where(where, labels, 0.0)
-        top_relevant.check(counted, options.get("max_relevant"))
-        label_checks.check_levels(counted, options.get("levels"))
-        losses = _on_gains(of_dense, scores, labels, where, options)
+        losses = _on_gains(of_dense, scores, labels, where)
     return weighted(nan_unless_finite(losses, scores, heads), weights)
 
 
@@ -245,12 +235,10 @@ def checked(
     return scores, label_checks.gains(labels, lists, where), where, False
 
 
-def _on_gains(
-    form: Callable, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, options: dict[str, Any]
-) -> tf.Tensor:
+def _on_gains(form: Callable, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     valid = label_checks.valid_gains(labels, where)
     where = valid if where is None else where & valid
-    losses = form(scores, tf.where(where, labels, 0.0), where, **options)
+    losses = form(scores, tf.where(where, labels, 0.0), where)
     return tf.where(tf.reduce_all(valid, axis=-1), losses, float("nan"))
 
 

@@ -69,7 +69,13 @@ def spearman(
       SoDeep, eq. 4, which omits the factor.
     """
     arguments.check_at_least(0, l1=l1)
-    scores, labels, where = _checked(scores, labels, where, rank=1)
+    scores, where = _checked(scores, where, rank=1)
+    labels = tf.cast(tensors.dense("labels", labels), tf.float64)  # float32 would round times and ids
+    if not labels.shape.is_compatible_with(scores.shape):
+        raise ValueError(
+            f"labels={labels.shape}: do not fit scores of shape {scores.shape}. Give them that shape."
+        )
+    labels = labels if where is None else tf.where(where, labels, tf.zeros_like(labels))
     size = ranks.list_size(scores, where)
     off = tf.square(_ranks(rank_fn, scores, where) - ranks.mean_ranks(labels, where))
     losses = tf.math.divide_no_nan(6.0 * off, tf.square(size) - 1.0)
@@ -137,17 +143,12 @@ def mean_average_precision(
     """
     arguments.check_choice(FORMS, form=form)
     arguments.check_at_least(0, l1=l1)
-    scores = tensors.dense("scores", scores)
-    labels = tensors.dense("labels", labels)
-    sound = True
-    if labels.shape.rank == 1:
+    scores, labels, where, are_ids = base.checked(scores, labels, where)
+    if are_ids:
         n = tensors.length(scores)
-        labels = label_checks.ids(labels, n)
-        sound = label_checks.known(labels, n)
-        labels = tf.one_hot(labels, n)
-    scores, labels, where = _checked(scores, labels, where, rank=2)
-    labels = label_checks.gains(labels, scores, where)
-    sound &= tf.reduce_all(label_checks.valid_gains(labels, where), axis=1)
+        sound, labels = label_checks.known(labels, n), tf.one_hot(labels, n)
+    else:
+        sound = tf.reduce_all(label_checks.valid_gains(labels, where), axis=1)
     positive = labels > 0.0 if where is None else (labels > 0.0) & where
     of_class, in_class = tf.transpose(scores), tf.transpose(positive)
     taking_part = None if where is None else tf.transpose(where)
@@ -206,7 +207,7 @@ def recall_triplet(
       SoDeep, eq. 9 and 10.
     """
     arguments.check_at_least(0, margin=margin)
-    scores, _, where = _checked(scores, None, where, rank=2)
+    scores, where = _checked(scores, where, rank=2)
     if not scores.shape[:1].is_compatible_with(scores.shape[1:]):
         raise ValueError(
             f"scores={scores.shape}: not square. Give the scores of all pairs of B queries and B items."
@@ -237,9 +238,7 @@ class RecallTriplet(base.RankingLoss, function=recall_triplet):
         return self.function(y_pred, **self.options)
 
 
-def _checked(
-    scores: TensorLike, labels: TensorLike | None, where: TensorLike | None, rank: int
-) -> tuple[tf.Tensor, Any, tf.Tensor | None]:
+def _checked(scores: TensorLike, where: TensorLike | None, rank: int) -> tuple[tf.Tensor, tf.Tensor | None]:
     scores = tensors.dense("scores", scores)
     if not scores.dtype.is_floating or scores.shape.rank != rank:
         shape = ("[B]", "[B, n]")[rank - 1]
@@ -247,17 +246,10 @@ def _checked(
             f"scores={scores.dtype.name} {scores.shape}: not floats of shape {shape}. Convert them."
         )
     scores = tf.cast(scores, tf.float32)
-    if labels is not None:
-        labels = tf.cast(tensors.dense("labels", labels), tf.float64)  # float32 would round times and ids
-        if not labels.shape.is_compatible_with(scores.shape):
-            raise ValueError(
-                f"labels={labels.shape}: do not fit scores of shape {scores.shape}. Give them that shape."
-            )
     if where is not None:
         where = tensors.broadcast("where", where, tf.bool, scores)
         scores = tf.where(where, scores, 0.0)
-        labels = labels if labels is None else tf.where(where, labels, tf.zeros_like(labels))
-    return scores, labels, where
+    return scores, where
 
 
 def _ranks(rank_fn: Any, scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:

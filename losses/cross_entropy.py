@@ -1,5 +1,7 @@
 """Cross entropies of the softmax, and losses of log-sum-exps for several relevant classes."""
 
+import functools
+
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
@@ -21,6 +23,7 @@ __all__ = [
 ]
 
 
+@tf.autograph.experimental.do_not_convert
 def softmax(
     scores: TensorLike,
     labels: TensorLike,
@@ -47,9 +50,18 @@ def softmax(
       Rank4Class, section 4.1. Szegedy, Vanhoucke, Ioffe, Shlens, Wojna (2016), "Rethinking the Inception
       architecture for computer vision", section 7 (label smoothing).
     """
+    arguments.check_positive(temperature=temperature)
     arguments.check_fraction(label_smoothing=label_smoothing)
-    options = {"temperature": temperature, "label_smoothing": label_smoothing}
-    return base.evaluate(softmax_of_ids, _softmax_of_dense, scores, labels, where, weights, **options)
+    of_ids = functools.partial(softmax_of_ids, temperature=temperature, label_smoothing=label_smoothing)
+
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        if label_smoothing:
+            has_relevant = tf.reduce_any(labels > 0.0, axis=-1, keepdims=True)
+            share = tf.math.divide_no_nan(label_smoothing, ranks.list_size(scores, where))[..., None]
+            labels = tf.where(where & has_relevant, (1.0 - label_smoothing) * labels + share, 0.0)
+        return _cross_entropy(scores / temperature, labels, where)
+
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 def softmax_of_ids(
@@ -73,16 +85,6 @@ def softmax_of_ids(
     return base.zero_without_relevant(losses, labels, where)
 
 
-def _softmax_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, label_smoothing: float
-) -> tf.Tensor:
-    if label_smoothing:
-        has_relevant = tf.reduce_any(labels > 0.0, axis=-1, keepdims=True)
-        share = tf.math.divide_no_nan(label_smoothing, ranks.list_size(scores, where))[..., None]
-        labels = tf.where(where & has_relevant, (1.0 - label_smoothing) * labels + share, 0.0)
-    return _cross_entropy(scores / temperature, labels, where)
-
-
 def _cross_entropy(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     log_shares = tf.nn.log_softmax(tf.where(where, scores, ranks.MASKED))
     return -tf.reduce_sum(tf.math.multiply_no_nan(log_shares, labels), axis=-1)
@@ -95,6 +97,7 @@ class Softmax(base.RankingLoss, function=softmax):
     sums_exponentials = True
 
 
+@tf.autograph.experimental.do_not_convert
 def calibrated_softmax(
     scores: TensorLike,
     labels: TensorLike,
@@ -117,36 +120,30 @@ def calibrated_softmax(
     References:
       Yan, Qin, Wang, Bendersky, Najork (2022), "Scale calibration of deep ranking models".
     """
+    arguments.check_positive(temperature=temperature)
     arguments.check_at_least(0, virtual_label=virtual_label)
-    forms = (_calibrated_softmax_of_ids, _calibrated_softmax_of_dense)
-    options = {"temperature": temperature, "virtual_label": virtual_label}
-    return base.evaluate(*forms, scores, labels, where, weights, **options)
 
+    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        scores /= temperature
+        if where is not None:
+            scores = tf.where(where, scores, ranks.MASKED)
+        # Large scores keep their digits, as the true score is subtracted before the exponentials.
+        true = ranks.true_score(scores, labels)[..., None]
+        additional_loss = virtual_label * log_space.softplus(tf.reduce_logsumexp(scores, axis=-1))
+        true_loss = tf.reduce_logsumexp(tf.concat([scores - true, -true], axis=-1), axis=-1)
+        if where is not None:  # a list without its true class keeps the cost of the additional class
+            true_loss = tf.where(base.is_relevant(labels, where), true_loss, 0.0)
+        return true_loss + additional_loss
 
-def _calibrated_softmax_of_ids(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float, virtual_label: float
-) -> tf.Tensor:
-    """Subtracts the true score before the exponentials, so that large scores keep their digits."""
-    scores /= temperature
-    if where is not None:
-        scores = tf.where(where, scores, ranks.MASKED)
-    true = ranks.true_score(scores, labels)[..., None]
-    additional_loss = virtual_label * log_space.softplus(tf.reduce_logsumexp(scores, axis=-1))
-    true_loss = tf.reduce_logsumexp(tf.concat([scores - true, -true], axis=-1), axis=-1)
-    if where is not None:  # a list without its true class keeps the cost of the additional class
-        true_loss = tf.where(base.is_relevant(labels, where), true_loss, 0.0)
-    return true_loss + additional_loss
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        def join(tensor: tf.Tensor, value: float | bool | tf.Tensor) -> tf.Tensor:
+            joining = tf.fill(tf.concat([tf.shape(tensor)[:-1], [1]], axis=0), value)
+            return tf.concat([tensor, joining], axis=-1)
 
+        labels = join(labels, tf.cast(virtual_label, tf.float32))
+        return _cross_entropy(join(scores / temperature, 0.0), labels, join(where, True))
 
-def _calibrated_softmax_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, virtual_label: float
-) -> tf.Tensor:
-    def join(tensor: tf.Tensor, value: float | bool | tf.Tensor) -> tf.Tensor:
-        joining = tf.fill(tf.concat([tf.shape(tensor)[:-1], [1]], axis=0), value)
-        return tf.concat([tensor, joining], axis=-1)
-
-    virtual_label = tf.cast(virtual_label, tf.float32)
-    return _cross_entropy(join(scores / temperature, 0.0), join(labels, virtual_label), join(where, True))
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 @base.register
@@ -156,6 +153,7 @@ class CalibratedSoftmax(base.RankingLoss, function=calibrated_softmax):
     sums_exponentials = True
 
 
+@tf.autograph.experimental.do_not_convert
 def unique_softmax(
     scores: TensorLike,
     labels: TensorLike,
@@ -176,19 +174,18 @@ def unique_softmax(
     References:
       Zhu, Klabjan (2020), "Listwise learning to rank by exploring unique ratings".
     """
-    forms = (softmax_of_ids, _unique_softmax_of_dense)
-    return base.evaluate(*forms, scores, labels, where, weights, temperature=temperature)
+    arguments.check_positive(temperature=temperature)
+    of_ids = functools.partial(softmax_of_ids, temperature=temperature)
 
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        gains = tf.math.expm1(labels * tf.math.log(2.0))
+        margins = pairs.margins(scores / temperature)
+        is_higher = pairs.of_higher_label(labels, where)
+        below = tf.reduce_logsumexp(tf.where(is_higher, margins, ranks.MASKED), axis=-1)
+        gains = tf.where(tf.reduce_any(is_higher, axis=-1), gains, 0.0)  # which may be infinite
+        return tf.reduce_sum(gains * log_space.softplus(below), axis=-1)
 
-def _unique_softmax_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float
-) -> tf.Tensor:
-    gains = tf.math.expm1(labels * tf.math.log(2.0))
-    margins = pairs.margins(scores / temperature)
-    is_higher = pairs.of_higher_label(labels, where)
-    below = tf.reduce_logsumexp(tf.where(is_higher, margins, ranks.MASKED), axis=-1)
-    gains = tf.where(tf.reduce_any(is_higher, axis=-1), gains, 0.0)  # which may be infinite
-    return tf.reduce_sum(gains * log_space.softplus(below), axis=-1)
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 @base.register
@@ -198,6 +195,7 @@ class UniqueSoftmax(base.RankingLoss, function=unique_softmax):
     sums_exponentials = True
 
 
+@tf.autograph.experimental.do_not_convert
 def decoupled_softmax(
     scores: TensorLike,
     labels: TensorLike,
@@ -220,17 +218,16 @@ def decoupled_softmax(
       Gupta, Khatri, Rawat, Bhojanapalli, Jain, Dhillon (2024), "Dual-encoders for extreme multi-label
       classification".
     """
-    forms = (softmax_of_ids, _decoupled_softmax_of_dense)
-    return base.evaluate(*forms, scores, labels, where, weights, temperature=temperature)
+    arguments.check_positive(temperature=temperature)
+    of_ids = functools.partial(softmax_of_ids, temperature=temperature)
 
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        scores /= temperature
+        others = tf.reduce_logsumexp(tf.where(where & (labels <= 0.0), scores, ranks.MASKED), axis=-1)
+        losses = log_space.softplus(others[..., None] - scores)
+        return tf.math.divide_no_nan(tf.reduce_sum(labels * losses, axis=-1), tf.reduce_sum(labels, axis=-1))
 
-def _decoupled_softmax_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float
-) -> tf.Tensor:
-    scores /= temperature
-    others = tf.reduce_logsumexp(tf.where(where & (labels <= 0.0), scores, ranks.MASKED), axis=-1)
-    losses = log_space.softplus(others[..., None] - scores)
-    return tf.math.divide_no_nan(tf.reduce_sum(labels * losses, axis=-1), tf.reduce_sum(labels, axis=-1))
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 @base.register
@@ -240,6 +237,7 @@ class DecoupledSoftmax(base.RankingLoss, function=decoupled_softmax):
     sums_exponentials = True
 
 
+@tf.autograph.experimental.do_not_convert
 def zlpr(
     scores: TensorLike,
     labels: TensorLike,
@@ -259,15 +257,15 @@ def zlpr(
     References:
       Su, Zhu, Murtadha, Pan, Wen, Liu (2022), "ZLPR: a novel loss for multi-label classification".
     """
-    return base.evaluate(None, _zlpr_of_dense, scores, labels, where, weights)
 
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        relevant = labels > 0.0
+        above = tf.where(where & ~relevant, scores, ranks.MASKED)
+        below = tf.where(where & relevant, -scores, ranks.MASKED)
+        sums = [log_space.softplus(tf.reduce_logsumexp(terms, axis=-1)) for terms in (above, below)]
+        return sums[0] + sums[1]
 
-def _zlpr_of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    relevant = labels > 0.0
-    above = tf.where(where & ~relevant, scores, ranks.MASKED)
-    below = tf.where(where & relevant, -scores, ranks.MASKED)
-    sums = [log_space.softplus(tf.reduce_logsumexp(terms, axis=-1)) for terms in (above, below)]
-    return sums[0] + sums[1]
+    return base.evaluate(None, of_dense, scores, labels, where, weights)
 
 
 @base.register

@@ -12,6 +12,7 @@ from rank4class.losses.ops import projections, ranks, sums, tensors, thresholds,
 __all__ = ["WARP", "Rankmax", "Sparsemax", "rankmax", "sparsemax", "warp"]
 
 
+@tf.autograph.experimental.do_not_convert
 def rankmax(
     scores: TensorLike,
     labels: TensorLike,
@@ -48,27 +49,25 @@ def rankmax(
       softmax function", eq. 14.
     """
     arguments.check_integer(1, tensors.dense("scores", scores).shape[-1], k=k)
-    options = {"temperature": temperature, "k": k, "max_relevant": max_relevant}
-    return base.evaluate(_rankmax_of_ids, _rankmax_of_dense, scores, labels, where, weights, **options)
+    arguments.check_positive(temperature=temperature)
 
+    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        scores /= temperature
+        if k == 1:
+            losses = tf.math.log1p(sums.margin_sum(sums.hinge, scores, labels, where))
+        else:
+            shown = scores if where is None else projections.behind_all(scores, where)
+            losses = base.nan_unless_finite(_minus_log_share(shown, labels, k), scores)
+        losses = base.zero_without_relevant(losses, labels, where)
+        return losses if where is None else tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
 
-def _rankmax_of_ids(
-    scores: tf.Tensor,
-    labels: tf.Tensor,
-    where: tf.Tensor | None,
-    temperature: float,
-    k: int,
-    max_relevant: int | None,
-) -> tf.Tensor:
-    del max_relevant  # there is one relevant class
-    scores /= temperature
-    if k == 1:
-        losses = tf.math.log1p(sums.margin_sum(sums.hinge, scores, labels, where))
-    else:
-        shown = scores if where is None else projections.behind_all(scores, where)
-        losses = base.nan_unless_finite(_minus_log_share(shown, labels, k), scores)
-    losses = base.zero_without_relevant(losses, labels, where)
-    return losses if where is None else tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        scores = tf.where(where, scores / temperature, ranks.MASKED)
+        relevant, gains = _relevant(scores, labels, max_relevant)
+        losses = tf.reduce_sum(gains * _minus_log_shares(scores, relevant, k), axis=-1)
+        return tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
+
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 def _minus_log_share(scores: tf.Tensor, labels: tf.Tensor, k: int) -> tf.Tensor:
@@ -99,21 +98,6 @@ def _minus_log_share(scores: tf.Tensor, labels: tf.Tensor, k: int) -> tf.Tensor:
     return loss(scores)
 
 
-def _rankmax_of_dense(
-    scores: tf.Tensor,
-    labels: tf.Tensor,
-    where: tf.Tensor,
-    temperature: float,
-    k: int,
-    max_relevant: int | None,
-) -> tf.Tensor:
-    scores = tf.where(where, scores / temperature, ranks.MASKED)
-    relevant, gains = _relevant(scores, labels, max_relevant)
-    each = _minus_log_shares(scores, relevant, k)
-    losses = tf.reduce_sum(gains * each, axis=-1)
-    return tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
-
-
 def _minus_log_shares(scores: tf.Tensor, relevant: tf.Tensor, k: int) -> tf.Tensor:
     """Returns `-log` of the share of each of the relevant classes, `[..., m]`, whose scores fall."""
     if k == 1:
@@ -138,6 +122,7 @@ class Rankmax(base.RankingLoss, function=rankmax):
     """`rankmax` as a Keras loss."""
 
 
+@tf.autograph.experimental.do_not_convert
 def sparsemax(
     scores: TensorLike,
     labels: TensorLike,
@@ -161,71 +146,68 @@ def sparsemax(
       Martins, Astudillo (2016), "From softmax to sparsemax: a sparse model of attention and multi-label
       classification", section 4; Blondel, Martins, Niculae (2020), "Learning with Fenchel-Young losses".
     """
-    forms = (_sparsemax_of_ids, _sparsemax_of_dense)
-    return base.evaluate(*forms, scores, labels, where, weights, temperature=temperature)
+    arguments.check_positive(temperature=temperature)
+
+    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        scores /= temperature
+        losses = _sparsemax_of_ids(scores if where is None else projections.behind_all(scores, where), labels)
+        lowest, highest = (reduce(scores, axis=-1) for reduce in (tf.reduce_min, tf.reduce_max))
+        finite = tf.math.is_finite(lowest) & tf.math.is_finite(highest)  # NaN is the lowest and the highest
+        losses = tf.where(finite, losses, float("nan"))
+        return base.zero_without_relevant(losses, labels, where)
+
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        return _sparsemax_of_dense(projections.behind_all(scores / temperature, where), labels)
+
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
-def _sparsemax_of_ids(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float
-) -> tf.Tensor:
-    @tf.custom_gradient
-    def loss(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        highest, level, support = projections.simplex_level(scores)
+@tf.custom_gradient
+def _sparsemax_of_ids(scores: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+    highest, level, support = projections.simplex_level(scores)
 
-        def shares() -> tf.Tensor:
-            return tf.nn.relu(scores - highest[..., None] - level[..., None])
+    def shares() -> tf.Tensor:
+        return tf.nn.relu(scores - highest[..., None] - level[..., None])
 
-        def mean_of(shares: tf.Tensor) -> tf.Tensor:  # a share is how far its class is above the level
-            return tf.reduce_sum(shares * (-level[..., None] - 0.5 * shares), axis=-1)
+    def mean_of(shares: tf.Tensor) -> tf.Tensor:  # a share is how far its class is above the level
+        return tf.reduce_sum(shares * (-level[..., None] - 0.5 * shares), axis=-1)
 
-        support_mean = mean_of(support.above)
-        are_complete = tf.reduce_all(support.is_complete)
-        mean = tf.cond(
-            are_complete,
-            lambda: support_mean,
-            lambda: tf.where(support.is_complete, support_mean, mean_of(shares())),
-        )
-        value = highest - ranks.true_score(scores, labels) - mean + 0.5
+    support_mean = mean_of(support.above)
+    are_complete = tf.reduce_all(support.is_complete)
+    mean = tf.cond(
+        are_complete,
+        lambda: support_mean,
+        lambda: tf.where(support.is_complete, support_mean, mean_of(shares())),
+    )
+    value = highest - ranks.true_score(scores, labels) - mean + 0.5
 
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            def to_support() -> tf.Tensor:
-                classes = tf.concat([support.classes, tf.cast(labels, tf.int32)[..., None]], axis=-1)
-                slopes = tf.concat([support.above, -tf.ones_like(level)[..., None]], axis=-1)
-                return ranks.put(upstream[..., None] * slopes, classes, scores)
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        def to_support() -> tf.Tensor:
+            classes = tf.concat([support.classes, tf.cast(labels, tf.int32)[..., None]], axis=-1)
+            slopes = tf.concat([support.above, -tf.ones_like(level)[..., None]], axis=-1)
+            return ranks.put(upstream[..., None] * slopes, classes, scores)
 
-            def to_all() -> tf.Tensor:
-                true = tf.one_hot(labels, tf.shape(scores)[-1])
-                return upstream[..., None] * shares() - upstream[..., None] * true
+        def to_all() -> tf.Tensor:
+            true = tf.one_hot(labels, tf.shape(scores)[-1])
+            return upstream[..., None] * shares() - upstream[..., None] * true
 
-            return tf.cond(are_complete, to_support, to_all)
+        return tf.cond(are_complete, to_support, to_all), None
 
-        return value, gradient
-
-    scores /= temperature
-    losses = loss(scores if where is None else projections.behind_all(scores, where))
-    lowest, highest = (reduce(scores, axis=-1) for reduce in (tf.reduce_min, tf.reduce_max))
-    finite = tf.math.is_finite(lowest) & tf.math.is_finite(highest)  # NaN is the lowest and the highest
-    losses = tf.where(finite, losses, float("nan"))
-    return base.zero_without_relevant(losses, labels, where)
+    return value, gradient
 
 
-def _sparsemax_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float
-) -> tf.Tensor:
-    @tf.custom_gradient
-    def loss(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        shares = projections.sparsemax(scores)
-        total = tf.reduce_sum(labels, axis=-1)
-        behind = tf.reduce_max(scores, axis=-1, keepdims=True) - scores
-        mean = tf.reduce_sum(shares * (behind + 0.5 * shares), axis=-1, keepdims=True)
-        value = tf.reduce_sum(tf.where(labels > 0.0, labels * (behind - mean + 0.5), 0.0), axis=-1)
+@tf.custom_gradient
+def _sparsemax_of_dense(scores: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+    shares = projections.sparsemax(scores)
+    total = tf.reduce_sum(labels, axis=-1)
+    behind = tf.reduce_max(scores, axis=-1, keepdims=True) - scores
+    mean = tf.reduce_sum(shares * (behind + 0.5 * shares), axis=-1, keepdims=True)
+    value = tf.reduce_sum(tf.where(labels > 0.0, labels * (behind - mean + 0.5), 0.0), axis=-1)
 
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            return upstream[..., None] * (total[..., None] * shares - labels)
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        return upstream[..., None] * (total[..., None] * shares - labels), None
 
-        return value, gradient
-
-    return loss(projections.behind_all(scores / temperature, where))
+    return value, gradient
 
 
 @base.register
@@ -233,6 +215,7 @@ class Sparsemax(base.RankingLoss, function=sparsemax):
     """`sparsemax` as a Keras loss."""
 
 
+@tf.autograph.experimental.do_not_convert
 def warp(
     scores: TensorLike,
     labels: TensorLike,
@@ -257,35 +240,25 @@ def warp(
       Weston, Bengio, Usunier (2011), "Wsabie: scaling up to large vocabulary image annotation"; Rankmax,
       section 3.3, which counts the true class among the `v`.
     """
-    options = {"temperature": temperature, "max_relevant": max_relevant}
-    return base.evaluate(_warp_of_ids, _warp_of_dense, scores, labels, where, weights, **options)
+    arguments.check_positive(temperature=temperature)
 
+    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        scores /= temperature
+        margins = scores - ranks.true_score(scores, labels)[..., None]
+        violates = ranks.others(scores, labels, where) & (margins > -1.0)
+        violators = tf.reduce_sum(tf.cast(violates, tf.float32), axis=-1)
+        total = sums.margin_sum(sums.hinge, scores, labels, where)
+        return base.zero_without_relevant(_warp_weight(violators) * total, labels, where)
 
-def _warp_of_ids(
-    scores: tf.Tensor,
-    labels: tf.Tensor,
-    where: tf.Tensor | None,
-    temperature: float,
-    max_relevant: int | None,
-) -> tf.Tensor:
-    del max_relevant  # there is one relevant class
-    scores /= temperature
-    margins = scores - ranks.true_score(scores, labels)[..., None]
-    violates = ranks.others(scores, labels, where) & (margins > -1.0)
-    violators = tf.reduce_sum(tf.cast(violates, tf.float32), axis=-1)
-    total = sums.margin_sum(sums.hinge, scores, labels, where)
-    return base.zero_without_relevant(_warp_weight(violators) * total, labels, where)
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        scores = tf.where(where, scores / temperature, ranks.MASKED)
+        relevant, gains = _relevant(scores, labels, max_relevant)
+        # The violators of a relevant class are the irrelevant classes within a margin of it.
+        irrelevant = tf.where(where & (labels == 0.0), scores, -float("inf"))
+        total, violators = _within_margin(irrelevant, relevant)
+        return tf.reduce_sum(gains * _warp_weight(violators) * total, axis=-1)
 
-
-def _warp_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, max_relevant: int | None
-) -> tf.Tensor:
-    """The violators of a relevant class are the irrelevant classes within a margin of it."""
-    scores = tf.where(where, scores / temperature, ranks.MASKED)
-    relevant, gains = _relevant(scores, labels, max_relevant)
-    irrelevant = tf.where(where & (labels == 0.0), scores, -float("inf"))
-    total, violators = _within_margin(irrelevant, relevant)
-    return tf.reduce_sum(gains * _warp_weight(violators) * total, axis=-1)
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 def _warp_weight(violators: tf.Tensor) -> tf.Tensor:
@@ -303,9 +276,10 @@ def _within_margin(scores: tf.Tensor, relevant: tf.Tensor) -> tuple[tf.Tensor, t
 def _relevant(scores: tf.Tensor, labels: tf.Tensor, max_relevant: int | None) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the falling scores of the relevant classes and their labels, both `[..., m]`.
 
-    They are padded with the lowest of those scores and the label 0. A list with more than `max_relevant`
-    relevant classes gets labels of NaN.
+    They are padded with the lowest of those scores and the label 0. More than `max_relevant` relevant classes
+    raise ValueError in eager mode, and get labels of NaN otherwise.
     """
+    top_relevant.check(labels, max_relevant)
     relevant, gains = top_relevant.sorted_scores(scores, labels, max_relevant)
     lowest = tf.reduce_min(tf.where(gains > 0.0, relevant, float("inf")), axis=-1, keepdims=True)
     lowest = tf.where(tf.math.is_finite(lowest), lowest, 0.0)

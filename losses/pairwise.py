@@ -1,7 +1,5 @@
 """Losses of pairs of classes: logistic, hinge, soft zero-one, squared error and YetiRank."""
 
-import functools
-
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
@@ -121,6 +119,7 @@ class PairwiseSoftZeroOne(base.RankingLoss, function=pairwise_soft_zero_one):
     """`pairwise_soft_zero_one` as a Keras loss."""
 
 
+@tf.autograph.experimental.do_not_convert
 def _pairwise(
     term: sums.Term,
     scores: TensorLike,
@@ -132,49 +131,32 @@ def _pairwise(
     lambda_weight: str,
 ) -> tf.Tensor:
     """Returns the loss whose pairs cost `term` of their margins (`ops.sums`)."""
+    arguments.check_positive(temperature=temperature)
     arguments.check_choice(pairs.NORMALIZERS, normalize=normalize)
     arguments.check_choice(lambda_weights.NAMES, lambda_weight=lambda_weight)
-    forms = (functools.partial(_pairwise_of_ids, term), functools.partial(_pairwise_of_dense, term))
-    options = {"temperature": temperature, "normalize": normalize, "lambda_weight": lambda_weight}
-    return base.evaluate(*forms, scores, labels, where, weights, **options)
+
+    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        pair_weights = lambda_weights.of_true_class(lambda_weight, scores, labels, where)
+        total = sums.margin_sum(term, scores / temperature, labels, where, pair_weights)
+        total = base.zero_without_relevant(total, labels, where)
+        size = ranks.list_size(scores, where)
+        return pairs.normalized(total, normalize, size, num_pairs=size - 1.0)
+
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        higher = pairs.of_higher_label(labels, where)
+        margins = pairs.margins(scores) / temperature
+        losses, _ = term(tf.where(higher, margins, -float("inf")))
+        pair_weights = lambda_weights.of_pairs(lambda_weight, scores, labels, where)
+        if pair_weights is not None:
+            losses *= pair_weights
+        total = tf.reduce_sum(losses, axis=[-2, -1])
+        num_pairs = tf.reduce_sum(tf.cast(higher, scores.dtype), axis=[-2, -1])
+        return pairs.normalized(total, normalize, ranks.list_size(scores, where), num_pairs)
+
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
-def _pairwise_of_ids(
-    term: sums.Term,
-    scores: tf.Tensor,
-    labels: tf.Tensor,
-    where: tf.Tensor | None,
-    temperature: float,
-    normalize: str,
-    lambda_weight: str,
-) -> tf.Tensor:
-    pair_weights = lambda_weights.of_true_class(lambda_weight, scores, labels, where)
-    total = sums.margin_sum(term, scores / temperature, labels, where, pair_weights)
-    total = base.zero_without_relevant(total, labels, where)
-    size = ranks.list_size(scores, where)
-    return pairs.normalized(total, normalize, size, num_pairs=size - 1.0)
-
-
-def _pairwise_of_dense(
-    term: sums.Term,
-    scores: tf.Tensor,
-    labels: tf.Tensor,
-    where: tf.Tensor,
-    temperature: float,
-    normalize: str,
-    lambda_weight: str,
-) -> tf.Tensor:
-    higher = pairs.of_higher_label(labels, where)
-    margins = pairs.margins(scores) / temperature
-    losses, _ = term(tf.where(higher, margins, -float("inf")))
-    pair_weights = lambda_weights.of_pairs(lambda_weight, scores, labels, where)
-    if pair_weights is not None:
-        losses *= pair_weights
-    total = tf.reduce_sum(losses, axis=[-2, -1])
-    num_pairs = tf.reduce_sum(tf.cast(higher, scores.dtype), axis=[-2, -1])
-    return pairs.normalized(total, normalize, ranks.list_size(scores, where), num_pairs)
-
-
+@tf.autograph.experimental.do_not_convert
 def pairwise_mse(
     scores: TensorLike,
     labels: TensorLike,
@@ -195,35 +177,29 @@ def pairwise_mse(
     >>> pairwise_mse([[3., 0.]], [0], normalize="pairs").numpy()  # the difference is 3, not 1
     array([4.], dtype=float32)
     """
+    arguments.check_positive(temperature=temperature)
     arguments.check_choice(pairs.NORMALIZERS, normalize=normalize)
-    options = {"temperature": temperature, "normalize": normalize}
-    forms = (_pairwise_mse_of_ids, _pairwise_mse_of_dense)
-    return base.evaluate(*forms, scores, labels, where, weights, **options)
 
+    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        scores /= temperature
+        size = ranks.list_size(scores, where)
+        if where is None:
+            total = tf.reduce_sum(scores, axis=-1) - 1.0
+        else:
+            total = tf.reduce_sum(tf.where(where, scores, 0.0), axis=-1)
+            total -= tf.cast(base.is_relevant(labels, where), scores.dtype)
+        mean = tf.math.divide_no_nan(total, size)
+        squares = sums.item_sum(sums.squared, scores - mean[..., None], labels, where, scale=1.0, target=1.0)
+        return pairs.normalized(2.0 * size * squares, normalize, size, num_pairs=size * (size - 1.0))
 
-def _pairwise_mse_of_ids(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float, normalize: str
-) -> tf.Tensor:
-    scores /= temperature
-    size = ranks.list_size(scores, where)
-    if where is None:
-        total = tf.reduce_sum(scores, axis=-1) - 1.0
-    else:
-        taking_part = tf.where(where, scores, 0.0)
-        total = tf.reduce_sum(taking_part, axis=-1) - tf.cast(base.is_relevant(labels, where), scores.dtype)
-    mean = tf.math.divide_no_nan(total, size)
-    squares = sums.item_sum(sums.squared, scores - mean[..., None], labels, where, scale=1.0, target=1.0)
-    return pairs.normalized(2.0 * size * squares, normalize, size, num_pairs=size * (size - 1.0))
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        size = ranks.list_size(scores, where)
+        errors = tf.where(where, scores / temperature - labels, 0.0)
+        mean = tf.math.divide_no_nan(tf.reduce_sum(errors, axis=-1), size)
+        squares = tf.reduce_sum(tf.where(where, tf.square(errors - mean[..., None]), 0.0), axis=-1)
+        return pairs.normalized(2.0 * size * squares, normalize, size, num_pairs=size * (size - 1.0))
 
-
-def _pairwise_mse_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, normalize: str
-) -> tf.Tensor:
-    size = ranks.list_size(scores, where)
-    errors = tf.where(where, scores / temperature - labels, 0.0)
-    mean = tf.math.divide_no_nan(tf.reduce_sum(errors, axis=-1), size)
-    squares = tf.reduce_sum(tf.where(where, tf.square(errors - mean[..., None]), 0.0), axis=-1)
-    return pairs.normalized(2.0 * size * squares, normalize, size, num_pairs=size * (size - 1.0))
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 @base.register
@@ -231,6 +207,7 @@ class PairwiseMSE(base.RankingLoss, function=pairwise_mse):
     """`pairwise_mse` as a Keras loss."""
 
 
+@tf.autograph.experimental.do_not_convert
 def yeti_logistic(
     scores: TensorLike,
     labels: TensorLike,
@@ -262,28 +239,26 @@ def yeti_logistic(
       Lyzhin, Ustimenko, Gulin, Prokhorenkova (2022), "Which tricks are important for learning to
       rank?".
     """
+    arguments.check_positive(temperature=temperature)
     arguments.check_choice(pairs.NORMALIZERS, normalize=normalize)
-    of_dense = stochastic.averaged(_yeti_logistic_of_dense, seed, samples, gumbel_temperature)
-    options = {"temperature": temperature, "normalize": normalize}
-    return base.evaluate(None, of_dense, scores, labels, where, weights, **options)
 
+    def of_order(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        masked_last = tf.where(where, scores, -float("inf"))
+        order = tf.argsort(masked_last, axis=-1, direction="DESCENDING", stable=True)
+        scores, labels, where_in_order = (ranks.take(x, order) for x in (scores, labels, where))
+        gain_gap = tf.pow(2.0, labels[..., :-1]) - tf.pow(2.0, labels[..., 1:])
+        gain_gap = tf.where(labels[..., :-1] == labels[..., 1:], 0.0, gain_gap)  # gains may be infinite
+        margins = tf.sign(gain_gap) * (scores[..., 1:] - scores[..., :-1]) / temperature
+        counts = (gain_gap != 0.0) & where_in_order[..., 1:]
+        discount_gap = 1.0 - tf.math.log(2.0) / tf.math.log(3.0)  # between rank 1 and rank 2
+        size = ranks.list_size(scores, where)
+        losses = tf.abs(gain_gap) * log_space.softplus(tf.where(counts, margins, -float("inf")))
+        total = size * discount_gap * tf.reduce_sum(losses, axis=-1)
+        num_pairs = tf.reduce_sum(tf.cast(counts, scores.dtype), axis=-1)
+        return pairs.normalized(total, normalize, size, num_pairs)
 
-def _yeti_logistic_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, normalize: str
-) -> tf.Tensor:
-    masked_last = tf.where(where, scores, -float("inf"))
-    order = tf.argsort(masked_last, axis=-1, direction="DESCENDING", stable=True)
-    scores, labels, where_in_order = (ranks.take(x, order) for x in (scores, labels, where))
-    gain_gap = tf.pow(2.0, labels[..., :-1]) - tf.pow(2.0, labels[..., 1:])
-    gain_gap = tf.where(labels[..., :-1] == labels[..., 1:], 0.0, gain_gap)  # gains may be infinite
-    margins = tf.sign(gain_gap) * (scores[..., 1:] - scores[..., :-1]) / temperature
-    counts = (gain_gap != 0.0) & where_in_order[..., 1:]
-    discount_gap = 1.0 - tf.math.log(2.0) / tf.math.log(3.0)  # between rank 1 and rank 2
-    size = ranks.list_size(scores, where)
-    losses = tf.abs(gain_gap) * log_space.softplus(tf.where(counts, margins, -float("inf")))
-    total = size * discount_gap * tf.reduce_sum(losses, axis=-1)
-    num_pairs = tf.reduce_sum(tf.cast(counts, scores.dtype), axis=-1)
-    return pairs.normalized(total, normalize, size, num_pairs)
+    of_dense = stochastic.averaged(of_order, seed, samples, gumbel_temperature)
+    return base.evaluate(None, of_dense, scores, labels, where, weights)
 
 
 @base.register

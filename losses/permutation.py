@@ -10,6 +10,7 @@ from rank4class.losses.ops import gumbel, log_space, ranks
 __all__ = ["CoupledRankDistil", "ListMLE", "coupled_rank_distil", "list_mle"]
 
 
+@tf.autograph.experimental.do_not_convert
 def list_mle(
     scores: TensorLike,
     labels: TensorLike,
@@ -32,18 +33,16 @@ def list_mle(
       Xia, Liu, Wang, Zhang, Li (2008), "Listwise approach to learning to rank".
     """
     stochastic.check_seed(seed)
-    options = {"temperature": temperature, "seed": seed}
-    return base.evaluate(None, _list_mle_of_dense, scores, labels, where, weights, **options)
+    arguments.check_positive(temperature=temperature)
 
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        shuffle = tf.argsort(gumbel.noise(tf.shape(scores), seed), axis=-1)
+        shuffled = ranks.take(tf.where(where, labels, -float("inf")), shuffle)
+        order = ranks.take(shuffle, tf.argsort(shuffled, axis=-1, direction="DESCENDING", stable=True))
+        losses = _plackett_luce(ranks.take(scores / temperature, order), ranks.take(where, order))
+        return _zero_without_relevant(losses, labels)
 
-def _list_mle_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, seed: tf.Tensor
-) -> tf.Tensor:
-    shuffle = tf.argsort(gumbel.noise(tf.shape(scores), seed), axis=-1)
-    shuffled = ranks.take(tf.where(where, labels, -float("inf")), shuffle)
-    order = ranks.take(shuffle, tf.argsort(shuffled, axis=-1, direction="DESCENDING", stable=True))
-    losses = _plackett_luce(ranks.take(scores / temperature, order), ranks.take(where, order))
-    return _zero_without_relevant(losses, labels)
+    return base.evaluate(None, of_dense, scores, labels, where, weights)
 
 
 @base.register
@@ -51,6 +50,7 @@ class ListMLE(base.RankingLoss, function=list_mle):
     """`list_mle` as a Keras loss."""
 
 
+@tf.autograph.experimental.do_not_convert
 def coupled_rank_distil(
     scores: TensorLike,
     labels: TensorLike,
@@ -82,26 +82,18 @@ def coupled_rank_distil(
     arguments.check_integer(samples=samples)
     if top_k is not None:
         arguments.check_integer(top_k=top_k)
-    options = {"temperature": temperature, "seed": seed, "samples": samples, "top_k": top_k}
-    return base.evaluate(None, _coupled_rank_distil_of_dense, scores, labels, where, weights, **options)
+    arguments.check_positive(temperature=temperature)
 
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        shape = tf.concat([[samples], tf.shape(scores)], axis=0)
+        # The order of the labels with Gumbel noise is a draw from the teacher's Plackett-Luce model.
+        noisy = tf.where(where, labels + gumbel.noise(shape, seed), -float("inf"))
+        order = tf.argsort(noisy, axis=-1, direction="DESCENDING", stable=True)
+        scores, where = (tf.broadcast_to(x, shape) for x in (scores / temperature, where))
+        losses = _plackett_luce(ranks.take(scores, order), ranks.take(where, order), top_k)
+        return _zero_without_relevant(tf.reduce_mean(losses, axis=0), labels)
 
-def _coupled_rank_distil_of_dense(
-    scores: tf.Tensor,
-    labels: tf.Tensor,
-    where: tf.Tensor,
-    temperature: float,
-    seed: tf.Tensor,
-    samples: int,
-    top_k: int | None,
-) -> tf.Tensor:
-    """The order of the labels with Gumbel noise is a draw from the teacher's Plackett-Luce model."""
-    shape = tf.concat([[samples], tf.shape(scores)], axis=0)
-    noisy = tf.where(where, labels + gumbel.noise(shape, seed), -float("inf"))
-    order = tf.argsort(noisy, axis=-1, direction="DESCENDING", stable=True)
-    scores, where = (tf.broadcast_to(x, shape) for x in (scores / temperature, where))
-    losses = _plackett_luce(ranks.take(scores, order), ranks.take(where, order), top_k)
-    return _zero_without_relevant(tf.reduce_mean(losses, axis=0), labels)
+    return base.evaluate(None, of_dense, scores, labels, where, weights)
 
 
 def _plackett_luce(scores: tf.Tensor, where: tf.Tensor, top_k: int | None = None) -> tf.Tensor:

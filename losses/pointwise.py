@@ -70,6 +70,7 @@ class MSE(base.RankingLoss, function=mse):
     """`mse` as a Keras loss."""
 
 
+@tf.autograph.experimental.do_not_convert
 def rescaled_mse(
     scores: TensorLike,
     labels: TensorLike,
@@ -96,22 +97,15 @@ def rescaled_mse(
     References:
       Hui, Belkin (2021), section 3; Rank4Class, appendix D.
     """
-    options = {"kappa": kappa, "target": target}
-    forms = (_rescaled_mse_of_ids, _rescaled_mse_of_dense)
-    return base.evaluate(*forms, scores, labels, where, weights, **options)
+    arguments.check_positive(kappa=kappa)
 
+    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        return _mean_of_ids(sums.squared, scores, labels, where, scale=kappa**0.5, target=target)
 
-def _rescaled_mse_of_ids(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, kappa: float, target: float
-) -> tf.Tensor:
-    return _mean_of_ids(sums.squared, scores, labels, where, scale=kappa**0.5, target=target)
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        return _mean((1.0 + (kappa - 1.0) * labels) * tf.square(scores - target * labels), where)
 
-
-def _rescaled_mse_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, kappa: float, target: float
-) -> tf.Tensor:
-    weights = 1.0 + (kappa - 1.0) * labels
-    return _mean(weights * tf.square(scores - target * labels), where)
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 @base.register
@@ -119,6 +113,7 @@ class RescaledMSE(base.RankingLoss, function=rescaled_mse):
     """`rescaled_mse` as a Keras loss."""
 
 
+@tf.autograph.experimental.do_not_convert
 def sigmoid_cross_entropy(
     scores: TensorLike,
     labels: TensorLike,
@@ -141,30 +136,23 @@ def sigmoid_cross_entropy(
     >>> sigmoid_cross_entropy([[0., 0., 0.]], [2]).numpy().round(4)  # log 2
     array([0.6931], dtype=float32)
     """
+    arguments.check_positive(temperature=temperature)
     arguments.check_fraction(label_smoothing=label_smoothing)
-    forms = (_sigmoid_cross_entropy_of_ids, _sigmoid_cross_entropy_of_dense)
-    options = {"temperature": temperature, "label_smoothing": label_smoothing}
-    return base.evaluate(*forms, scores, labels, where, weights, **options)
 
+    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        losses = _mean_of_ids(sums.logistic, scores / temperature, labels, where, scale=-1.0, target=0.0)
+        if label_smoothing:  # a label `t` adds `-t s` to the loss of its class, and masked scores are 0
+            change = ranks.true_score(scores, labels) - 0.5 * tf.reduce_sum(scores, axis=-1)
+            mean_change = tf.math.divide_no_nan(change, ranks.list_size(scores, where))
+            losses += label_smoothing / temperature * mean_change
+        return losses
 
-def _sigmoid_cross_entropy_of_ids(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float, label_smoothing: float
-) -> tf.Tensor:
-    """Uses that a label `t` adds `-t s` to the loss of its class, and that masked scores are 0."""
-    losses = _mean_of_ids(sums.logistic, scores / temperature, labels, where, scale=-1.0, target=0.0)
-    if label_smoothing:
-        change = ranks.true_score(scores, labels) - 0.5 * tf.reduce_sum(scores, axis=-1)
-        mean_change = tf.math.divide_no_nan(change, ranks.list_size(scores, where))
-        losses += label_smoothing / temperature * mean_change
-    return losses
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        if label_smoothing:
+            labels = (1.0 - label_smoothing) * labels + 0.5 * label_smoothing
+        return _mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, scores / temperature), where)
 
-
-def _sigmoid_cross_entropy_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, label_smoothing: float
-) -> tf.Tensor:
-    if label_smoothing:
-        labels = (1.0 - label_smoothing) * labels + 0.5 * label_smoothing
-    return _mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, scores / temperature), where)
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 @base.register
@@ -174,6 +162,7 @@ class SigmoidCrossEntropy(base.RankingLoss, function=sigmoid_cross_entropy):
     threshold = 0.0
 
 
+@tf.autograph.experimental.do_not_convert
 def asl(
     scores: TensorLike,
     labels: TensorLike,
@@ -207,31 +196,22 @@ def asl(
     """
     arguments.check_at_least(0, gamma_positive=gamma_positive, gamma_negative=gamma_negative)
     arguments.check_fraction(margin=margin)
-    options = {"gamma_positive": gamma_positive, "gamma_negative": gamma_negative, "margin": margin}
-    return base.evaluate(None, _asl_of_dense, scores, labels, where, weights, **options)
 
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        log_q, log_not_q = -log_space.softplus(-scores), -log_space.softplus(scores)
+        if margin:
+            q = tf.sigmoid(scores)
+            above = q > margin
+            shifted = tf.where(above, q - margin, 0.5)  # 0.5 keeps the gradient of classes below finite
+            log_p = tf.where(above, tf.math.log(shifted), -float("inf"))
+            log_not_p = tf.where(above, tf.math.log1p(-shifted), 0.0)
+        else:
+            log_p, log_not_p = log_q, log_not_q
+        positive = tf.exp(gamma_positive * log_not_q) * log_q
+        negative = tf.exp(gamma_negative * log_p) * log_not_p if gamma_negative else log_not_p
+        return _mean(-(labels * positive + (1.0 - labels) * negative), where)
 
-def _asl_of_dense(
-    scores: tf.Tensor,
-    labels: tf.Tensor,
-    where: tf.Tensor,
-    gamma_positive: float,
-    gamma_negative: float,
-    margin: float,
-) -> tf.Tensor:
-    log_q, log_not_q = -log_space.softplus(-scores), -log_space.softplus(scores)
-    if margin:
-        q = tf.sigmoid(scores)
-        above = q > margin
-        shifted = tf.where(above, q - margin, 0.5)  # 0.5 keeps the gradient of classes below finite
-        log_p = tf.where(above, tf.math.log(shifted), -float("inf"))
-        log_not_p = tf.where(above, tf.math.log1p(-shifted), 0.0)
-    else:
-        log_p, log_not_p = log_q, log_not_q
-    positive = tf.exp(gamma_positive * log_not_q) * log_q
-    negative = tf.exp(gamma_negative * log_p) * log_not_p if gamma_negative else log_not_p
-    losses = -(labels * positive + (1.0 - labels) * negative)
-    return _mean(losses, where)
+    return base.evaluate(None, of_dense, scores, labels, where, weights)
 
 
 @base.register
@@ -241,6 +221,7 @@ class ASL(base.RankingLoss, function=asl):
     threshold = 0.0
 
 
+@tf.autograph.experimental.do_not_convert
 def ordinal(
     scores: TensorLike,
     labels: TensorLike,
@@ -263,17 +244,14 @@ def ordinal(
     References:
       TF-Ranking, `OrdinalLoss`.
     """
-    options = {"heads": True, "use_fraction_label": use_fraction_label}
-    return base.evaluate(None, _ordinal_of_dense, scores, labels, where, weights, **options)
 
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        above = labels[..., None] - tf.range(tensors.length(scores), dtype=tf.float32)  # t - (l - 1)
+        levels = tf.clip_by_value(above if use_fraction_label else tf.floor(above), 0.0, 1.0)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(levels, scores)
+        return _mean(tf.reduce_sum(losses, axis=-1), where)
 
-def _ordinal_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, use_fraction_label: bool
-) -> tf.Tensor:
-    above = labels[..., None] - tf.range(tensors.length(scores), dtype=tf.float32)  # t - (l - 1)
-    levels = tf.clip_by_value(above if use_fraction_label else tf.floor(above), 0.0, 1.0)
-    losses = tf.nn.sigmoid_cross_entropy_with_logits(levels, scores)
-    return _mean(tf.reduce_sum(losses, axis=-1), where)
+    return base.evaluate(None, of_dense, scores, labels, where, weights, heads=True)
 
 
 @base.register
@@ -283,6 +261,7 @@ class Ordinal(base.RankingLoss, function=ordinal):
     heads = True
 
 
+@tf.autograph.experimental.do_not_convert
 def mixture_em(
     scores: TensorLike,
     labels: TensorLike,
@@ -309,18 +288,17 @@ def mixture_em(
       Yan, Qin, Zhuang, Wang, Bendersky, Najork (2022), "Revisiting two-tower models for unbiased
       learning to rank"; TF-Ranking, `MixtureEMLoss`.
     """
-    options = {"heads": True, "alpha": alpha}
-    return base.evaluate(None, _mixture_em_of_dense, scores, labels, where, weights, **options)
+    arguments.check_positive(alpha=alpha)
 
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        labels_of_models = tf.broadcast_to(labels[..., None], tf.shape(scores))
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels_of_models, scores)
+        model_losses = tf.reduce_sum(tf.where(where[..., None], losses, 0.0), axis=-2)
+        shares = tf.nn.softmax(-alpha * tf.stop_gradient(model_losses))
+        has_relevant = tf.reduce_any(labels > 0.0, axis=-1)
+        return tf.where(has_relevant, tf.reduce_sum(shares * model_losses, axis=-1), 0.0)
 
-def _mixture_em_of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, alpha: float) -> tf.Tensor:
-    losses = tf.nn.sigmoid_cross_entropy_with_logits(
-        tf.broadcast_to(labels[..., None], tf.shape(scores)), scores
-    )
-    model_losses = tf.reduce_sum(tf.where(where[..., None], losses, 0.0), axis=-2)
-    shares = tf.nn.softmax(-alpha * tf.stop_gradient(model_losses))
-    has_relevant = tf.reduce_any(labels > 0.0, axis=-1)
-    return tf.where(has_relevant, tf.reduce_sum(shares * model_losses, axis=-1), 0.0)
+    return base.evaluate(None, of_dense, scores, labels, where, weights, heads=True)
 
 
 @base.register
@@ -330,6 +308,7 @@ class MixtureEM(base.RankingLoss, function=mixture_em):
     heads = True
 
 
+@tf.autograph.experimental.do_not_convert
 def click_em(
     scores: TensorLike,
     labels: TensorLike,
@@ -359,24 +338,20 @@ def click_em(
     shape = tensors.dense("scores", scores).shape
     if shape[-1] not in (2, None):
         raise ValueError(f"scores={shape}: click_em needs two per class. Give the shape [..., n, 2].")
-    options = {"exam_loss_weight": exam_loss_weight, "rel_loss_weight": rel_loss_weight}
-    return base.evaluate(None, _click_em_of_dense, scores, labels, where, weights, heads=True, **options)
 
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        examined, relevant = scores[..., 0], scores[..., 1]
 
-def _click_em_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, exam_loss_weight: float, rel_loss_weight: float
-) -> tf.Tensor:
-    examined, relevant = scores[..., 0], scores[..., 1]
-    clicked = labels >= 1.0
+        def loss(scores: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+            # Without a click: log(p (1 - q) / (1 - p)), the log-odds given that not both are true.
+            log_odds = scores - log_space.softplus(others)
+            posterior = tf.stop_gradient(tf.where(labels >= 1.0, 1.0, tf.sigmoid(log_odds)))
+            return tf.nn.sigmoid_cross_entropy_with_logits(posterior, scores)
 
-    def loss(scores: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-        # Without a click: log(p (1 - q) / (1 - p)), the log-odds given that not both are true.
-        log_odds = scores - log_space.softplus(others)
-        posterior = tf.stop_gradient(tf.where(clicked, 1.0, tf.sigmoid(log_odds)))
-        return tf.nn.sigmoid_cross_entropy_with_logits(posterior, scores)
+        losses = exam_loss_weight * loss(examined, relevant) + rel_loss_weight * loss(relevant, examined)
+        return _mean(losses, where)
 
-    losses = exam_loss_weight * loss(examined, relevant) + rel_loss_weight * loss(relevant, examined)
-    return _mean(losses, where)
+    return base.evaluate(None, of_dense, scores, labels, where, weights, heads=True)
 
 
 @base.register

@@ -72,7 +72,7 @@ def check_draws_no_noise(loss: Callable) -> None:
 
 
 def averaged(form: Callable, seed: TensorLike, samples: int, gumbel_temperature: float) -> Callable:
-    """Returns the mean of `form(scores, labels, where, ...)` over noisy scores; checks the options."""
+    """Returns the mean of `form(scores, labels, where)` over noisy scores; checks the options."""
     check_seed(seed)
     arguments.check_integer(samples=samples)
     arguments.check_positive(gumbel_temperature=gumbel_temperature)
@@ -83,9 +83,9 @@ def averaged(form: Callable, seed: TensorLike, samples: int, gumbel_temperature:
         tiled = tf.broadcast_to(tensor, tf.concat([[samples], tf.shape(tensor)], axis=0))
         return tf.ensure_shape(tiled, [samples, *tensor.shape])
 
-    def mean(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, **options: Any) -> tf.Tensor:
+    def mean(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
         noisy = gumbel_noise.perturb(scores, samples=samples, seed=seed, temperature=gumbel_temperature)
-        return tf.reduce_mean(form(noisy, repeat(labels), repeat(where), **options), axis=0)
+        return tf.reduce_mean(form(noisy, repeat(labels), repeat(where)), axis=0)
 
     return mean
 

@@ -1,5 +1,7 @@
 """Likelihoods of sets of classes under n-choose-k models."""
 
+import functools
+
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
@@ -11,6 +13,7 @@ from rank4class.losses.ops import n_choose_k as model
 __all__ = ["CountLikelihood", "NChooseK", "TopKGain", "n_choose_k", "top_k_gain"]
 
 
+@tf.autograph.experimental.do_not_convert
 def n_choose_k(
     scores: TensorLike,
     labels: TensorLike,
@@ -44,27 +47,19 @@ def n_choose_k(
       ranking", eq. 4 and 6.
     """
     arguments.check_integer(2, levels=levels)
-    options = {"temperature": temperature, "levels": levels}
-    return base.evaluate(_n_choose_k_of_ids, _n_choose_k_of_dense, scores, labels, where, weights, **options)
+    arguments.check_positive(temperature=temperature)
+    of_ids = functools.partial(cross_entropy.softmax_of_ids, temperature=temperature)
 
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        valid = label_checks.are_levels(labels, levels)
+        scores, remaining, total = tf.cast(scores / temperature, tf.float64), where, 0.0
+        for level in range(levels - 1, 0, -1):
+            chosen = remaining & (labels == level)
+            total -= tf.cast(model.log_likelihood(scores, chosen, where=remaining), tf.float32)
+            remaining &= ~chosen
+        return tf.where(tf.reduce_all(valid, axis=-1), total, float("nan"))
 
-def _n_choose_k_of_ids(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float, levels: int
-) -> tf.Tensor:
-    del levels  # the one relevant class is on one level
-    return cross_entropy.softmax_of_ids(scores, labels, where, temperature)
-
-
-def _n_choose_k_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, levels: int
-) -> tf.Tensor:
-    scores, remaining, total = tf.cast(scores / temperature, tf.float64), where, 0.0
-    for level in range(levels - 1, 0, -1):
-        chosen = remaining & (labels == level)
-        total -= tf.cast(model.log_likelihood(scores, chosen, where=remaining), tf.float32)
-        remaining &= ~chosen
-    valid = tf.reduce_all(label_checks.are_levels(labels, levels), axis=-1)
-    return tf.where(valid, total, float("nan"))
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 @base.register
@@ -72,6 +67,7 @@ class NChooseK(base.RankingLoss, function=n_choose_k):
     """`n_choose_k` as a Keras loss."""
 
 
+@tf.autograph.experimental.do_not_convert
 def top_k_gain(
     scores: TensorLike,
     labels: TensorLike,
@@ -99,39 +95,34 @@ def top_k_gain(
       Swersky, Tarlow, Adams, Zemel, Frey (2012), eq. 8.
     """
     arguments.check_integer(1, tensors.dense("scores", scores).shape[-1], k=k)
-    options = {"temperature": temperature, "k": k}
-    return base.evaluate(_top_k_gain_of_ids, _top_k_gain_of_dense, scores, labels, where, weights, **options)
+    arguments.check_positive(temperature=temperature)
 
+    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        scores = tf.cast(scores / temperature, tf.float64)
+        others = ranks.others(scores, labels, where)
+        all_classes = tf.ones_like(others) if where is None else where
+        chosen = tf.minimum(k, tf.math.count_nonzero(all_classes, axis=-1, dtype=tf.int32))
+        # The sets with the true class are the sets of one class less among the others.
+        num_others = tf.maximum(chosen - 1, 0)
+        with_true = ranks.true_score(scores, labels) + model.log_z(scores, num_others, where=others)
+        losses = tf.cast(model.log_z(scores, chosen, where=all_classes) - with_true, tf.float32)
+        return base.zero_without_relevant(tf.maximum(losses, 0.0), labels, where)
 
-def _top_k_gain_of_ids(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float, k: int
-) -> tf.Tensor:
-    """Uses that the sets of `k` with the true class are the sets of `k - 1` of the other classes."""
-    scores = tf.cast(scores / temperature, tf.float64)
-    others = ranks.others(scores, labels, where)
-    all_classes = tf.ones_like(others) if where is None else where
-    k = tf.minimum(k, tf.math.count_nonzero(all_classes, axis=-1, dtype=tf.int32))
-    num_others = tf.maximum(k - 1, 0)
-    with_true = ranks.true_score(scores, labels) + model.log_z(scores, num_others, where=others)
-    losses = tf.cast(model.log_z(scores, k, where=all_classes) - with_true, tf.float32)
-    return base.zero_without_relevant(tf.maximum(losses, 0.0), labels, where)
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        chosen = tf.minimum(tf.math.count_nonzero(where, axis=-1, dtype=tf.float64), float(k))
+        scores, labels = tf.cast(scores / temperature, tf.float64), tf.cast(labels, tf.float64)
+        shares = model.coin_marginals(scores, chosen, where)
+        most = tf.reduce_sum(tf.math.top_k(labels, k).values, axis=-1)
+        gain = tf.math.divide_no_nan(tf.reduce_sum(labels * shares, axis=-1), most)
+        gain = tf.where(most > 0.0, tf.minimum(gain, 1.0), 1.0)
+        is_tiny = gain < model.TINY
+        logs = model.tiny_log_marginals(scores, chosen, where, tf.reduce_any(is_tiny))
+        logs = tf.where(shares < model.TINY, logs, tf.math.log(tf.maximum(shares, model.TINY)))
+        each = tf.where(labels > 0.0, tf.math.log(labels) + logs, ranks.MASKED)
+        log_tiny = tf.reduce_logsumexp(each, axis=-1) - tf.math.log(most)
+        return -tf.cast(tf.where(is_tiny, log_tiny, tf.math.log(tf.maximum(gain, model.TINY))), tf.float32)
 
-
-def _top_k_gain_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, k: int
-) -> tf.Tensor:
-    chosen = tf.minimum(tf.math.count_nonzero(where, axis=-1, dtype=tf.float64), float(k))
-    scores, labels = tf.cast(scores / temperature, tf.float64), tf.cast(labels, tf.float64)
-    shares = model.coin_marginals(scores, chosen, where)
-    most = tf.reduce_sum(tf.math.top_k(labels, k).values, axis=-1)
-    gain = tf.math.divide_no_nan(tf.reduce_sum(labels * shares, axis=-1), most)
-    gain = tf.where(most > 0.0, tf.minimum(gain, 1.0), 1.0)
-    is_tiny = gain < model.TINY
-    logs = model.tiny_log_marginals(scores, chosen, where, tf.reduce_any(is_tiny))
-    logs = tf.where(shares < model.TINY, logs, tf.math.log(tf.maximum(shares, model.TINY)))
-    each = tf.where(labels > 0.0, tf.math.log(labels) + logs, ranks.MASKED)
-    log_tiny = tf.reduce_logsumexp(each, axis=-1) - tf.math.log(most)
-    return -tf.cast(tf.where(is_tiny, log_tiny, tf.math.log(tf.maximum(gain, model.TINY))), tf.float32)
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 @base.register
@@ -155,6 +146,5 @@ class CountLikelihood(tf.keras.losses.Loss):
         super().__init__(reduction=reduction, name=name, **base.FLOAT32)
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
-        y_true = tensors.dense("y_true", y_true)
-        are_ids = y_true.shape.rank == 2 and y_true.shape[1] == 1
-        return set_sizes.count_nll(y_pred, tf.squeeze(y_true, axis=1) if are_ids else y_true)
+        y_pred = tensors.dense("y_pred", y_pred)
+        return set_sizes.count_nll(y_pred, base.labels_of(y_true, y_pred))

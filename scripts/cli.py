@@ -270,14 +270,6 @@ def overrides() -> dict[str, typing.Any]:
     return dict(_overrides)
 
 
-def check_used(*parts: str) -> None:
-    """Raises ValueError for a part or field of the config on the command line that is not among `parts`."""
-    named = (kind for kind in config.PARTS if flags.FLAGS[kind].value is not None)
-    for name in (*named, *(f"config.{field}" for field in _overrides)):
-        if name.removeprefix("config.").partition(".")[0] not in parts:
-            raise ValueError(f"--{name}: has no effect on this command. Leave it out.")
-
-
 def _unknown_flag(name: str, experiment: config.Experiment | None) -> str:
     """Returns the error of a flag that the command lacks, with the fields or flags that may be meant."""
     fields, plain = [], name.replace("-", "_")

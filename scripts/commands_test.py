@@ -373,7 +373,6 @@ SWEEP_ERRORS = {
         "error: baseline=mse,dot: not a cell of the grid. Choose one of these: softmax,dot."
     ),
     "--widen=2": "error: --widen: nothing is tuned. Add --tune, or leave it out.",
-    "--margin=nan": "error: margin=nan: not finite. Choose a number of percentage points.",
 }
 SWEEP = "sweep DIGITS --losses=softmax --interactions=dot --seed=0 --workdir=new"
 ERRORS |= {f"{SWEEP} {flag}": message for flag, message in SWEEP_ERRORS.items()}

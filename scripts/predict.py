@@ -32,42 +32,44 @@ _TOP_K = flags.DEFINE_integer(
     "Number of classes per input, the best first; None: 5, or all if there are fewer; see --coverage. Of "
     "lists of items, a TSV or CSV has this number, and the other formats have all.",
 )
-_COVERAGE = flags.DEFINE_float(
-    "coverage",
-    None,
-    "Probability, such as 0.9, with which the prediction set of an input contains its class. Without --top_k "
-    "the classes are those of the set, joined by ';' in a TSV or CSV.",
-)
-_MAX_SET_SIZE = flags.DEFINE_integer(
-    "max_set_size",
-    None,
-    "Add the column abstain: whether the set has more classes than this, or none.",
-    lower_bound=1,
-)
-_PRIOR = flags.DEFINE_string(
-    "prior",
-    None,
-    "Class frequencies of the inputs: uniform, or a file with one class per line: name, tab, frequency; "
-    "None: those of the training.",
-)
-_TEXT_COLUMN = flags.DEFINE_string(
-    "text_column", None, "Column of the text or user in a file with columns; None: that of the training."
-)
-_TEXT_PAIR_COLUMN = flags.DEFINE_string(
-    "text_pair_column", None, "Column of the second text; None: that of the training."
-)
-_EXCLUDE_KNOWN = flags.DEFINE_bool("exclude_known", False, "Leave out the items that a user has in the data.")
-_ON_INVALID_ROW = flags.DEFINE_enum(
-    "on_invalid_row", "fail", ["fail", "skip"], "Stop at an input that cannot be used, or skip it."
-)
-_WIDE = flags.DEFINE_bool(
-    "wide", False, "Write a column for each class, with its probability, or without calibration its score."
-)
-_BATCH_SIZE = flags.DEFINE_integer(
-    "batch_size",
-    None,
-    "Inputs per call of the model on a device; None: evaluation_batch_size of the run.",
-    lower_bound=1,
+_OPTIONS = (  # of `Run.predict_file`
+    flags.DEFINE_float(
+        "coverage",
+        None,
+        "Probability, such as 0.9, with which the prediction set of an input contains its class. Without "
+        "--top_k the classes are those of the set, joined by ';' in a TSV or CSV.",
+    ),
+    flags.DEFINE_integer(
+        "max_set_size",
+        None,
+        "Add the column abstain: whether the set has more classes than this, or none.",
+        lower_bound=1,
+    ),
+    flags.DEFINE_string(
+        "prior",
+        None,
+        "Class frequencies of the inputs: uniform, or a file with one class per line: name, tab, frequency; "
+        "None: those of the training.",
+    ),
+    flags.DEFINE_string(
+        "text_column", None, "Column of the text or user in a file with columns; None: that of the training."
+    ),
+    flags.DEFINE_string("text_pair_column", None, "Column of the second text; None: that of the training."),
+    flags.DEFINE_bool("exclude_known", False, "Leave out the items that a user has in the data."),
+    flags.DEFINE_enum(
+        "on_invalid_row", "fail", ["fail", "skip"], "Stop at an input that cannot be used, or skip it."
+    ),
+    flags.DEFINE_bool(
+        "wide",
+        False,
+        "Write a column for each class, with its probability, or without calibration its score.",
+    ),
+    flags.DEFINE_integer(
+        "batch_size",
+        None,
+        "Inputs per call of the model on a device; None: evaluation_batch_size of the run.",
+        lower_bound=1,
+    ),
 )
 
 
@@ -76,20 +78,8 @@ def main() -> None:
 
     run = Run(_WORKDIR.value, _CHECKPOINT.value, _STRATEGY())
     start = time.monotonic()
-    count, skipped = run.predict_file(
-        _INPUT.value,
-        _OUTPUT.value,
-        k=_TOP_K.value,
-        coverage=_COVERAGE.value,
-        max_set_size=_MAX_SET_SIZE.value,
-        prior=_PRIOR.value,
-        exclude_known=_EXCLUDE_KNOWN.value,
-        text_column=_TEXT_COLUMN.value,
-        text_pair_column=_TEXT_PAIR_COLUMN.value,
-        on_invalid_row=_ON_INVALID_ROW.value,
-        batch_size=_BATCH_SIZE.value,
-        wide=_WIDE.value,
-    )
+    options = {flag.name: flag.value for flag in _OPTIONS}
+    count, skipped = run.predict_file(_INPUT.value, _OUTPUT.value, k=_TOP_K.value, **options)
     seconds = time.monotonic() - start
     print(f"{count:,} inputs in {seconds:.1f} s, {count / seconds:,.0f} a second", file=sys.stderr)
     if skipped:

@@ -5,8 +5,6 @@ r"""Trains a grid of losses, interactions and seeds, and writes a report.
         --tune=optimizer.learning_rate=0.001,0.003,0.01,0.03
 """
 
-import math
-
 from absl import flags
 
 from rank4class.scripts import cli
@@ -65,8 +63,6 @@ _PICTURES = flags.DEFINE_bool("pictures", False, "Whether TensorBoard shows pict
 def main() -> None:
     from rank4class.pipelines.sweep import grid, report
 
-    if not math.isfinite(_MARGIN.value):
-        raise ValueError(f"margin={_MARGIN.value}: not finite. Choose a number of percentage points.")
     base, cells = _CONFIG.value, {"losses": _LOSSES.value, "interactions": _INTERACTIONS.value}
     tune = grid.parse_tune(_TUNE.value, base, **cells)
     grid.check_overrides(cli.overrides(), base, **cells, tune=tune)

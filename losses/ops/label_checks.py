@@ -96,16 +96,13 @@ def valid_gains(labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     return gain if where is None else gain | ~where
 
 
-def are_levels(labels: tf.Tensor, levels: int) -> tf.Tensor:
-    """Returns which labels are whole numbers in `0..levels - 1`, bool `[..., n]`."""
-    return (labels == tf.math.floor(labels)) & (labels >= 0.0) & (labels < levels)
-
-
 @tf.autograph.experimental.do_not_convert
-def check_levels(labels: tf.Tensor, levels: int | None) -> None:
-    """Raises ValueError in eager mode if a label is not one of the levels; None allows any label."""
-    if levels is not None and (culprit := tensors.first_wrong(are_levels(labels, levels))) is not None:
+def are_levels(labels: tf.Tensor, levels: int) -> tf.Tensor:
+    """Returns which labels are in `0..levels - 1`, bool `[..., n]`; raises ValueError in eager mode."""
+    right = (labels == tf.math.floor(labels)) & (labels >= 0.0) & (labels < levels)
+    if (culprit := tensors.first_wrong(right)) is not None:
         raise ValueError(
             f"labels{culprit}={float(labels[tuple(culprit)]):g}: not a whole number in 0..{levels - 1}. "
             "Raise levels, or number them from 0."
         )
+    return right

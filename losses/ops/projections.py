@@ -39,6 +39,7 @@ _ROUNDING = 2.0**-22
 _FAR = 200.0  # e^-200 is 0 in float32
 
 
+@tf.autograph.experimental.do_not_convert
 def euclidean(
     scores: TensorLike, *, k: int = 1, alpha: float = 1.0, where: TensorLike | None = None
 ) -> tf.Tensor:
@@ -60,7 +61,23 @@ def euclidean(
       Rankmax, Theorem 2 and eq. 8.
     """
     arguments.check_positive(alpha=alpha)
-    return _projected(lambda s: _euclidean(s, k), scores, k, where, alpha)
+
+    @tf.custom_gradient
+    def project(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        if k == 1:
+            highest, level, _ = simplex_level(scores)
+            shares = tf.nn.relu(scores - highest[..., None] - level[..., None])
+        else:
+            _, last, _, _ = first(scores, k)
+            scores -= last  # keeps the digits near the level
+            shares = tf.clip_by_value(scores - _level(scores, k)[..., None], 0.0, 1.0)
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return _centered(upstream, tf.cast((shares > 0.0) & (shares < 1.0), tf.float32))
+
+        return shares, gradient
+
+    return _projected(project, scores, k, where, alpha)
 
 
 def sparsemax(scores: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
@@ -76,6 +93,7 @@ def sparsemax(scores: TensorLike, *, where: TensorLike | None = None) -> tf.Tens
     return euclidean(scores, where=where)
 
 
+@tf.autograph.experimental.do_not_convert
 def entropy(
     scores: TensorLike, *, k: int = 1, alpha: float = 1.0, where: TensorLike | None = None
 ) -> tf.Tensor:
@@ -94,9 +112,22 @@ def entropy(
       are logarithmic in the dimension".
     """
     arguments.check_positive(alpha=alpha)
-    return _projected(lambda s: _entropy(s, k), scores, k, where, alpha)
+
+    @tf.custom_gradient
+    def project(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        last, level = _entropy_level(scores, k)
+        log_shares = scores - last - level[..., None]
+        shares = tf.exp(tf.minimum(log_shares, 0.0))
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return _centered(upstream, tf.where(log_shares < 0.0, shares, 0.0))
+
+        return shares, gradient
+
+    return _projected(project, scores, k, where, alpha)
 
 
+@tf.autograph.experimental.do_not_convert
 def rankmax(
     scores: TensorLike, labels: TensorLike, *, k: int = 1, where: TensorLike | None = None
 ) -> tf.Tensor:
@@ -119,9 +150,28 @@ def rankmax(
     scores, labels = tensors.dense("scores", scores), tensors.dense("labels", labels)
     tensors.check_ids(labels, scores)
     labels = tensors.widen(labels)
+
+    @tf.custom_gradient
+    def project(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        scores -= ranks.true_score(scores, labels)[..., None]  # keeps the digits near the level
+        level, rest, held, last = adaptive_level(scores, labels, k)
+        above = scores - level[..., None]
+        alpha = (k - held) / rest
+        shares = tf.clip_by_value(alpha[..., None] * above, 0.0, 1.0)
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            inside = (shares > 0.0) & (shares < 1.0)
+            upstream = tf.where(inside, upstream, 0.0)
+            # A rising score lowers alpha; the score that sets the level raises all shares.
+            pull = alpha * tf.reduce_sum(upstream * above, axis=-1) / rest
+            each = alpha[..., None] * upstream - tf.where(inside, pull[..., None], 0.0)
+            lift = _count(inside) * pull - alpha * tf.reduce_sum(upstream, axis=-1)
+            return each + at_lowest(scores, labels, last, lift)
+
+        return shares, gradient
+
     known = label_checks.known(labels, tensors.length(scores))
-    shares = _projected(lambda s: _rankmax(s, labels, k), scores, k, where)
-    return tf.where(known[..., None], shares, float("nan"))
+    return tf.where(known[..., None], _projected(project, scores, k, where), float("nan"))
 
 
 def adaptive_level(
@@ -171,7 +221,6 @@ def behind_all(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     return tf.where(where, scores, lowest - tf.abs(lowest) - _FAR)
 
 
-@tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds and change nothing
 def _projected(
     project: Callable, scores: TensorLike, k: int, where: TensorLike | None, alpha: TensorLike = 1.0
 ) -> tf.Tensor:
@@ -188,25 +237,6 @@ def _projected(
         shares = tf.where(where, tf.where(enough, shares, 1.0), 0.0)
     finite = tf.reduce_all(tf.math.is_finite(scores), axis=-1, keepdims=True)
     return tf.where(finite, shares, float("nan"))
-
-
-def _euclidean(scores: tf.Tensor, k: int) -> tf.Tensor:
-    @tf.custom_gradient
-    def project(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        if k == 1:
-            highest, level, _ = simplex_level(scores)
-            shares = tf.nn.relu(scores - highest[..., None] - level[..., None])
-        else:
-            _, last, _, _ = first(scores, k)
-            scores -= last  # keeps the digits near the level
-            shares = tf.clip_by_value(scores - _level(scores, k)[..., None], 0.0, 1.0)
-
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            return _centered(upstream, tf.cast((shares > 0.0) & (shares < 1.0), tf.float32))
-
-        return shares, gradient
-
-    return project(scores)
 
 
 def _centered(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -292,21 +322,6 @@ def _level(scores: tf.Tensor, k: int) -> tf.Tensor:
     return level
 
 
-def _entropy(scores: tf.Tensor, k: int) -> tf.Tensor:
-    @tf.custom_gradient
-    def project(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        last, level = _entropy_level(scores, k)
-        log_shares = scores - last - level[..., None]
-        shares = tf.exp(tf.minimum(log_shares, 0.0))
-
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            return _centered(upstream, tf.where(log_shares < 0.0, shares, 0.0))
-
-        return shares, gradient
-
-    return project(scores)
-
-
 def _entropy_level(scores: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the k-th score `[..., 1]` and `c` `[...]` with `sum min(1, e^(s - s_k - c)) = k`."""
     top, last, _, is_behind = first(scores, k)
@@ -318,29 +333,6 @@ def _entropy_level(scores: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     levels = rest[..., :-1] - tf.math.log(left_of(k))
     held = _count((top > levels) & (left_of(k) > 1.0))
     return last, tf.gather(levels, tf.cast(held, tf.int32), batch_dims=held.shape.rank)
-
-
-def _rankmax(scores: tf.Tensor, labels: tf.Tensor, k: int) -> tf.Tensor:
-    @tf.custom_gradient
-    def project(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        scores -= ranks.true_score(scores, labels)[..., None]  # keeps the digits near the level
-        level, rest, held, last = adaptive_level(scores, labels, k)
-        above = scores - level[..., None]
-        alpha = (k - held) / rest
-        shares = tf.clip_by_value(alpha[..., None] * above, 0.0, 1.0)
-
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            inside = (shares > 0.0) & (shares < 1.0)
-            upstream = tf.where(inside, upstream, 0.0)
-            # A rising score lowers alpha; the score that sets the level raises all shares.
-            pull = alpha * tf.reduce_sum(upstream * above, axis=-1) / rest
-            each = alpha[..., None] * upstream - tf.where(inside, pull[..., None], 0.0)
-            lift = _count(inside) * pull - alpha * tf.reduce_sum(upstream, axis=-1)
-            return each + at_lowest(scores, labels, last, lift)
-
-        return shares, gradient
-
-    return project(scores)
 
 
 def at_lowest(scores: tf.Tensor, labels: tf.Tensor, last: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

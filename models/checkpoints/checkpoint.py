@@ -83,9 +83,6 @@ class Checkpoint:
             if source not in shapes:
                 continue
             value = self.tensors.read(source)
-            if not tf.as_dtype(value.dtype).is_floating:
-                problems.append(f"{source} holds {value.dtype}, not floats")
-                continue
             if name.rpartition("/")[2] == self.name_map.transposed:
                 value = value.T
             shape = variables[name].shape

@@ -3,7 +3,6 @@
 import glob
 import os
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import h5py
@@ -271,6 +270,7 @@ CONFIG_FIELDS = {
     "inner_size": "intermediate_size",
     "max_positions": "max_position_embeddings",
     "num_types": "type_vocab_size",
+    "activation": "hidden_act",
 }
 
 
@@ -278,19 +278,12 @@ def _settings_of_config(path: str, config: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a text encoder that BERT's or ELECTRA's config file states."""
     narrow = {"embedding_size": "embedding_size"} if config.get("model_type") == "electra" else {}
     settings: dict[str, Any] = {ours: config.get(field) for ours, field in (CONFIG_FIELDS | narrow).items()}
-    problem = None
-    if config.get("hidden_act") not in ("gelu", "gelu_new", "relu"):
-        problem = f"hidden_act {config.get('hidden_act')!r} is not one of gelu, gelu_new, relu"
-    elif config.get("layer_norm_eps", 1e-12) != 1e-12:
+    if config.get("layer_norm_eps", 1e-12) != 1e-12:
         problem = f"layer_norm_eps {config['layer_norm_eps']} is not 1e-12, as in BERT"
-    if problem:
-        raise ValueError(f"{path}: {problem}. {_REMEDY}")
+        raise ValueError(f"{path}: {problem}. Choose another checkpoint.")
     if "pooling" in config:  # of our exports; Hugging Face ignores it
         settings["pooling"] = config["pooling"]
-    return {**settings, "activation": config["hidden_act"]}
-
-
-_REMEDY = "Choose another checkpoint."
+    return settings
 
 
 def _settings_of_shapes(tensors: Tensors, name_map: NameMap, activation: str) -> dict[str, Any]:
@@ -299,17 +292,16 @@ def _settings_of_shapes(tensors: Tensors, name_map: NameMap, activation: str) ->
     The Model Garden's tensors show the number of heads; ELECTRA's code has one for every 64 units.
     """
 
-    def shape(name: str, *ranks: int) -> Sequence[int]:
+    def shape(name: str) -> tuple[int, ...]:
         source = name_map.source(name)
-        size = tensors.shapes.get(source, ())
-        if len(size) not in ranks:
-            problem = f"has shape {size}" if size else "is missing"
-            raise ValueError(f"{tensors.path}: does not fit a text encoder: {source} {problem}. {_REMEDY}")
-        return size
+        if source not in tensors.shapes:
+            problem = f"does not fit a text encoder: {source} is missing"
+            raise ValueError(f"{tensors.path}: {problem}. Choose another checkpoint.")
+        return tensors.shapes[source]
 
-    vocab_size, embedding_size = shape("word_embeddings/embeddings", 2)
-    hidden_size, inner_size = shape("transformer/layer_0/intermediate/kernel", 2)
-    query = shape("transformer/layer_0/self_attention/query/kernel", 2, 3)
+    vocab_size, embedding_size = shape("word_embeddings/embeddings")
+    hidden_size, inner_size = shape("transformer/layer_0/intermediate/kernel")
+    query = shape("transformer/layer_0/self_attention/query/kernel")
     num_layers = 0
     while name_map.source(f"transformer/layer_{num_layers}/intermediate/kernel") in tensors.shapes:
         num_layers += 1
@@ -320,7 +312,7 @@ def _settings_of_shapes(tensors: Tensors, name_map: NameMap, activation: str) ->
         "num_layers": num_layers,
         "num_heads": query[1] if len(query) == 3 else max(1, hidden_size // 64),
         "inner_size": inner_size,
-        "max_positions": shape("position_embedding/embeddings", 2)[0],
-        "num_types": shape("type_embeddings/embeddings", 2)[0],
+        "max_positions": shape("position_embedding/embeddings")[0],
+        "num_types": shape("type_embeddings/embeddings")[0],
         "activation": activation,
     }

@@ -39,7 +39,6 @@ def hugging_face_files(
         "architectures": [f"{encoder.NAME.capitalize()}Model"],
         "model_type": encoder.NAME,
         **{field: network[ours] for ours, field in CONFIG_FIELDS.items()},
-        "hidden_act": network["activation"],
         "hidden_dropout_prob": network["dropout"],
         "attention_probs_dropout_prob": network["dropout"],
         "layer_norm_eps": 1e-12,

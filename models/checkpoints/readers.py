@@ -66,7 +66,5 @@ def read_json(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8-sig") as file:
             return strict_json.parse_object(path, file.read())
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8: {error.reason}. Download it again.") from error
     except ValueError as error:
         raise ValueError(f"{error} Download it again.") from error

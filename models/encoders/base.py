@@ -75,11 +75,13 @@ class WithWeightDecay(Part):
         return self.weight_decay * sum(tf.reduce_sum(tf.square(kernel)) for kernel in kernels)
 
 
-def load(cls: Any, path: str, **options: Any) -> Any:
-    """Returns the encoder of class `cls` that a checkpoint describes, with its weights.
+def load(cls: Any, path: str | None, **options: Any) -> Any:
+    """Returns the encoder of class `cls` with the weights of a checkpoint; random ones if the path is None.
 
     The options are arguments of the constructor that the checkpoint does not set, or None.
     """
+    if path is None:
+        return cls(**options)
     checkpoint = checkpoints.find(path)
     if checkpoint.encoder != cls.NAME:
         raise ValueError(

@@ -110,8 +110,6 @@ def vgg16(path: str | None = None, weight_decay: float = 5e-4) -> Vgg16:
       path: see `checkpoints.find`, such as `cifar10vgg.h5` of github.com/geifmany/cifar-vgg.
       weight_decay: see `Vgg16`.
     """
-    if path is None:
-        return Vgg16(weight_decay=weight_decay)
     return base.load(Vgg16, path, weight_decay=weight_decay)
 
 
@@ -184,8 +182,6 @@ def resnet50(path: str | None = None, weight_decay: float = 1e-4) -> ResNet50:
       path: see `checkpoints.find`; None for the Model Garden's variant with random weights.
       weight_decay: see `ResNet50`.
     """
-    if path is None:
-        return ResNet50(weight_decay=weight_decay)
     return base.load(ResNet50, path, weight_decay=weight_decay)
 
 

@@ -36,11 +36,6 @@ class Sorter(Part):
             of the list without the masked classes, which have the rank after the last one.
           training: whether batch normalization uses the statistics of the batch.
         """
-        scores = tf.convert_to_tensor(scores)
-        if not scores.dtype.is_floating or not scores.shape.rank:
-            raise ValueError(
-                f"scores={scores.dtype.name} {scores.shape}: not floats of shape [..., n]. Convert them."
-            )
         scores = tf.cast(scores, tf.float32)
         shape = tf.shape(scores)
         flat = tf.reshape(scores, [-1, scores.shape[-1] or shape[-1]])
@@ -77,12 +72,9 @@ class RankFunction:
 
     def __call__(self, scores: _TensorLike, where: _TensorLike | None = None) -> tf.Tensor:
         scores = tf.convert_to_tensor(scores)
-        ranks = self.sorter(scores, where=where)
-        if where is None:
-            return ranks * tf.cast(tf.shape(scores)[-1], tf.float32)
-        where = tf.broadcast_to(where, tf.shape(scores))
-        size = tf.reduce_sum(tf.cast(where, tf.float32), axis=-1, keepdims=True)
-        return ranks * tf.maximum(size, 1.0)
+        if where is not None:
+            where = tf.broadcast_to(where, tf.shape(scores))
+        return self.sorter(scores, where=where) * order_statistics.list_size(scores, where)
 
     def get_config(self) -> dict[str, Any]:
         # Keras's HDF5 format does not find registered layers: name the sorter by its registration.

@@ -32,10 +32,10 @@ def standardize(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
 
 
 def list_size(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-    """Returns the number of unmasked classes: a scalar, or `[N, 1]`, at least 1, if there is a mask."""
+    """Returns the number of unmasked classes: a scalar, or `[..., 1]`, at least 1, if there is a mask."""
     if where is None:
-        return tf.cast(tf.shape(scores)[1], tf.float32)
-    return tf.maximum(1.0, tf.reduce_sum(tf.cast(where, tf.float32), axis=1, keepdims=True))
+        return tf.cast(tf.shape(scores)[-1], tf.float32)
+    return tf.maximum(1.0, tf.reduce_sum(tf.cast(where, tf.float32), axis=-1, keepdims=True))
 
 
 def fill_masked(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:

@@ -8,7 +8,7 @@ It needs the package lightgbm, and writes `study.json` with the metrics of the c
 
 from absl import flags
 
-from rank4class.scripts import cli
+from rank4class.scripts import cli, research
 
 _CONFIG = cli.define_config()
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the result.", required=True)
@@ -18,7 +18,7 @@ _SEEDS = flags.DEFINE_multi_integer("seed", [0, 1, 2, 3, 4], "Seed; repeat the f
 def main() -> None:
     from rank4class.scripts.research.papers import lightgbm_peer
 
-    cli.check_used("data", "metrics", "monitor")
+    research.check_used("data", "metrics", "monitor")
     lightgbm_peer.train(_CONFIG.value, _WORKDIR.value, _SEEDS.value)
 
 

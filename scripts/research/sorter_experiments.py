@@ -17,7 +17,7 @@ import dataclasses
 
 from absl import flags
 
-from rank4class.scripts import cli
+from rank4class.scripts import cli, research
 from rank4class.scripts.research import sorters
 
 _TASK = flags.DEFINE_enum("task", "sorting", ["sorting", *sorters.TASKS], "Task to measure or to train.")
@@ -51,7 +51,7 @@ def main() -> None:
             print(f"\n{tables.text_table(rows)}")
         return
     if _TASK.value == "multi_label":
-        cli.check_used("data", "encoder", "evaluation_batch_size")
+        research.check_used("data", "encoder", "evaluation_batch_size")
         task = studies.multi_label(_CONFIG.value, _WORKDIR.value)
     elif _TASK.value == "regression":
         task = studies.regression(_TABLE.value, _TARGET.value)
