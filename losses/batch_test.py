@@ -93,41 +93,24 @@ def test_masked_entries_do_not_change_losses(name, rng):
     np.testing.assert_array_equal(values[6:], 0.0)
 
 
-def losses_on(rank_fn, rng):
-    """Returns each loss as a function of 64 scores, with its name and its minimum on exact ranks."""
-    targets = rng.normal(size=[8]).astype(np.float32)
-    labels = (rng.random([8, 8]) < 0.3).astype(np.float32)
-    counts = labels.sum(axis=0)
-    fewest = float((counts * (counts + 1) / 2).sum()) / 8 / 8  # all relevant ranks are first
-    average_precision = functools.partial(batch.mean_average_precision, rank_fn=rank_fn)
-    return {
-        "spearman": (lambda s: batch.spearman(s[:, 0], targets, rank_fn=rank_fn), 0.0),
-        "ranks": (lambda s: average_precision(s, labels), fewest),
-        "precision": (lambda s: average_precision(s, labels, form="precision"), -1.0),
-        "recall_triplet": (lambda s: batch.recall_triplet(s, rank_fn=rank_fn), 0.0),
-    }
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("loss", ["spearman", "ranks", "precision", "recall_triplet"])
 @pytest.mark.parametrize("name", SOFT)
-def test_gradient_descent_reaches_the_known_optimum(name, loss, rng):
-    function, least = losses_on(SOFT[name], rng)[loss]
-    scores = tf.Variable(rng.normal(size=[8, 8]).astype(np.float32))
-    optimizer = tf.keras.optimizers.Adam(0.05)
-
-    @tf.function
-    def step():
+def test_a_step_along_the_gradient_lowers_the_loss(name, rng):
+    rank_fn, targets = SOFT[name], rng.normal(size=[8]).astype(np.float32)
+    labels = (rng.random([8, 8]) < 0.3).astype(np.float32)
+    for loss in (
+        lambda s: batch.spearman(s[:, 0], targets, rank_fn=rank_fn),
+        lambda s: batch.mean_average_precision(s, labels, rank_fn=rank_fn),
+        lambda s: batch.mean_average_precision(s, labels, rank_fn=rank_fn, form="precision"),
+        lambda s: batch.recall_triplet(s, rank_fn=rank_fn),
+    ):
+        scores = tf.constant(rng.normal(size=[8, 8]), tf.float32)
         with tf.GradientTape() as tape:
-            value = tf.reduce_mean(function(scores))
-        optimizer.minimize(value, [scores], tape=tape)
-        return value
-
-    start = float(step())
-    for _ in range(400):
-        value = float(step())
-    assert value < start - 0.5 * (start - least)
-    assert np.isfinite(scores.numpy()).all()
+            tape.watch(scores)
+            value = tf.reduce_mean(loss(scores))
+        slope = tape.gradient(value, scores)
+        step = 1e-3 / tf.norm(slope)
+        after = tf.reduce_mean(loss(scores - step * slope))
+        np.testing.assert_allclose(value - after, 1e-3 * tf.norm(slope), rtol=0.1)
 
 
 @pytest.mark.nightly

@@ -170,34 +170,10 @@ def test_electra_has_narrow_embeddings_and_no_pooler():
         encoders.Electra(**TINY, pooling="pooler")
 
 
-def test_vgg16_has_the_published_layers():
-    """The published list of layers has 0.3 dropout after the first convolution only."""
-    published = []
-    for filters, rates in (
-        (64, [0.3, None]),
-        (128, [0.4, None]),
-        (256, [0.4, 0.4, None]),
-        (512, [0.4, 0.4, None]),
-        (512, [0.4, 0.4, None]),
-    ):
-        for rate in rates:
-            published += [("Conv2D", filters), "ReLU", "BatchNormalization"]
-            published += [("Dropout", rate)] if rate else []
-        published.append("MaxPooling2D")
-    published += [("Dropout", 0.5), "Flatten", ("Dense", 512), "ReLU", "BatchNormalization", ("Dropout", 0.5)]
-    encoder = encoders.Vgg16()
-
-    def describe(layer):
-        name = type(layer).__name__
-        number = {"Conv2D": "filters", "Dense": "units", "Dropout": "rate"}.get(name)
-        return (name, getattr(layer, number)) if number else name
-
-    assert [describe(layer) for layer in encoder.layers] == published
-    pixels = images(32, 3)
-    h = (255.0 * pixels["image"] - 120.707) / 64.15
-    for layer in encoder.layers:
-        h = layer(h)
-    np.testing.assert_allclose(encoder(pixels), h, rtol=1e-4, atol=1e-5)
+def test_vgg16_has_the_published_dropout():
+    """Dropout with 0.3 comes after the first convolution only; formats_test.py compares the other layers."""
+    dropouts = [layer for layer in encoders.Vgg16().layers if isinstance(layer, tf.keras.layers.Dropout)]
+    assert [layer.rate for layer in dropouts] == [0.3, *[0.4] * 7, 0.5, 0.5]
 
 
 def test_vgg16_rejects_other_image_sizes():

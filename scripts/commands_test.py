@@ -162,14 +162,10 @@ def test_evaluate_tells_unknown_inputs_from_known_ones(output_of, tmp_path):
     both = np.concatenate([known, unknown]) / temperature
     is_unknown = np.arange(len(both)) >= len(known)
     summary = read_json(tmp_path / "test" / "evaluation.json")["unknown_inputs"]
-    for name, values in {
-        "maximum_probability": -scipy.special.softmax(both, axis=1).max(axis=1),
-        "energy": -scipy.special.logsumexp(both, axis=1),
-    }.items():
-        auroc = 100 * sklearn.metrics.roc_auc_score(is_unknown, values)
-        assert summary[name] == pytest.approx(auroc, abs=1e-4)
-        low, high = summary["intervals"][name]
-        assert f"{auroc:.2f}% [{low:.2f}, {high:.2f}] by {name.replace('_', ' ')}" in shown
+    auroc = 100 * sklearn.metrics.roc_auc_score(is_unknown, -scipy.special.logsumexp(both, axis=1))
+    assert summary["energy"] == pytest.approx(auroc, abs=1e-4)
+    low, high = summary["intervals"]["energy"]
+    assert f"{auroc:.2f}% [{low:.2f}, {high:.2f}] by energy" in shown
     assert f"telling {len(unknown)} unknown from {len(known)} known examples" in shown
     assert "unknown_inputs" not in read_json(tmp_path / "validation" / "evaluation.json")
 
@@ -269,7 +265,8 @@ def test_every_other_command_runs_on_a_small_problem(small_commands):
         assert "equivalent if a difference of 7.5 percentage points is ruled out" in text
     assert read_json(root / "sweep" / "grid.json")["baseline"]["loss"] == "mse"
     assert f"Report with plots: {root / 'data' / 'data.md'}" in outputs["describe_data"]
-    assert "l1@4" in outputs["train_sorter"]
+    error = read_json(root / "sorter" / "results.json")["validation"]["l1@4"]
+    assert line_of(outputs["train_sorter"], "l1@4")[1] == f"{error:.5f}"
     assert (root / "sorter" / "sorter.safetensors").stat().st_size > 100
     header, *lines = outputs["predict"].splitlines()
     assert header.startswith("input\tclass_1\tscore_1")
@@ -475,16 +472,11 @@ def test_train_with_class_names(command, output_of, tmp_path, tiny_bert, goemoti
 @pytest.mark.nightly
 def test_describe_data(output_of, tmp_path, goemotions_flags):
     path = tmp_path / "described"
-    shown = output_of("describe_data", *goemotions_flags, "--config.data.max_length=4", f"--output={path}")
-    words = " ".join(shown.split())  # without the line breaks
-    assert "40 train, 10 validation, 11 test examples of 3 classes." in words
+    words = " ".join(output_of("describe_data", *goemotions_flags, f"--output={path}").split())
     for title in ("nearest class name", "nearest training example"):
         assert re.search(
             rf"Baseline, {title} by the encoder's cosine: validation top1_error [\d.]+%, .*; test top1", words
         )
-    assert "cuts 100.00% of the training texts" in words
-    assert ["test", "train", "11", "100.00", "0"] in [line.split() for line in shown.splitlines()]
-    assert f"Report with plots: {path / 'data.md'}" in shown
     for name in ("data.md", "classes.png", "lengths.png"):
         assert (path / name).stat().st_size > 500
 
@@ -508,21 +500,3 @@ def test_train_evaluate_and_compare_on_users(output_of, tmp_path):
         assert f"Report with plots: {path}" in described
         assert "Duplicates" not in described
         assert (path / "classes.png").stat().st_size > 500
-
-
-@pytest.mark.nightly
-def test_train_sorter_and_use_it(output_of, error_of, tmp_path):
-    flags = ("--sizes=5", "--epochs=0.01", "--batch_size=100", "--learning_rate=0.1")
-    first = output_of("train_sorter", *flags, f"--workdir={tmp_path}/run")
-    results = read_json(tmp_path / "run" / "results.json")
-    assert line_of(first, "l1@5")[1] == f"{results['validation']['l1@5']:.5f}"
-    again = output_of("train_sorter", "--move=1", *flags, f"--workdir={tmp_path}/run")
-    assert again.splitlines()[-4:] == first.splitlines()[-4:]
-    trained = (
-        *QUICK,
-        "--config.loss.name=approx_ndcg",
-        f"--config.loss.sorter={tmp_path}/run/sorter.safetensors",
-    )
-    output_of("train", *trained, "--config.loss.rank_fn=equivariant", f"--workdir={tmp_path}/used")
-    other = error_of("train", *trained, "--config.loss.rank_fn=lstm", f"--workdir={tmp_path}/other")
-    assert "sorter.safetensors: weights of sorter 'equivariant', not 'lstm'" in other

@@ -107,14 +107,6 @@ def test_sparsemax_of_short_and_long_supports(n):
     np.testing.assert_array_equal(losses.sparsemax(scores, labels)[:1], alone)
 
 
-def test_rankmax_with_k_1_in_closed_form():
-    scores = some_scores(7)
-    labels = np.array([0, 2, 4, 6])
-    margins = np.maximum(scores - scores[np.arange(4), labels][:, None] + 1.0, 0.0)
-    expected = margins / margins.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(projections.rankmax(scores, labels), expected, atol=1e-6)
-
-
 def every_projection(k):
     yield lambda s: projections.euclidean(s, k=k)
     yield lambda s: projections.euclidean(s, k=k, alpha=3.0)
@@ -139,26 +131,6 @@ def test_gradients_equal_finite_differences(k):
         smooth = np.abs(before - after) < 0.02  # there is no kink within the step
         np.testing.assert_allclose(gradient.T[smooth], (before + after)[smooth] / 2, atol=2e-3)
         assert smooth.sum() > 12
-
-
-@pytest.mark.parametrize("k", [1, 3, 8])
-def test_projections_keep_the_order_of_scores(k):
-    scores = some_scores(8, seed=5)
-    for project in every_projection(k):
-        shares = project(scores).numpy()
-        assert shares.min() >= 0.0
-        assert shares.max() <= 1.0
-        np.testing.assert_allclose(shares.sum(axis=1), k, rtol=1e-5)
-        order = np.argsort(-scores, axis=1)
-        falling = np.take_along_axis(shares, order, axis=1)
-        assert (np.diff(falling, axis=1) <= 1e-6).all()
-
-
-@pytest.mark.parametrize("k", [1, 3])
-def test_the_true_class_is_always_in_the_support_of_rankmax(k):
-    scores = 100.0 * some_scores(8, seed=9)
-    for y in range(8):
-        assert (projections.rankmax(scores, np.full(4, y), k=k).numpy()[:, y] > 0.0).all()
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])

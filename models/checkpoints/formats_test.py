@@ -225,14 +225,6 @@ def test_resnet50_of_keras_and_of_a_converted_folder(tmp_path):
     expected = published(IMAGES)
     assert np.ptp(expected) > 0.1
     np.testing.assert_allclose(encoder(IMAGES), expected, rtol=1e-5)
-    # Invalid tensors.
-    with h5py.File(path, "a") as file:
-        del file["conv1_conv/conv1_conv/bias:0"]
-        file["conv1_conv/conv1_conv/bias:0"] = np.ones(5, np.float32)
-    with pytest.raises(
-        ValueError, match=r"conv1_conv/bias has shape \(5,\), not that of conv1_conv/bias \(64,\)"
-    ):
-        models.get("encoder", "resnet50", path=path)
     with h5py.File(path, "a") as file:
         del file["conv1_conv/conv1_conv/bias:0"]  # its name remains in the list of weights
     with pytest.raises(ValueError, match="conv1_conv/bias is missing"):
@@ -304,40 +296,24 @@ def test_vgg16_of_cifar_vgg(tmp_path):
         models.get("encoder", "resnet50", path=path)
 
 
-GARDEN = "encoder/_transformer_layers/0/_output_dense/bias/.ATTRIBUTES/VARIABLE_VALUE"
-ANY_BIAS = {
-    "google": (
-        "bert/encoder/layer_0/output/dense/bias",
-        "bert/extra",
-        "bert/encoder/layer_0/output/dense/bias",
-    ),
-    "model_garden": (GARDEN, "encoder/extra", GARDEN),
-}
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize("layout", ANY_BIAS)
-def test_invalid_tensors(layouts, layout):
-    bias, extra, shown = ANY_BIAS[layout]
-    prefix = checkpoints.find(layouts[layout]).path
-    tensors = read_tensorflow(prefix)
-    for change, message in (
-        ({bias: None}, f"{shown} is missing"),
-        ({extra: np.ones(3, np.float32)}, f"{extra} is left over"),
+@pytest.mark.parametrize(
+    ("layout", "bias", "extra"),
+    [
+        ("google", "bert/encoder/layer_0/output/dense/bias", "bert/extra"),
         (
-            {bias: np.ones(9, np.float32)},
-            rf"{shown} has shape \(9,\), not that of transformer/layer_0/output/bias",
+            "model_garden",
+            "encoder/_transformer_layers/0/_output_dense/bias/.ATTRIBUTES/VARIABLE_VALUE",
+            "encoder/extra",
         ),
-        ({bias: np.full(8, np.nan, np.float32)}, f"{shown} has values that are not finite"),
-    ):
-        changed = {name: value for name, value in {**tensors, **change}.items() if value is not None}
-        write_tensorflow(prefix, changed)
-        with pytest.raises(ValueError, match=message):
-            models.get("encoder", "bert", path=prefix)
+    ],
+)
+def test_other_tensors(layouts, layout, bias, extra):
+    prefix = checkpoints.find(layouts[layout]).path
+    tensors = {**read_tensorflow(prefix), extra: np.ones(3, np.float32)}
+    del tensors[bias]
     write_tensorflow(prefix, tensors)
-    with open(os.path.join(layouts[layout], "vocab.txt"), "a") as file:
-        file.write("another word\n")
-    with pytest.raises(ValueError, match=r"vocab\.txt: 21 lines, but .* has a vocabulary of 20\. "):
+    with pytest.raises(ValueError, match=f"{bias} is missing; {extra} is left over"):
         models.get("encoder", "bert", path=prefix)
 
 
@@ -440,7 +416,7 @@ def test_imported_weights_have_the_right_axes(tmp_path, write_bert_folder):
             {"change": {"pooler.dense.bias": np.full(8, np.nan, np.float32)}},
             "pooler.dense.bias has values that are not",
         ),
-        ({"hidden_act": "swish"}, "hidden_act 'swish' is not one of"),
+        ({"hidden_act": "swish"}, "not describe this encoder: activation='swish': unknown. There are: gelu"),
     ],
 )
 def test_invalid_hugging_face_folders(tmp_path, write_bert_folder, broken, message):
@@ -481,18 +457,3 @@ def test_invalid_json_files(tmp_path, content, message):
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(ValueError, match=f"{tmp_path / 'config.json'}.*{message}"):
         checkpoints.find(str(tmp_path))
-
-
-def test_invalid_types_and_ranks_of_tensors(layouts, tmp_path, write_bert_folder):
-    prefix = checkpoints.find(layouts["google"]).path
-    tensors = read_tensorflow(prefix)
-    write_tensorflow(prefix, {**tensors, "bert/pooler/dense/bias": np.array([b"text"] * 8)})
-    with pytest.raises(ValueError, match=r"bert/pooler/dense/bias holds object, not floats"):
-        models.get("encoder", "bert", path=prefix)
-    folder = tmp_path / "electra_source"
-    tensors = write_bert_folder(folder, kind="electra")
-    published = write_google(tmp_path / "flat", folder, tensors, "electra")
-    published["electra/embeddings/word_embeddings"] = np.ones(80, np.float32)
-    write_tensorflow(tmp_path / "flat" / "model.ckpt", published)
-    with pytest.raises(ValueError, match=r"electra/embeddings/word_embeddings has shape \(80,\)"):
-        checkpoints.find(str(tmp_path / "flat"))

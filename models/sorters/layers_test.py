@@ -243,19 +243,6 @@ def test_invalid_arguments(arguments, message):
         sorters.get(**arguments)
 
 
-@pytest.mark.parametrize(
-    ("scores", "message"),
-    [
-        ([[1, 2]], r"scores=int32 \(1, 2\): not floats of shape \[..., n\]"),
-        (0.5, r"scores=float32 \(\): not floats of shape \[..., n\]"),
-    ],
-)
-def test_invalid_scores(scores, message):
-    with pytest.raises(ValueError, match=message):
-        sorters.get("equivariant")(scores)
-    assert sorters.get("equivariant")([0.5, 0.1]).shape == [2]
-
-
 @pytest.mark.nightly
 def test_lists_of_another_length():
     sorter = sorters.get("cnn", n=10)
