@@ -279,11 +279,10 @@ def _relevant(scores: tf.Tensor, labels: tf.Tensor, max_relevant: int | None) ->
     They are padded with the lowest of those scores and the label 0. More than `max_relevant` relevant classes
     raise ValueError in eager mode, and get labels of NaN otherwise.
     """
-    top_relevant.check(labels, max_relevant)
+    too_many = top_relevant.too_many(labels, max_relevant)[..., None]
     relevant, gains = top_relevant.sorted_scores(scores, labels, max_relevant)
     lowest = tf.reduce_min(tf.where(gains > 0.0, relevant, float("inf")), axis=-1, keepdims=True)
     lowest = tf.where(tf.math.is_finite(lowest), lowest, 0.0)
-    too_many = top_relevant.too_many(labels, max_relevant)[..., None]
     return tf.where(gains > 0.0, relevant, lowest), tf.where(too_many, float("nan"), gains)
 
 

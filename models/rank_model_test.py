@@ -209,18 +209,18 @@ def test_text_encoder_in_a_functional_model(tmp_path):
 @pytest.mark.parametrize(
     ("name", "features", "message"),
     [
-        ("mlp", np.ones([B, 2, 2, 1]), '2, 2, 1): Mlp takes a dict of features. Pass {"image": ...}.'),
-        ("items", np.ones([B, N, 2]), '5, 2): ItemModel takes a dict of features. Pass {"items": ...}.'),
+        ("mlp", np.ones([B, 2, 2, 1]), "2, 2, 1): Mlp needs a dict with 'image' or 'embedding'. Pass one."),
+        ("items", np.ones([B, N, 2]), "5, 2): ItemModel needs a dict with 'items'. Pass one."),
         (
             "mlp",
             {"pixels": np.ones([B, 4])},
-            "features=['pixels']: Mlp needs the feature 'image' or 'embedding'. Add",
+            "features=['pixels']: Mlp needs a dict with 'image' or 'embedding'. Pass",
         ),
-        ("items", {"x": np.ones([B, 4])}, "features=['x']: ItemModel needs the feature 'items'. Add it to"),
+        ("items", {"x": np.ones([B, 4])}, "features=['x']: ItemModel needs a dict with 'items'. Pass one"),
         (
             "bert",
             {"input_word_ids": np.ones([B, 4])},
-            "features=['input_word_ids']: Bert needs the feature 'input_mask'. Add it to the dict.",
+            "features=['input_word_ids']: Bert needs a dict with 'input_mask', 'input_type_ids'. Pass",
         ),
     ],
 )

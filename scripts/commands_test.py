@@ -323,7 +323,6 @@ ERRORS = {
         "loss.k=2000000000: selects all 10 training classes"
     ),
     "describe_data DIGITS --output=file": "file",
-    "describe_data DIGITS --output=file/within": "file/within",
     "describe_data DIGITS --output=new --config.data.pth=x": (
         "data.pth: dataset 'digits' has no such option. It has: max_length, image_size,"
     ),
@@ -343,7 +342,6 @@ ERRORS = {
         "exclude_known=True: the inputs are no users of the"
     ),
     "export --workdir=RUN --output=file": "output=file: exists already. Choose another",
-    "export --workdir=RUN --output=file/1": "file/1",
     "export --workdir=RUN --output=new --format=huggingface": (
         "format='huggingface': the encoder 'mlp' is not a BERT or an ELECTRA. Set it to 'saved_model'."
     ),

@@ -10,10 +10,8 @@ from absl import logging
 
 from rank4class import __main__ as program
 
-_PACKAGES = (
-    sysconfig.get_path("purelib"),
-    sysconfig.get_path("platlib"),
-)  # of others, and this one if installed
+# Folders of other packages, and of this one if it is installed.
+_PACKAGES = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
 
 
 def set_up_logs(debug: bool) -> None:

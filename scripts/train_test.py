@@ -212,15 +212,6 @@ def test_epochs_on_the_command_line_replace_the_steps_of_a_config(command, tmp_p
     assert json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == 1
 
 
-@pytest.mark.nightly
-def test_logs_that_cannot_be_written(train, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "projector").write_text("")
-    code, line = train(tmp_path / "run")
-    assert code == 1
-    assert line.startswith(f"error: {tmp_path}/run: ")
-
-
 def test_folders_and_clusters_that_are_invalid(train, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "run"

@@ -320,12 +320,12 @@ def _evaluate(
         gains = tf.cast(labels, tf.float32)
         if where is not None:
             scores, gains = tf.where(where, scores, -float("inf")), tf.where(where, gains, 0.0)
-        top_relevant.check(gains, max_relevant)
+        too_many = top_relevant.too_many(gains, max_relevant)
         order = forms.in_order(scores, gains, ties, max_relevant, limit)
         values = tf.reshape(getattr(forms, f"{metric}_of_order")(order, **options), tf.shape(scores)[:-1])
         is_valid = tf.math.is_finite(scores) & tf.math.is_finite(gains) & (gains >= 0.0)
         is_valid = is_valid if where is None else is_valid | ~where
-        has_relevant = tf.reduce_any(gains > 0.0, axis=-1) & ~top_relevant.too_many(gains, max_relevant)
+        has_relevant = tf.reduce_any(gains > 0.0, axis=-1) & ~too_many
         valid = tf.reduce_all(is_valid, axis=-1) & has_relevant
     else:
         first, last = ranks.tie_range(scores, labels, where)

@@ -73,9 +73,7 @@ def find_shift(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     high = odds - tf.reduce_min(tf.where(where, scores, math.inf), axis=-1)
     low = odds - tf.reduce_max(tf.where(where, scores, -math.inf), axis=-1)
 
-    def improve(
-        shift: tf.Tensor, low: tf.Tensor, high: tf.Tensor, _: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    def improve(shift: tf.Tensor, low: tf.Tensor, high: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, ...]:
         heads = tf.where(where, tf.sigmoid(scores + shift[..., None]), 0.0)
         missing = k - tf.reduce_sum(heads, axis=-1)
         variance = tf.reduce_sum(heads * (1.0 - heads), axis=-1)
@@ -102,9 +100,7 @@ def _product(heads: tf.Tensor, tails: tf.Tensor, angles: tf.Tensor) -> tuple[tf.
     tails = tf.reshape(tf.pad(tails, pad, constant_values=1.0), shape)
     cosine, sine = tf.cos(angles)[..., None], tf.sin(angles)[..., None]
 
-    def multiply(
-        i: tf.Tensor, real: tf.Tensor, imaginary: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def multiply(i: tf.Tensor, real: tf.Tensor, imaginary: tf.Tensor) -> tuple[tf.Tensor, ...]:
         p, q = heads[..., i, :][..., None, :], tails[..., i, :][..., None, :]
         along, across = q + p * cosine, p * sine
         return i + 1, real * along - imaginary * across, real * across + imaginary * along

@@ -174,9 +174,7 @@ def rankmax(
     return tf.where(known[..., None], _projected(project, scores, k, where), float("nan"))
 
 
-def adaptive_level(
-    scores: tf.Tensor, labels: tf.Tensor, k: int
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+def adaptive_level(scores: tf.Tensor, labels: tf.Tensor, k: int) -> tuple[tf.Tensor, ...]:
     """Returns the level of a Rankmax projection and the number of classes with the share 1.
 
     With the level `mu` and `t` classes of share 1, the shares are `clip((k - t) (s_j - mu) / r, 0, 1)`, where
@@ -200,7 +198,7 @@ def adaptive_level(
     return level, rest, t, tf.cast(last_class, labels.dtype)
 
 
-def first(scores: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+def first(scores: tf.Tensor, k: int) -> tuple[tf.Tensor, ...]:
     """Returns the `k` highest scores and the classes behind them.
 
     Returns:
@@ -302,9 +300,7 @@ def _level(scores: tf.Tensor, k: int) -> tf.Tensor:
     low = -tf.ones_like(scores[..., 0])  # the first k shares are 1: the sum is at least k
     high = tf.zeros_like(low)  # k - 1 shares are above 0: the sum is at most k - 1
 
-    def improve(
-        level: tf.Tensor, low: tf.Tensor, high: tf.Tensor, _: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    def improve(level: tf.Tensor, low: tf.Tensor, high: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, ...]:
         shares = tf.clip_by_value(scores - level[..., None], 0.0, 1.0)
         excess = tf.reduce_sum(shares, axis=-1) - k
         low = tf.where(excess >= 0.0, level, low)

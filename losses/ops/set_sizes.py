@@ -58,10 +58,8 @@ def log_z_by_count(
     return tf.cast(value(scores), dtype)
 
 
-def poisson_binomial(
-    scores: TensorLike, most: int | None = None, *, where: TensorLike | None = None
-) -> tf.Tensor:
-    r"""Returns the log-probability of each count of independent classes, by default up to `n`.
+def poisson_binomial(scores: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
+    r"""Returns the log-probability of each count of independent classes, `[..., n + 1]`.
 
     $$\log p(k) = \log Z_k(s) - \sum_j \log(1 + e^{s_j})$$
 
@@ -74,7 +72,7 @@ def poisson_binomial(
     scores, where, dtype = n_choose_k.checked(scores, where)
     total = tf.reduce_sum(tf.where(where, tf.math.softplus(scores), 0.0), axis=-1, keepdims=True)
     # Rounding of two large terms could make it positive.
-    return tf.cast(tf.minimum(log_z_by_count(scores, most, where=where) - total, 0.0), dtype)
+    return tf.cast(tf.minimum(log_z_by_count(scores, where=where) - total, 0.0), dtype)
 
 
 def log_likelihood(

@@ -24,29 +24,23 @@ def sorted_scores(scores: tf.Tensor, labels: tf.Tensor, most: int | None) -> tup
     return relevant, ranks.take(labels, classes)
 
 
+@tf.autograph.experimental.do_not_convert
 def too_many(labels: tf.Tensor, most: int | None) -> tf.Tensor:
-    """Returns whether a list has more than `most` relevant classes, bool `[...]`; None allows any number."""
+    """Returns whether a list has more than `most` relevant classes, bool `[...]`; None allows any number.
+
+    Raises ValueError if `most` is invalid or, in eager mode, if a list has more.
+    """
     if most is None:
         return tf.zeros(tf.shape(labels)[:-1], tf.bool)
-    return _num_relevant(labels) > most
-
-
-@tf.autograph.experimental.do_not_convert
-def check(labels: tf.Tensor, most: int | None) -> None:
-    """Raises ValueError if `max_relevant` is invalid or, in eager mode, if a list has more."""
     check_most(most)
-    if most is not None and (culprit := tensors.first_wrong(~too_many(labels, most))) is not None:
-        raise ValueError(
-            f"max_relevant={most}: labels{culprit} have {int(_num_relevant(labels)[tuple(culprit)])} "
-            "relevant classes. Raise it."
-        )
+    count = tf.reduce_sum(tf.cast(labels > 0.0, tf.int32), axis=-1)
+    if (culprit := tensors.first_wrong(count <= most)) is not None:
+        problem = f"labels{culprit} have {int(count[tuple(culprit)])} relevant classes"
+        raise ValueError(f"max_relevant={most}: {problem}. Raise it.")
+    return count > most
 
 
 def check_most(most: int | None) -> None:
     """Raises ValueError unless `max_relevant` is None or a whole number of at least 1."""
     if most is not None:
         arguments.check_integer(max_relevant=most)
-
-
-def _num_relevant(labels: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(tf.cast(labels > 0.0, tf.int32), axis=-1)

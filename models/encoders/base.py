@@ -20,19 +20,13 @@ def check_features(encoder: tf.keras.layers.Layer, features: Any) -> None:
     >>> check_features(Identity(), tf.zeros([2, 4]))
     Traceback (most recent call last):
     ...
-    ValueError: features=(2, 4): Identity takes a dict of features. Pass {"embedding": ...}.
+    ValueError: features=(2, 4): Identity needs a dict with 'embedding'. Pass one.
     """
-    expected = getattr(encoder, "FEATURES", ())
-    name = type(encoder).__name__
-    if expected and not isinstance(features, Mapping):
-        shape = getattr(features, "shape", features)
-        names = (each if isinstance(each, str) else each[0] for each in expected)
-        wanted = ", ".join(f'"{feature}": ...' for feature in names)
-        raise ValueError(f"features={shape}: {name} takes a dict of features. Pass {{{wanted}}}.")
-    for feature in missing_features(encoder, features):
-        raise ValueError(
-            f"features={sorted(features)}: {name} needs the feature {feature}. Add it to the dict."
-        )
+    is_dict = isinstance(features, Mapping)
+    if missing := missing_features(encoder, features if is_dict else ()):
+        shown = sorted(features) if is_dict else getattr(features, "shape", features)
+        needed = f"{type(encoder).__name__} needs a dict with {', '.join(missing)}"
+        raise ValueError(f"features={shown}: {needed}. Pass one.")
 
 
 def missing_features(encoder: tf.keras.layers.Layer, features: Collection[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Files of the weights of sorters, including those that are shipped."""
 
+import glob
 import json
 import os
 from typing import Any
@@ -101,19 +102,17 @@ def _shipped_file(name: str, n: int | None) -> str:
     any_length = "n" not in SORTERS.options(name)
     if n is None and not any_length:
         raise ValueError(f"n=None: sorter {name!r} ranks lists of one length. Set n to it.")
-    shipped_sizes = set()
-    for file in os.listdir(_FOLDER):
-        path = os.path.join(_FOLDER, file)
-        if file.split(".")[0].split("-")[0] == name:
-            sizes = {int(size) for size in _load(path)[0]["sizes"].split(",")}
-            if any_length or n in sizes:
-                return path
-            shipped_sizes |= sizes
-    raise ValueError(
-        f"n={n}: no weights of sorter {name!r} for lists of {n} are shipped, only for: "
-        f"{', '.join(map(str, sorted(shipped_sizes))) or 'none'}. Train them with rank4class train_sorter, "
-        "or choose the sorter 'equivariant', which takes any length."
-    )
+    paths = glob.glob(os.path.join(_FOLDER, f"{name}*"))
+    by_size = {int(size): path for path in paths for size in _load(path)[0]["sizes"].split(",")}
+    if any_length and paths:
+        return paths[0]
+    if n is None or n not in by_size:
+        raise ValueError(
+            f"n={n}: no weights of sorter {name!r} for lists of {n} are shipped, only for: "
+            f"{', '.join(map(str, sorted(by_size))) or 'none'}. Train them with rank4class train_sorter, or "
+            "choose the sorter 'equivariant', which takes any length."
+        )
+    return by_size[n]
 
 
 def _load(path: str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
