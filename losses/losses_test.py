@@ -667,13 +667,10 @@ def test_invalid_input():
         (lambda: losses.list_mle(scores, ids, seed=3), r"seed=\(\): not two integers\. Pass int32 \[2\]"),
         (lambda: losses.softmax(scores, ids, temperature=np.float32(-1)), "temperature=-1.0: not positive"),
         (lambda: losses.approx_ndcg(scores, ids, rank_fn="all_ranks"), "rank_fn='all_ranks': not a function"),
-        (
-            lambda: losses.gumbel(functools.partial(losses.list_mle, seed=[0, 0])),
-            r"gumbel: functools\.partial.*draws noise already",
-        ),
+        (lambda: losses.gumbel(functools.partial(losses.list_mle, seed=[0, 0])), "draws noise already"),
         (
             lambda: losses.Gumbel(losses.MeanAveragePrecision()),
-            "gumbel: mean_average_precision takes no single score per class",
+            "gumbel: mean_average_precision takes no single",
         ),
         (lambda: losses.gumbel(losses.ordinal), "gumbel: ordinal takes no single score per class"),
         (lambda: losses.click_em(tf.zeros([2, 3, 4]), ids), r"click_em needs two per class\. Give"),

@@ -36,14 +36,12 @@ def test_the_help_of_every_function_describes_the_common_arguments():
 
 
 def test_unknown_names_list_the_known():
-    with pytest.raises(
-        ValueError, match=r"loss='aprox_ndcg': unknown\. Did you mean 'approx_ndcg'\? There are: .*softmax, "
-    ):
+    message = r"loss='aprox_ndcg': unknown\. Did you mean 'approx_ndcg'\? There are: .*softmax, "
+    with pytest.raises(ValueError, match=message):
         losses.get("aprox_ndcg")
     with pytest.raises(ValueError, match=r"temperature: loss 'mse' has no such option\. It has: none\."):
         losses.get("mse", temperature=1.0)
     for name in ("ndgc@5", "top_error", "ndcg@five", "top5_errors"):
-        with pytest.raises(
-            ValueError, match=f"metric='{name}': unknown. There are: topK_accuracy, topK_error, ndcg@K"
-        ):
+        message = f"metric='{name}': unknown. There are: topK_accuracy, topK_error, ndcg@K"
+        with pytest.raises(ValueError, match=message):
             losses.get_metric(name)

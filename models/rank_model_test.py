@@ -214,7 +214,7 @@ def test_text_encoder_in_a_functional_model(tmp_path):
         (
             "mlp",
             {"pixels": np.ones([B, 4])},
-            "features=['pixels']: Mlp needs a dict with 'image' or 'embedding'. Pass",
+            "['pixels']: Mlp needs a dict with 'image' or 'embedding'. Pass",
         ),
         ("items", {"x": np.ones([B, 4])}, "features=['x']: ItemModel needs a dict with 'items'. Pass one"),
         (

@@ -17,6 +17,11 @@ from rank4class.models import checkpoints, encoders
 GELU = {"hidden_act": "gelu_new"}  # called gelu by google-research's BERT and the Model Garden
 
 
+def assert_refused(path, message, encoder="bert"):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        models.get("encoder", encoder, path=str(path))
+
+
 def tokens():
     ids = np.random.default_rng(1).integers(1, 20, size=[3, 5]).astype(np.int32)
     mask = np.array([[1] * 5, [1] * 3 + [0] * 2, [1] * 4 + [0]], np.int32)
@@ -227,22 +232,16 @@ def test_resnet50_of_keras_and_of_a_converted_folder(tmp_path):
     np.testing.assert_allclose(encoder(IMAGES), expected, rtol=1e-5)
     with h5py.File(path, "a") as file:
         del file["conv1_conv/conv1_conv/bias:0"]  # its name remains in the list of weights
-    with pytest.raises(ValueError, match="conv1_conv/bias is missing"):
-        models.get("encoder", "resnet50", path=path)
+    assert_refused(path, "conv1_conv/bias is missing", "resnet50")
     with open(path, "r+b") as file:
         file.truncate(10_000)
-    with pytest.raises(ValueError, match=r"resnet50\.h5: not a complete HDF5 file"):
-        models.get("encoder", "resnet50", path=path)
+    assert_refused(path, r"resnet50\.h5: not a complete HDF5 file", "resnet50")
 
 
 def test_h5_file_without_keras_weights(tmp_path):
     with h5py.File(tmp_path / "weights.h5", "w") as file:
         file.create_group("dense")
-    with pytest.raises(
-        ValueError,
-        match="neither ResNet50 weights of keras.applications nor VGG16 weights of cifar-vgg, as it has no",
-    ):
-        models.get("encoder", "resnet50", path=str(tmp_path / "weights.h5"))
+    assert_refused(tmp_path / "weights.h5", "neither ResNet50 weights of keras", "resnet50")
 
 
 def cifar_vgg():
@@ -288,12 +287,8 @@ def test_vgg16_of_cifar_vgg(tmp_path):
     np.testing.assert_allclose(encoder(features), expected, rtol=1e-4, atol=1e-4)
     with h5py.File(path, "a") as file:
         del file["conv2d_13/conv2d_13/kernel:0"]
-    with pytest.raises(
-        ValueError, match=r"cifar10vgg\.h5: does not fit this encoder: conv2d_13/kernel is missing"
-    ):
-        models.get("encoder", "vgg16", path=path)
-    with pytest.raises(ValueError, match="Keras VGG16 weights for CIFAR is of 'vgg16', not 'resnet50'"):
-        models.get("encoder", "resnet50", path=path)
+    assert_refused(path, r"cifar10vgg\.h5: does not fit this encoder: conv2d_13/kernel is missing", "vgg16")
+    assert_refused(path, "Keras VGG16 weights for CIFAR is of 'vgg16', not 'resnet50'", "resnet50")
 
 
 @pytest.mark.nightly
@@ -313,8 +308,7 @@ def test_other_tensors(layouts, layout, bias, extra):
     tensors = {**read_tensorflow(prefix), extra: np.ones(3, np.float32)}
     del tensors[bias]
     write_tensorflow(prefix, tensors)
-    with pytest.raises(ValueError, match=f"{bias} is missing; {extra} is left over"):
-        models.get("encoder", "bert", path=prefix)
+    assert_refused(prefix, f"{bias} is missing; {extra} is left over")
 
 
 @pytest.mark.nightly
@@ -346,38 +340,24 @@ def test_tensorflow_names_of_layer_normalization(tmp_path, write_bert_folder):
 
 
 def test_paths_without_a_checkpoint(tmp_path, layouts):
-    with pytest.raises(FileNotFoundError, match="^google/electra: no such file or folder, and nothing is do"):
-        models.get("encoder", "electra", path="google/electra")
+    assert_refused("google/electra", "^google/electra: no such file or folder, and nothing is do", "electra")
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(
-        ValueError,
-        match=r"empty: no checkpoint of a known format. Give the path of one: a Hugging Face folder",
-    ):
-        checkpoints.find(str(empty))
+    assert_refused(
+        empty, "empty: no checkpoint of a known format. Give the path of one: a Hugging Face folder"
+    )
     write_tensorflow(empty / "model", {"dense/kernel": np.ones(3, np.float32)})
-    with pytest.raises(ValueError, match="its tensors are in none of the scopes backbone, encoder, elec"):
-        checkpoints.find(str(empty))
+    assert_refused(empty, "its tensors are in none of the scopes backbone, encoder, elec")
     write_tensorflow(empty / "other", {"dense/kernel": np.ones(3, np.float32)})
-    with pytest.raises(
-        ValueError, match=r"empty: several checkpoints. Give the path of one: .*model, .*other"
-    ):
-        checkpoints.find(str(empty))
-    with pytest.raises(
-        ValueError,
-        match=r"the google-research BERT is of 'bert', not 'electra'. Set the encoder's name to 'bert'",
-    ):
-        models.get("encoder", "electra", path=layouts["google"])
+    assert_refused(empty, "empty: several checkpoints. Give the path of one: .*model, .*other")
+    message = "the google-research BERT is of 'bert', not 'electra'. Set the encoder's name to 'bert'"
+    assert_refused(layouts["google"], message, "electra")
     data = os.path.join(layouts["google"], "model.ckpt.data-00000-of-00001")
     with open(data, "r+b") as file:
         file.truncate(100)
-    with pytest.raises(
-        ValueError, match=r"model\.ckpt: not a complete TensorFlow checkpoint: bert/\S+ cannot be read"
-    ):
-        models.get("encoder", "bert", path=layouts["google"])
+    assert_refused(layouts["google"], r"not a complete TensorFlow checkpoint: bert/\S+ cannot be read")
     os.remove(os.path.join(layouts["google"], "bert_config.json"))
-    with pytest.raises(FileNotFoundError, match=r"bert_config\.json: no such file\. Add"):
-        models.get("encoder", "bert", path=layouts["google"])
+    assert_refused(layouts["google"], r"bert_config\.json: no such file\. Add")
 
 
 def test_imported_weights_have_the_right_axes(tmp_path, write_bert_folder):
@@ -421,28 +401,22 @@ def test_imported_weights_have_the_right_axes(tmp_path, write_bert_folder):
 )
 def test_invalid_hugging_face_folders(tmp_path, write_bert_folder, broken, message):
     write_bert_folder(tmp_path, **broken)
-    with pytest.raises(ValueError, match=message):
-        models.get("encoder", "bert", path=str(tmp_path))
+    assert_refused(tmp_path, message)
 
 
 def test_missing_and_truncated_files(tmp_path, write_bert_folder):
     write_bert_folder(tmp_path)
     os.remove(tmp_path / "vocab.txt")
-    with pytest.raises(FileNotFoundError, match=r"vocab\.txt: no such file, which a text encoder needs\."):
-        models.get("encoder", "bert", path=str(tmp_path))
+    assert_refused(tmp_path, r"vocab\.txt: no such file, which a text encoder needs\.")
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(ValueError, match=r"model\.safetensors: not a complete safetensors file"):
-        models.get("encoder", "bert", path=str(tmp_path))
+    assert_refused(tmp_path, r"model\.safetensors: not a complete safetensors file")
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config.json: not JSON: .* at column 2\. Download it again"):
-        models.get("encoder", "bert", path=str(tmp_path))
+    assert_refused(tmp_path, r"config.json: not JSON: .* at column 2\. Download it again")
     os.remove(path)
-    with pytest.raises(FileNotFoundError, match=r"pytorch_model.bin is not supported. Save it as safe"):
-        models.get("encoder", "bert", path=str(tmp_path))
+    assert_refused(tmp_path, r"pytorch_model.bin is not supported. Save it as safe")
     (tmp_path / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"the tensors are in shards. Save them in one model\.safetensors"):
-        models.get("encoder", "bert", path=str(tmp_path))
+    assert_refused(tmp_path, r"the tensors are in shards. Save them in one model\.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -455,5 +429,4 @@ def test_missing_and_truncated_files(tmp_path, write_bert_folder):
 def test_invalid_json_files(tmp_path, content, message):
     (tmp_path / "model.safetensors").touch()
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ValueError, match=f"{tmp_path / 'config.json'}.*{message}"):
-        checkpoints.find(str(tmp_path))
+    assert_refused(tmp_path, f"{tmp_path / 'config.json'}.*{message}")
