@@ -28,22 +28,6 @@ _TUNE = flags.DEFINE_multi_string(
     "selected for each loss and interaction. Repeat the flag to search several fields together. Ranges need "
     "--trials.",
 )
-_TRIALS = flags.DEFINE_integer(
-    "trials",
-    None,
-    "Choices that TPE proposes for each loss and interaction, if there are more combinations; without it, "
-    "all combinations are tried.",
-)
-_TUNING_SEEDS = flags.DEFINE_integer(
-    "tuning_seeds", 3, "Runs of each trial, with the seeds 10000, 10001, ...; the mean counts."
-)
-_WIDEN = flags.DEFINE_integer(
-    "widen",
-    3,
-    "Rounds of widening, at most. Each adds a value to the lists of numbers whose best value is at their "
-    "boundary. Choices of TPE are not widened.",
-)
-
 _BASELINE = flags.DEFINE_string(
     "baseline",
     None,
@@ -53,11 +37,27 @@ _BASELINE = flags.DEFINE_string(
 _MARGIN = flags.DEFINE_float(
     "margin", 0.5, "Largest difference that counts as equivalent, in percentage points.", lower_bound=0.0
 )
-_JOBS = flags.DEFINE_integer(
-    "jobs", 1, "Runs to train at once, in separate processes; each takes one GPU where there are several."
+_OPTIONS = (  # of `grid.run_grid`
+    flags.DEFINE_integer(
+        "trials",
+        None,
+        "Choices that TPE proposes for each loss and interaction, if there are more combinations; without "
+        "it, all combinations are tried.",
+    ),
+    flags.DEFINE_integer(
+        "tuning_seeds", 3, "Runs of each trial, with the seeds 10000, 10001, ...; the mean counts."
+    ),
+    flags.DEFINE_integer(
+        "widen",
+        3,
+        "Rounds of widening, at most. Each adds a value to the lists of numbers whose best value is at their "
+        "boundary. Choices of TPE are not widened.",
+    ),
+    flags.DEFINE_integer(
+        "jobs", 1, "Runs to train at once, in separate processes; each takes one GPU where there are several."
+    ),
+    flags.DEFINE_bool("pictures", False, "Whether TensorBoard shows pictures of each run."),
 )
-
-_PICTURES = flags.DEFINE_bool("pictures", False, "Whether TensorBoard shows pictures of each run.")
 
 
 def main() -> None:
@@ -70,18 +70,8 @@ def main() -> None:
         if flags.FLAGS[flag].present and not tune:
             raise ValueError(f"--{flag}: nothing is tuned. Add --tune, or leave it out.")
     baseline = report.parse_baseline(_BASELINE.value, grid.build_cells(base, **cells))
-    runs = grid.run_grid(
-        base,
-        _WORKDIR.value,
-        seeds=_SEEDS.value,
-        tune=tune,
-        trials=_TRIALS.value,
-        tuning_seeds=_TUNING_SEEDS.value,
-        widen=_WIDEN.value,
-        jobs=_JOBS.value,
-        pictures=_PICTURES.value,
-        **cells,
-    )
+    options = {flag.name: flag.value for flag in _OPTIONS}
+    runs = grid.run_grid(base, _WORKDIR.value, seeds=_SEEDS.value, tune=tune, **cells, **options)
     report.write_grid(runs, _WORKDIR.value, baseline=baseline, margin=_MARGIN.value)
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 

@@ -21,7 +21,8 @@ Common errors:
 
 References:
   Kong, Krichene, Mayoraz, Rendle, Zhang (2020), "Rankmax: an adaptive projection alternative to the softmax
-  function".
+  function"; Michelot (1986), "A finite algorithm for finding the projection of a point onto the canonical
+  simplex of R^n".
 """
 
 import typing
@@ -175,16 +176,10 @@ def rankmax(
 
 
 def adaptive_level(scores: tf.Tensor, labels: tf.Tensor, k: int) -> tuple[tf.Tensor, ...]:
-    """Returns the level of a Rankmax projection and the number of classes with the share 1.
+    """Returns `mu`, `r` and `t` of a Rankmax projection, float32 `[...]`, and the class of the k-th score.
 
     With the level `mu` and `t` classes of share 1, the shares are `clip((k - t) (s_j - mu) / r, 0, 1)`, where
-    `r` is the summed excess over the level of all classes but the first `t`.
-
-    Returns:
-      `mu`, `r` and `t`, float32 `[...]`, and the class of the k-th score, with the dtype of the labels.
-
-    References:
-      Rankmax, eq. 11 and 12.
+    `r` is the summed excess over the level of all classes but the first `t` (Rankmax, eq. 11 and 12).
     """
     top, last, last_class, is_behind = first(scores, k)
     level = tf.minimum(ranks.true_score(scores, labels), last[..., 0]) - 1.0
@@ -199,11 +194,7 @@ def adaptive_level(scores: tf.Tensor, labels: tf.Tensor, k: int) -> tuple[tf.Ten
 
 
 def first(scores: tf.Tensor, k: int) -> tuple[tf.Tensor, ...]:
-    """Returns the `k` highest scores and the classes behind them.
-
-    Returns:
-      The scores `[..., k]`, the last of them `[..., 1]`, its class `[...]`, and bool `[..., n]`.
-    """
+    """Returns the `k` highest scores, the last `[..., 1]`, its class `[...]`, and which are behind it."""
     top, classes = tf.math.top_k(scores, k)
     last = tf.reduce_min(top, axis=-1, keepdims=True)  # a slice would make XLA sort all scores
     # Among equal scores, lower class ids come first.
@@ -253,18 +244,12 @@ class Support(typing.NamedTuple):
 
 
 def simplex_level(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Support]:
-    r"""Returns the level `mu` of the projection on the simplex: `\sum_j \max(0, s_j - \max_i s_i - \mu) = 1`.
+    r"""Returns the highest score, the level `mu` of the simplex below it, both `[...]`, and a `Support`.
 
-    A sort of the 64 highest scores finds it, in one pass, if no more are above the level. Otherwise Newton's
-    method rises from the level of these: each step takes `O(n)`, and the last one has the classes above the
+    The level, in `[-1, 0)`, solves `\sum_j \max(0, s_j - \max_i s_i - \mu) = 1` (Michelot, 1986). A sort of
+    the 64 highest scores finds it, in one pass, if no more are above the level. Otherwise Newton's method
+    rises from the level of these: each step takes `O(n)`, and the last one has the classes above the
     solution, for which it is exact.
-
-    Returns:
-      The highest score and the level below it, in `[-1, 0)`, both `[...]`, and a `Support`.
-
-    References:
-      Michelot (1986), "A finite algorithm for finding the projection of a point onto the canonical simplex
-      of R^n".
     """
     n = tensors.length(scores)
     top, classes = tf.math.top_k(scores, min(n, _SORTED) if isinstance(n, int) else tf.minimum(n, _SORTED))
