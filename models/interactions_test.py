@@ -231,10 +231,11 @@ def test_a_learned_temperature_starts_at_the_fixed_one_and_keeps_within_its_boun
         interactions.Cosine(0.07, learned=True),
         interactions.Cosine(learned=True, dtype="mixed_bfloat16"),
     )
-    half([h, c])
     np.testing.assert_array_equal(learned([h, c]), fixed)
     [weight] = learned.trainable_variables
-    assert [each.dtype for each in (weight, half.log_ratio)] == [tf.float32] * 2
+    before = half([h, c])
+    half.log_ratio.assign(0.3)
+    np.testing.assert_allclose(half([h, c]), before * np.exp(-0.3), rtol=1e-5)  # not rounded to 16 bits
 
     def gradient(log_ratio, sign):
         weight.assign(log_ratio)

@@ -109,6 +109,7 @@ def test_interval_is_that_of_a_ratio(rng):
     np.testing.assert_allclose(result.summarize()["intervals"]["psp@3"], expected, atol=0.6)
     perfect = evaluate(labels.toarray() * rng.uniform(1, 2, [200, 40]), labels, labels, experiment("psr@39"))
     assert perfect.summarize()["psr@39"] == pytest.approx(100.0)
+    assert perfect.summarize()["intervals"]["psr@39"][1] == pytest.approx(100.0)
 
 
 def test_ties_and_scores_that_are_not_finite_are_the_worst():
@@ -124,7 +125,8 @@ def test_ties_and_scores_that_are_not_finite_are_the_worst():
     assert (result.values[:, 2] > 0).tolist() == [True, False, False, True]
     assert result.means()["coverage@2"] == 100.0
     assert result.means()["median_rank"] == 3.0  # of 2, 4, infinity and 1
-    constant = evaluate(np.zeros([3, 4]), np.array([0, 1, 0]), labels, experiment("psp@2", "coverage@3"))
+    several = csr_array(np.float32([[1, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]]))
+    constant = evaluate(np.zeros([2, 6]), several, labels, experiment("psp@2", "coverage@3"))
     assert constant.means() == {"psp@2": 0.0, "coverage@3": 0.0}
 
 
