@@ -108,7 +108,8 @@ def main() -> None:
     if _WORST.value:
         worst_examples.check(examples, _WORST.value)
     has_unknown = bool(experiment.data.held_out) and path is None and split == "test"
-    needs_scores = keep_scores or bool(_WORST.value) or has_unknown
+    few_scores = len(examples) * len(class_names) <= run_calibration.MAX_SCORES
+    needs_scores = keep_scores or (bool(_WORST.value) and few_scores) or has_unknown
     coverages = () if coverage is None else (coverage,)
     result = trained.evaluate(loaded, split, keep_scores=needs_scores, best=best, coverages=coverages)
     unknown = trained.evaluate_unknown(loaded, result) if has_unknown else None
