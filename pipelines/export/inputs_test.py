@@ -87,7 +87,15 @@ def test_texts(tiny_goemotions, tiny_bert, tmp_path, encoder, class_encoder):
     expected = run.predict(TEXTS, k=3)
     assert np.ravel(answers["classes"]).tolist() == expected["class"].tolist()
     np.testing.assert_allclose(np.ravel(answers["scores"]), expected["score"], rtol=1e-5, atol=1e-6)
-    assert_takes_no_rows(tf.saved_model.load(str(tmp_path / "model")))
+    exported = tf.saved_model.load(str(tmp_path / "model"))
+    assert_takes_no_rows(exported)
+    variables = dict(tf.train.list_variables(str(tmp_path / "model" / "variables" / "variables")))
+    assert not [name for name in variables if "tokens" in name or "class_encoder" in name]
+    vectors = exported.signatures["encode_classes"]()["vectors"]
+    np.testing.assert_allclose(vectors, run.model.encode_classes(training=False), rtol=1e-5, atol=1e-6)
+    assert os.path.exists(f"{moved}/class_vectors.npy") == (class_encoder["name"] == "text")
+    if class_encoder["name"] == "text":
+        np.testing.assert_array_equal(np.load(f"{moved}/class_vectors.npy"), vectors)
 
 
 @pytest.fixture
