@@ -21,7 +21,10 @@ def get_config() -> config.Experiment:
     experiment.data = config.Data(name="reverse_dictionary", max_length=64)
     experiment.class_encoder = config.ClassEncoder(name="frozen_text")
     experiment.interaction = config.Interaction(name="cosine", temperature=0.05)
+    experiment.candidates = config.Candidates(name="sampled")
+    experiment.batch_size = 512
     experiment.epochs = 3.0
-    experiment.metrics = ("top1_accuracy", "top10_accuracy", "top100_accuracy")
+    experiment.metrics = ("top1_accuracy", "top10_accuracy", "top100_accuracy", "median_rank")
     experiment.monitor = "top10_accuracy"
+    experiment.calibration = "none"
     return experiment
