@@ -146,18 +146,18 @@ class Mined(Sampled):
         return matrix + scipy.sparse.csr_array((ones, (rows, self._nearest.ravel())), matrix.shape)
 
 
-def nearest_wrong(best: np.ndarray, relevant: scipy.sparse.csr_array, count: int) -> np.ndarray:
-    """Returns the first `count` of the best classes, int32 `[N, k]`, that are not relevant, bool `[N, n]`.
+def nearest_wrong(best: np.ndarray, left_out: scipy.sparse.csr_array, count: int) -> np.ndarray:
+    """Returns the first `count` of the best classes, int32 `[N, k]`, that are not left out, bool `[N, n]`.
 
-    >>> relevant = scipy.sparse.csr_array([[False, True, False], [False, True, False]])
-    >>> nearest_wrong(np.array([[0, 1, 2], [2, 0, 1]]), relevant, 2)
+    >>> left_out = scipy.sparse.csr_array([[False, True, False], [False, True, False]])
+    >>> nearest_wrong(np.array([[0, 1, 2], [2, 0, 1]]), left_out, 2)
     array([[0, 2],
            [2, 0]])
     """
-    rows, columns = relevant.nonzero()
-    keys, n = np.arange(len(best), dtype=np.int64)[:, None], relevant.shape[1]
-    is_relevant = np.isin(keys * n + best, rows.astype(np.int64) * n + columns)
-    first = np.argsort(is_relevant, axis=1, kind="stable")[:, :count]
+    rows, columns = left_out.nonzero()
+    keys, n = np.arange(len(best), dtype=np.int64)[:, None], left_out.shape[1]
+    is_left_out = np.isin(keys * n + best, rows.astype(np.int64) * n + columns)
+    first = np.argsort(is_left_out, axis=1, kind="stable")[:, :count]
     return np.take_along_axis(best, first, axis=1)
 
 

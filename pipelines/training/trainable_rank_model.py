@@ -123,8 +123,8 @@ class TrainableRankModel:
         if part.l1_epochs is not None:
             l1_steps = math.ceil(part.l1_epochs * len(splits["train"]) / experiment.batch_size)
         self.loss = loss_of("train", l1_steps=l1_steps)
-        most = loaded.max_relevant("train")
-        self._miner = evaluator.Evaluator(self.forward, (), max_relevant=most, strategy=strategy)
+        encode_classes = getattr(self.model, "encode_classes", None)
+        self._miner = evaluator.Evaluator(self.forward, (), strategy=strategy, encode_classes=encode_classes)
         self._evaluators = build_evaluators(
             experiment,
             loaded,
@@ -147,13 +147,16 @@ class TrainableRankModel:
             with np.load(io.BytesIO(files.read_bytes(path))) as file:
                 nearest = file["nearest"]
         elif step == evaluated:
-            count, n = self._candidates.num_nearest, self._candidates.num_classes
-            best = count + (self._data.max_relevant("train") or 1)
-            result = self._miner(self._read("train", "mining"), best=best)
+            split, count = self._data.splits["train"], self._candidates.num_nearest
+            left_out = split.class_matrix(self._candidates.num_classes)
+            if split.excluded is not None:
+                left_out += split.excluded
+            best = min(count + int(np.diff(left_out.indptr).max()), self._candidates.num_classes)
+            batches = self._read("train", self._data.without_labels(), "mining")
+            result = self._miner(batches, best=best)
             assert result is not None
             assert result.best_classes is not None
-            relevant = self._data.splits["train"].class_matrix(n)
-            nearest = nearest_wrong(result.best_classes, relevant, count)
+            nearest = nearest_wrong(result.best_classes, left_out, count)
             if distribution.is_chief(self._strategy):
                 tf.io.gfile.makedirs(run_dir.checkpoints)
                 older = tf.io.gfile.glob(os.path.join(run_dir.checkpoints, "nearest-*.npz"))
@@ -184,12 +187,16 @@ class TrainableRankModel:
             keep_scores = run_calibration.measured_examples(len(examples), self._data.num_scored(split))
         best = run_split_metrics.num_best(self._experiment, self._data.num_scored(split))
         return self._evaluators[split](
-            self._read(split), keep_scores=keep_scores, best=best, stopping=should_stop, consume=consume
+            self._read(split, self._data),
+            keep_scores=keep_scores,
+            best=best,
+            stopping=should_stop,
+            consume=consume,
         )
 
-    def _read(self, split: str, purpose: str = "evaluating") -> Iterable[tuple]:
+    def _read(self, split: str, loaded: TaskData, purpose: str = "evaluating") -> Iterable[tuple]:
         size = self._evaluation_batch_size
-        batches = self._data.read(split, size, self._strategy)
+        batches = loaded.read(split, size, self._strategy)
         if not self._progress:
             return batches
         progress = Progress(f"{purpose} {split}", "example", len(self._data.splits[split]))
