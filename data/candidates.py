@@ -63,12 +63,8 @@ class Sampled:
     def __init__(
         self, split: Split, num_classes: int, batch_size: int, count: int = 4_096, power: float = 0.0
     ):
-        arguments.check_integer(count=count)
+        _check_count(count, num_classes)
         arguments.check_at_least(0, power=power)
-        if count > num_classes:
-            raise ValueError(
-                f"count={count}: more than the {num_classes} classes. Choose fewer, or --candidates=all."
-            )
         self.num_classes, self.count = num_classes, count
         self.certain = self._certain(split)
         self._row_ends = tf.constant(self.certain.indptr, tf.int64)
@@ -132,6 +128,7 @@ class Mined(Sampled):
         power: float = 0.0,
         fraction: float = 0.5,
     ):
+        _check_count(count, num_classes)
         arguments.check_fraction(False, fraction=fraction)
         self._nearest = nearest
         self.num_nearest = max(1, round(fraction * count / batch_size))
@@ -144,6 +141,15 @@ class Mined(Sampled):
         rows = np.repeat(np.arange(len(split)), self._nearest.shape[1])
         ones = np.ones(self._nearest.size, bool)
         return matrix + scipy.sparse.csr_array((ones, (rows, self._nearest.ravel())), matrix.shape)
+
+
+def _check_count(count: int, num_classes: int) -> None:
+    arguments.check_integer(count=count)
+    if count > num_classes:
+        raise ValueError(
+            f"count={count}: more than the {num_classes} classes of the training. Choose fewer, or "
+            "--candidates=all."
+        )
 
 
 def nearest_wrong(best: np.ndarray, left_out: scipy.sparse.csr_array, count: int) -> np.ndarray:

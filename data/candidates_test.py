@@ -139,11 +139,13 @@ def test_mined_candidates_have_the_nearest_classes(single):
 
 
 def test_bad_options(single):
-    with pytest.raises(ValueError, match=r"count=41: more than the 40 classes\. Choose fewer, or --cand"):
+    with pytest.raises(
+        ValueError, match=r"count=41: more than the 40 classes of the training\. Choose fewer"
+    ):
         Sampled(single, N, batch_size=4, count=41)
     with pytest.raises(ValueError, match=r"power=-1: too small\. Choose at least 0"):
         Sampled(single, N, batch_size=4, count=4, power=-1)
     with pytest.raises(ValueError, match=r"fraction=1.0: not in \(0, 1\)"):
-        Mined(single, N, batch_size=4, fraction=1.0)
+        Mined(single, N, batch_size=4, count=8, fraction=1.0)
     assert Sampled(single, N, batch_size=4, count=36).covers_all
     assert not Sampled(single, N, batch_size=4, count=35).covers_all

@@ -212,8 +212,8 @@ MIN_TO_SPLIT = 3  # examples of a class, one for each split
 def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, Split]:
     """Draws disjoint splits, of single-label examples the same fraction of each class.
 
-    Classes of fewer than three examples stay in training. Examples of several classes are drawn at random,
-    except a random one of each class, which stays in training.
+    Classes of fewer than three examples stay in training. Examples of several classes, or of classes of which
+    a split cannot have one each, are drawn at random, except one of each class, which stays in training.
 
     Args:
       split: the examples; those that are not drawn are "train".
@@ -221,7 +221,7 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
       seed: int.
 
     Raises:
-      ValueError: a fraction leaves a class without an example in training, or a single-label one in a split.
+      ValueError: a fraction is too large to leave an example of each class in training, or takes none.
 
     >>> split = Split({}, np.repeat([0, 1], 50))
     >>> {name: int(part.labels.sum()) for name, part in draw(split, {"test": 0.2}, seed=0).items()}
@@ -245,12 +245,14 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
             rest, indices[name] = sklearn.model_selection.train_test_split(
                 rest, test_size=count, random_state=seed, stratify=split.labels[rest]
             )
-        except ValueError as error:  # too few or too many examples
-            raise ValueError(
-                f"data.{name}_fraction={fraction}: {count} of {len(split)} examples, too few or too many to "
-                f"take and leave one of each of {num_classes} classes with three. Change it, or give the "
-                "split."
-            ) from error
+        except ValueError:  # too few or too many examples to take and leave one of each class
+            logging.warning(
+                "data.%s_fraction=%s: too few examples for %d classes. They are drawn whatever the class",
+                name,
+                fraction,
+                num_classes,
+            )
+            return _draw_at_random(split, fractions, seed)
         untrained = np.flatnonzero(~np.isin(split.labels[indices[name]], split.labels[rest]))
         if len(untrained):
             raise ValueError(
@@ -263,11 +265,14 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
 
 
 def _draw_at_random(split, fractions, seed):
-    """Returns the splits of `draw` for examples of several classes."""
+    """Returns the splits of `draw` that do not have the same fraction of each class."""
     order = np.random.default_rng(seed).permutation(len(split))
     # The first example of each class in this order stays in training.
-    _, first = np.unique(split.label_matrix[order].indices, return_index=True)
-    rows = np.repeat(order, split.num_relevant()[order])
+    if isinstance(split.labels, np.ndarray):
+        classes, rows = split.labels[order], order
+    else:
+        classes, rows = split.labels[order].indices, np.repeat(order, split.num_relevant()[order])
+    _, first = np.unique(classes, return_index=True)
     rest, indices = order[~np.isin(order, rows[first])], {}
     for name, fraction in fractions.items():
         count = round(fraction * len(split))
