@@ -67,8 +67,8 @@ def measure(
 
 
 def _metrics(experiment: config.Experiment, num_classes: int) -> dict[str, SetMetric]:
-    names = applicable_metrics(experiment.metrics, num_classes)
-    return {name: metric for name in names if (metric := split_metric(name)) is not None}
+    metrics = {name: metric for name in experiment.metrics if (metric := split_metric(name)) is not None}
+    return {name: metrics[name] for name in applicable_metrics(metrics, num_classes)}
 
 
 def _first_classes(result, weights):
