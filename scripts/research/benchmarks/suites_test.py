@@ -12,7 +12,14 @@ from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.task import rank_functions
 from rank4class.pipelines.training.train_step import StepResults
 from rank4class.scripts.research.benchmarks import datasets, suite, suites
-from rank4class.scripts.research.benchmarks.suites import data, metrics, retrieval, scale, training
+from rank4class.scripts.research.benchmarks.suites import (
+    candidates,
+    data,
+    metrics,
+    retrieval,
+    scale,
+    training,
+)
 
 
 def results_of(name, step, size):
@@ -279,3 +286,17 @@ def test_a_training_and_the_bare_step_train(monkeypatch):
     run_steps = training.SUITE.build(steps["training"], (2,))
     run_steps()
     assert run_steps.trainer._progress.step == 4
+
+
+@pytest.mark.nightly
+def test_steps_of_candidates_have_the_loss_of_all_classes(monkeypatch):
+    monkeypatch.setattr(candidates, "FEW", 6_000)
+    size, losses = (64, 5_000, 4), {}
+    for step in candidates.SUITE.steps(size):
+        workload = candidates.SUITE.build(step, size)
+        losses[step.name] = workload._steps(workload._batches, 0, 4).losses.mean()
+    assert losses == {
+        "sampled": pytest.approx(np.log(5_000), rel=0.1),
+        "all": pytest.approx(np.log(5_000), rel=0.1),
+        "few_classes": pytest.approx(np.log(6_000), rel=0.1),
+    }
