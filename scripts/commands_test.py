@@ -457,8 +457,9 @@ def test_describe_data(output_of, tmp_path, goemotions_flags):
         assert re.search(
             rf"Baseline, {title} by the encoder's cosine: validation top1_error [\d.]+%, .*; test top1", words
         )
-    for name in ("data.md", "classes.png", "lengths.png"):
+    for name in ("data.md", "classes.png"):
         assert (path / name).stat().st_size > 500
+    assert re.search(r"\| tokens +\| train +\|", (path / "data.md").read_text())
 
 
 @pytest.mark.nightly

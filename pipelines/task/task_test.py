@@ -15,7 +15,7 @@ from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task import checks, class_texts, description, frozen_features, hashing
-from rank4class.pipelines.training import rank_training
+from rank4class.pipelines.training import rank_training, trainable_rank_model
 
 
 @pytest.fixture
@@ -258,8 +258,8 @@ def test_warnings_of_class_texts(tiny_goemotions, tiny_bert, tmp_path, monkeypat
     assert "same tokens for the descriptions of anger and neutral" in caplog.text
     assert "joy" not in caplog.text
     assert "each step" not in caplog.text
-    monkeypatch.setattr(class_texts, "_MANY", 2)
-    load_texts(tiny_goemotions, tiny_bert, name="text")
+    monkeypatch.setattr(trainable_rank_model, "_MANY_TEXTS", 2)
+    trainable_rank_model.build_candidates(*load_texts(tiny_goemotions, tiny_bert, name="text"))
     assert "class_encoder='text': each step encodes all 3 class texts" in caplog.text
 
 
