@@ -16,6 +16,8 @@ def compare(runs: Sequence[Run | str | os.PathLike], split: str = "test") -> pd.
       runs: at least two, or their folders, which rank the same classes of the same examples.
       split: to evaluate on.
 
+    Propensity-scored metrics are compared only between runs of the same training examples and propensity.
+
     Returns:
       A frame with a row for each other run and metric of both: "run", its index; "metric"; "first" and
       "second", the means; "difference", second minus first, with its 95% interval "low" to "high"; "p_value".
@@ -42,7 +44,12 @@ def compare(runs: Sequence[Run | str | os.PathLike], split: str = "test") -> pd.
             raise ValueError(
                 f"runs: {other} and {first} differ in {differences[0]}. Compare runs of the same data."
             )
-        comparisons = comparison.compare_all(first_values, dict(other.evaluate_examples(split)))
+        same_weights = (
+            other.data_hashes["train"] == first.data_hashes["train"]
+            and other.experiment.propensity == first.experiment.propensity
+        )
+        other_values = dict(other.evaluate_examples(split))
+        comparisons = comparison.compare_all(first_values, other_values, same_weights=same_weights)
         if not comparisons:
             raise ValueError(
                 f"runs: {other} and {first} have no metric in common. Compare runs with the same metrics."

@@ -15,6 +15,8 @@ _SCORES = flags.DEFINE_multi_string(
 
 
 def main() -> None:
+    import numpy as np
+
     from rank4class.pipelines.evaluation import comparison, predictions
     from rank4class.pipelines.reporting import tables
 
@@ -25,8 +27,9 @@ def main() -> None:
     for path, other in zip(paths, others, strict=True):
         predictions.check_same_examples(first, other, first_path, path)
     first_values, *values = (dict(zip(run.metrics.tolist(), run.values.T, strict=True)) for run in runs)
-    for path, second_values in zip(paths, values, strict=True):
-        comparisons = comparison.compare_all(first_values, second_values)
+    for path, other, second_values in zip(paths, others, values, strict=True):
+        same_weights = np.array_equal(first.best_values, other.best_values)
+        comparisons = comparison.compare_all(first_values, second_values, same_weights=same_weights)
         if not comparisons:
             raise ValueError(
                 f"--scores={path}: no metric in common with {first_path}. "

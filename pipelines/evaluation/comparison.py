@@ -4,8 +4,10 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
+from absl import logging
 
 from rank4class import losses
+from rank4class.losses.metrics.sets import split_metric
 from rank4class.pipelines.evaluation import statistics
 
 
@@ -61,6 +63,24 @@ def compare(metric: str, first: np.ndarray, second: np.ndarray) -> Comparison:
     )
 
 
-def compare_all(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> list[Comparison]:
-    """Compares the metrics, name -> values `[N]`, that two runs have in common; see `compare`."""
-    return [compare(metric, first[metric], second[metric]) for metric in first if metric in second]
+def compare_all(
+    first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray], *, same_weights: bool = True
+) -> list[Comparison]:
+    """Compares the metrics, name -> values `[N]`, that two runs have in common; see `compare`.
+
+    Propensity-scored metrics are left out with a warning unless both runs have the same weights of classes.
+    """
+    common = [metric for metric in first if metric in second]
+    weighted = [name for name in common if is_weighted(name)]
+    if weighted and not same_weights:
+        logging.warning(
+            "Not compared: %s. Other training examples or another propensity weigh the classes differently.",
+            ", ".join(weighted),
+        )
+        common = [metric for metric in common if metric not in weighted]
+    return [compare(metric, first[metric], second[metric]) for metric in common]
+
+
+def is_weighted(metric: str) -> bool:
+    """Whether a metric weighs classes by their propensities, which training examples determine."""
+    return (definition := split_metric(metric)) is not None and definition.function is not None

@@ -142,3 +142,11 @@ def test_the_test_has_its_rejection_rate_for_equal_runs(rng):
         rejected["graded"] += statistics.sign_test(differences * rng.random(14)) <= statistics.LEVEL
     assert 0 < rejected["binary"] <= 0.05 * 400
     assert 0.02 * 400 <= rejected["graded"] <= 0.08 * 400
+
+
+def test_propensity_scored_metrics_of_other_weights_are_left_out(caplog):
+    values = {name: np.array([0.0, 1.0]) for name in ("psp@1", "coverage@1", "top1_error")}
+    for same_weights, expected in ((True, [*values]), (False, ["coverage@1", "top1_error"])):
+        compared = comparison.compare_all(values, values, same_weights=same_weights)
+        assert [each.metric for each in compared] == expected
+        assert ("Not compared: psp@1." in caplog.text) is not same_weights

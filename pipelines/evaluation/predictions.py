@@ -34,6 +34,7 @@ class Predictions:
     origins: np.ndarray  # of the `N` examples
     metrics: np.ndarray  # names of the `M` metrics
     values: np.ndarray  # of the metrics, float32 `[N, M]`
+    best_values: np.ndarray  # of the `P` propensity-scored metrics, float64 `[N, P]`; `[0]` of none
     scores: np.ndarray | None = None  # of all classes, float32 `[N, n]`
 
 
@@ -67,6 +68,7 @@ def write(
         "origins": np.array([split.origin(i) for i in range(len(split))], str),
         "metrics": np.array(result.names, str),
         "values": result.values,
+        "best_values": np.array([*result.whole.best.values()]).T,
         "scores": result.scores,
         "best_classes": result.best_classes,
         "best_scores": result.best_scores,
@@ -101,7 +103,8 @@ def read(path: str | os.PathLike, *, with_scores: bool = False) -> Predictions:
     try:
         with files.errors_of(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as npz:
             files.check_stored(npz)
-            arrays = {name: npz[name] for name in ("class_names", "origins", "metrics", "values")}
+            names = ("class_names", "origins", "metrics", "values", "best_values")
+            arrays = {name: npz[name] for name in names}
             if "labels" in npz.files:
                 arrays["labels"] = npz["labels"]
             else:

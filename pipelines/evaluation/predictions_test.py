@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 
 from rank4class import data
 from rank4class.pipelines.evaluation import evaluator, per_class, predictions
+from rank4class.pipelines.evaluation.split_metrics import SplitMetrics
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task.task import ModelOutputs
@@ -35,6 +36,14 @@ def written(folder, result, split, class_names):
     table = per_class.per_class(result, split.labels, class_names)
     predictions.write(folder, {"step": 3}, table, result, split, class_names)
     return f"{folder}/predictions.npz"
+
+
+def test_best_values_of_propensity_scored_metrics_are_read_again(tmp_path):
+    result, split, class_names = evaluated()
+    best = {"psp@1": np.linspace(0.5, 1.5, 30), "psr@3": np.linspace(1.5, 0.5, 30)}
+    result = dataclasses.replace(result.with_metrics(best), whole=SplitMetrics(best))
+    path = written(str(tmp_path), result, split, class_names)
+    np.testing.assert_array_equal(predictions.read(path).best_values, np.transpose([*best.values()]))
 
 
 @pytest.mark.parametrize("where", ["disk", "ram"])
@@ -221,6 +230,7 @@ def examples(**changes):
         "origins": np.array(["a:1", "a:2", "a:3"]),
         "metrics": np.array(["mrr"]),
         "values": np.ones([3, 1], np.float32),
+        "best_values": np.empty(0),
     }
     return predictions.Predictions(**{**fields, **changes})
 

@@ -154,7 +154,7 @@ def test_thirds_and_classes_are_relative_to_the_best_possible_value():
 
 
 @pytest.mark.nightly
-def test_a_run_is_trained_evaluated_and_compared(tmp_path):
+def test_a_run_is_trained_evaluated_and_compared(tmp_path, caplog):
     part = experiment(
         *("top1_error", "psp@1", "psndcg@3", "coverage@1", "median_rank"),
         data=config.Data("embedded_digits", num_examples=60, features="pixels"),
@@ -170,6 +170,11 @@ def test_a_run_is_trained_evaluated_and_compared(tmp_path):
         assert again[name] == run.results["test"][name]
     assert set(run.evaluate_examples()) == {"top1_error", "psp@1", "psndcg@3"}
     assert rank4class.compare([run, run])["metric"].tolist() == ["top1_error", "psp@1", "psndcg@3"]
+    part = config.override(part, {"data.max_train_examples": 40})
+    fewer = rank4class.train(part, tmp_path / "fewer", progress=False)
+    with caplog.at_level("WARNING"):
+        assert rank4class.compare([run, fewer])["metric"].tolist() == ["top1_error"]
+    assert "Not compared: psp@1, psndcg@3. Other training examples" in caplog.text
 
 
 def test_refused_combinations():
