@@ -184,7 +184,7 @@ def assert_equal_to_tf_ranking(name, scores, dense, *ids, theirs=None, **options
 @pytest.mark.parametrize("name", sorted({*TF_RANKING} - {"list_mle"}))  # TF-Ranking shuffles equal labels
 def test_equals_tf_ranking(name, n, batch, monkeypatch):
     if name == "coupled_rank_distil" and n == 1000:
-        n = 500  # beyond, TF-Ranking clamps small probabilities to ties, which it shuffles
+        n = 250  # beyond, TF-Ranking clamps small probabilities to ties, which it shuffles
     scores, ids = random_problem(batch, n, name)
     same_noise(monkeypatch, name, scores, n)
     assert_equal_to_tf_ranking(name, scores, tf.one_hot(ids, n), ids)
