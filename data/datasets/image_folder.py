@@ -31,8 +31,8 @@ def image_folder(
       classes: file of the class names in the order of their ids, one per line; None sorts the classes.
       validation_fraction, test_fraction: fraction of the training images to draw, in (0, 1).
       split_seed: seed of the splits, at least 0.
-      on_invalid_row: "fail" or "skip" for files outside the class folders, files that are not images, images
-        of an earlier split and, when they are read, images that cannot be read.
+      on_invalid_row: "fail" or "skip" for files outside the class folders, files that are not images
+        and, when they are read, images that cannot be read.
 
     Returns:
       A `Dataset` with the feature `file`, strings `[N]`: the paths of the images.
@@ -51,7 +51,7 @@ def image_folder(
     class_names = user_splits.class_names(classes, images["train"], folders["train"])
     source = classes or folders["train"]
     splits = {name: examples(folder, images[name], class_names, source) for name, folder in folders.items()}
-    splits = user_splits.complete(splits, fractions, split_seed, bad_rows)
+    splits = user_splits.complete(splits, fractions, split_seed)
     return Dataset(class_names, {name: splits[name] for name in user_splits.NAMES}, tuple(bad_rows.messages))
 
 

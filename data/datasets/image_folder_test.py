@@ -188,16 +188,12 @@ def test_broken_link(root, link):
     assert dataset.skipped == (f"{root / link}: a link without a target. Remove it.",)
 
 
-def test_image_in_two_splits(root):
+def test_image_in_two_splits_stays_with_a_warning(root, caplog):
     path = root / "test" / "ant" / "image_1.jpg"
     path.write_bytes((root / "train" / "cat" / "image_2.jpg").read_bytes())
-    message = f"{path}: a copy of {root}/train/cat/image_2.jpg in another split. Remove one."
-    with pytest.raises(ValueError, match=f"^{message} To skip it, set data.on_invalid_row=skip"):
-        data.get("image_folder", path=str(root))
-    dataset = data.get("image_folder", path=str(root), on_invalid_row="skip")
-    assert dataset.skipped == (message,)
-    assert str(path) not in dataset.splits["test"].features["file"]
-    assert f"{root}/train/cat/image_2.jpg" in dataset.splits["train"].features["file"]
+    dataset = data.get("image_folder", path=str(root))
+    assert str(path) in dataset.splits["test"].features["file"]
+    assert f"1 examples are also in an earlier split, such as {path}" in caplog.text
 
 
 def test_invalid_folders(root):

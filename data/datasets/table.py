@@ -45,7 +45,7 @@ def table(
 
     Missing splits are drawn from the training table, of rows with one label the same fraction of each class.
     Of rows with several labels, a random one of each class stays in training, and the others are drawn. Equal
-    rows are in one split. A row without a label is an example of no class, for which metrics of ranks have
+    rows are drawn together. A row without a label is an example of no class, for which metrics of ranks have
     their worst value; one without the only label that it may have is invalid.
 
     Args:
@@ -113,7 +113,7 @@ def load(
         _warn_of_joined(names, train_path)
     known = f"in {classes or train_path}"
     splits = {split: to_split(paths[split][0], each, names, known, bad_rows) for split, each in read.items()}
-    splits = user_splits.complete(splits, fractions, split_seed, bad_rows)
+    splits = user_splits.complete(splits, fractions, split_seed)
     counts = {name: int(np.sum(each.num_relevant() == 0)) for name, each in splits.items() if several}
     if any(counts.values()):
         listed = ", ".join(f"{count:,} of {name}" for name, count in counts.items())

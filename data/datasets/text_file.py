@@ -24,7 +24,8 @@ def text_file(
 
     Files are UTF-8, and end in `.tsv` (see `rows.tsv_records`), `.csv` or `.jsonl` (one JSON object per
     line), in any case. Missing splits are drawn from the training file, see `table`. Equal texts (and pairs)
-    are in one split. Comparisons ignore case and white space.
+    are drawn together, and stay in splits that are there, with a warning. Comparisons ignore case and white
+    space.
 
     Args:
       path: required; a file, from which validation and test are drawn; or a folder with `train`, and
@@ -43,8 +44,8 @@ def text_file(
       split_seed: seed of the splits, at least 0.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns than the
         first line, is not a JSON object, lacks or repeats a key, is not UTF-8, has a NUL character, no text,
-        no or an unknown label, an empty or repeated one of several, a control character in one, the header
-        line, or the text (and pair) of an earlier split.
+        no or an unknown label, an empty or repeated one of several, a control character in one, or is the
+        header line.
 
     Returns:
       A `Dataset` with the features `text`, and `text_pair` with a `text_pair_column`, strings `[N]`.

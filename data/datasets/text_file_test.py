@@ -393,18 +393,16 @@ def test_file_that_is_not_a_split(tmp_path, name):
     assert load(tmp_path, classes=f"{tmp_path}/./classes.txt", on_invalid_row="skip").skipped == (message,)
 
 
-def test_example_in_two_split_files(tmp_path):
+def test_example_in_two_split_files_stays_with_a_warning(tmp_path, caplog):
     (tmp_path / "train.tsv").write_text(tsv(ROWS))
     (tmp_path / "dev.tsv").write_text(tsv([("new", "", "ham"), ("newer", "", "jam")]))
-    (tmp_path / "test.tsv").write_text(
-        tsv([("newest", "", "ham"), ("new", "", "ham"), ("Text  7", "", "ham")])
-    )
-    with pytest.raises(ValueError, match=r"test\.tsv:3: a copy of .*dev\.tsv:2 in another split"):
-        load(tmp_path)
-    dataset = load(tmp_path, on_invalid_row="skip")
-    assert len(dataset.skipped) == 2
-    assert examples(dataset, "test") == [("newest", "ham")]
-    assert len(load(tmp_path, text_pair_column="other", on_invalid_row="skip").splits["test"]) == 2
+    rows = [("newest", "", "ham"), ("new", "", "ham"), ("Text  7", "", "ham")]
+    (tmp_path / "test.tsv").write_text(tsv(rows))
+    assert examples(load(tmp_path), "test") == sorted((text, label) for text, _, label in rows)
+    assert re.search(r"2 examples are also .*such as \S*test\.tsv:3, a copy of \S*dev\.tsv:2:", caplog.text)
+    caplog.clear()
+    load(tmp_path, text_pair_column="other")
+    assert "1 examples are also" in caplog.text
 
 
 def test_class_of_only_copies_of_examples_outside_training(tmp_path):
@@ -432,14 +430,6 @@ def test_null_is_an_empty_second_text_and_integers_are_labels_in_json(tmp_path):
     dataset = load(path, text_pair_column="other")
     assert set(dataset.splits["train"].features["text_pair"]) == {""}
     assert dataset.class_names == ("0", "1")
-
-
-def test_split_file_of_only_invalid_rows(tmp_path):
-    (tmp_path / "train.tsv").write_text(tsv(ROWS))
-    (tmp_path / "test.tsv").write_text(tsv(ROWS[:3]))
-    message = r"the test split has no example\. Give it one\. The first skipped row: .*test\.tsv:2: a copy of"
-    with pytest.raises(ValueError, match=message):
-        load(tmp_path, on_invalid_row="skip")
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ import os
 from collections.abc import Collection, Iterable
 
 import numpy as np
+from absl import logging
 
 from rank4class.data.dataset import Split, draw
 from rank4class.data.labels import sort_names
 from rank4class.data.readers import class_tables
-from rank4class.data.readers.rows import BadRows
 
 NAMES = {"train": ("train",), "validation": ("validation", "dev", "val", "valid"), "test": ("test",)}
 EXPECTED = ", ".join(f"{name} ({', '.join(others)})" if others else name for name, *others in NAMES.values())
@@ -39,13 +39,11 @@ def class_names(classes: str | None, present: Collection[str], train_path: str) 
     return names
 
 
-def complete(
-    splits: dict[str, Split], fractions: dict[str, float], seed: int, bad_rows: BadRows
-) -> dict[str, Split]:
-    """Returns splits without copies of examples of earlier ones, and draws missing ones from training.
+def complete(splits: dict[str, Split], fractions: dict[str, float], seed: int) -> dict[str, Split]:
+    """Returns splits with those that are missing, drawn from training as in `draw`; "train" is the first.
 
-    All copies of an example are in the split of the first, which is drawn as in `draw`. The splits have
-    origins, and "train" is the first.
+    All copies of an example are in the split of the first. Copies in splits that are there stay, since equal
+    texts may be different examples, and a published split keeps its figures; a warning counts them.
     """
     parts = list(splits.values())
     contents = parts[0].kind.contents(*(part.features for part in parts))
@@ -53,19 +51,20 @@ def complete(
     first = first[of_example]
     ends = np.cumsum([len(part) for part in parts])
     part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    is_repeated = part_of != part_of[first]
+    copies = np.flatnonzero(part_of != part_of[first])
 
-    def origin(i: int | np.integer) -> str:
+    def origin(i: int) -> str:
         part = part_of[i]
         return parts[part].origin(int(i - ends[part] + len(parts[part])))
 
-    with bad_rows.whole_file():
-        for i in np.flatnonzero(is_repeated):
-            with bad_rows.row():
-                raise ValueError(f"{origin(i)}: a copy of {origin(first[i])} in another split. Remove one.")
-    if is_repeated.any():
-        is_new = np.split(~is_repeated, ends[:-1])
-        splits = {name: each.select(new) for (name, each), new in zip(splits.items(), is_new, strict=True)}
+    if len(copies):
+        logging.warning(
+            "%s examples are also in an earlier split, such as %s, a copy of %s: "
+            "their figures do not show what a model does with new ones",
+            f"{len(copies):,}",
+            origin(copies[0]),
+            origin(first[copies[0]]),
+        )
     train = splits["train"]
     fractions = {name: fraction for name, fraction in fractions.items() if name not in splits}
     first = first[: len(train)]
