@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from official.nlp.modeling import layers as nlp_layers
 
-from rank4class import arguments
+from rank4class import arguments, compat
 from rank4class.models import precision
 from rank4class.models.registry import CLASS_ENCODERS, Part
 
@@ -100,6 +100,9 @@ class Text(tf.keras.layers.Layer):
 
         tokens = tf.stack([_rows(tokens, class_ids) for tokens in tf.unstack(self.tokens)])
         size = tokens.shape[1]
+        if training and size != self.num_classes and not compat.in_xla():  # candidates need less padding
+            lengths = tf.reduce_sum(tokens[self.names.index("input_mask")], axis=1)
+            tokens = tokens[:, :, : tf.reduce_max(lengths)]
         if training or size is None or size <= _BLOCK:
             return encode_block(tokens)
         blocks = tf.reshape(

@@ -132,6 +132,26 @@ def test_text_uses_the_instance_encoder():
     assert model.class_encoder.trainable_variables == []
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_candidates_in_training_are_padded_to_their_longest_text(compiled):
+    ids = np.arange(1, 19, dtype=np.int32).reshape(3, 6)
+    mask = np.arange(6) < np.array([[6], [2], [3]])
+    features = {"input_word_ids": ids * mask, "input_mask": mask, "input_type_ids": 0 * ids}
+    layer, encoder, lengths = models.get("class_encoder", "text", features=features), bert(), []
+
+    def encode(features):
+        lengths.append(features["input_mask"].shape[1])
+        return encoder(features, training=False)
+
+    def call(class_ids):
+        return layer(class_ids, encode=encode, training=True)
+
+    expected = call(tf.range(3))
+    call = tf.function(call, autograph=False, jit_compile=True) if compiled else call
+    np.testing.assert_allclose(call(tf.constant([1, 2])), expected[1:], rtol=1e-4, atol=1e-6)
+    assert lengths == [6, 6 if compiled else 3]
+
+
 def test_tokens_of_many_texts_are_not_in_the_config():
     encoder = models.get("class_encoder", "text", features=tokens(1_000))
     assert len(json.dumps(encoder.get_config())) < 400
