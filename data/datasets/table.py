@@ -111,7 +111,7 @@ def load(
     names = columns.label_columns or user_splits.class_names(classes, read["train"].labels.codes, train_path)
     if not classes and not several:
         _warn_of_joined(names, train_path)
-    known = f"in {classes or train_path}"
+    known = f"in {classes}" if classes else f"in {train_path}. Name all classes in a file, data.classes"
     splits = {split: to_split(paths[split][0], each, names, known, bad_rows) for split, each in read.items()}
     splits = user_splits.complete(splits, fractions, split_seed)
     counts = {name: int(np.sum(each.num_relevant() == 0)) for name, each in splits.items() if several}

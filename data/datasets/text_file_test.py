@@ -405,6 +405,16 @@ def test_example_in_two_split_files_stays_with_a_warning(tmp_path, caplog):
     assert "1 examples are also" in caplog.text
 
 
+def test_class_of_another_split_alone(tmp_path):
+    (tmp_path / "train.tsv").write_text(tsv(ROWS))
+    (tmp_path / "test.tsv").write_text(tsv([("new", "", "ham"), ("newer", "", "eggs")]))
+    message = (
+        r"test\.tsv:3: class 'eggs' is not in \S*train\.tsv\. Name all classes in a file, data\.classes\."
+    )
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path)
+
+
 def test_class_of_only_copies_of_examples_outside_training(tmp_path):
     copies = [(ROWS[i][0], "", "eggs") for i in (0, 1, 2)]
     (tmp_path / "mine.tsv").write_text(tsv([*ROWS, *copies]))
