@@ -83,6 +83,8 @@ def make(tmp_path, monkeypatch, write_bert_folder):
         if made.data.name == "embedded_digits":
             made.data.num_examples = 20
             made.data.width = 8 if made.data.features == "rbm" else None
+        if made.candidates.name != "all":
+            made.candidates.count = 16
         made.data.max_length = min(made.data.max_length, 32)  # number of positions of the small encoder
         made.batch_size, made.evaluation_batch_size = 8, 16
         made.jit_compile = True
@@ -163,11 +165,18 @@ def write_definitions(folder):
     return write_wordnet(folder, {"noun": nouns, "verb": [], "adj": [], "adv": []})
 
 
+def write_table(folder):
+    rng = np.random.default_rng(0)
+    np.savez(folder / "table.npz", x=rng.normal(size=[120, 6]), y=np.arange(120) % 4)
+    return folder / "table.npz"
+
+
 WRITERS = {
     "letor": write_letor,
     "movielens": write_movielens,
     "goemotions": write_goemotions,
     "reverse_dictionary": write_definitions,
+    "table": write_table,
     "cifar10": write_cifar10,
     "mnist": write_mnist,
     "image_folder": lambda folder: write_images(folder / "images", "jpg", 12),
@@ -183,7 +192,7 @@ class Built:
         self.strategy = strategy or tf.distribute.get_strategy()
         self.task = rank_training.load_data(experiment, str(folder)).with_static_lengths()
         schedule = rank_training.build_schedule(experiment, len(self.task.splits["train"]))
-        trainable = TrainableRankModel(experiment, self.task, schedule, self.strategy)
+        self.trainable = trainable = TrainableRankModel(experiment, self.task, schedule, self.strategy)
         self.model, self.evaluators = trainable.model, trainable._evaluators
         with self.strategy.scope():
             self.optimizer = optimization.build_optimizer(
@@ -200,7 +209,7 @@ class Built:
         return ("test",) if self.task.seen is None else ("validation", "test")
 
     def training_batch(self):
-        return next(iter(self.task.training_batches(self.experiment.batch_size, self.experiment.seed)))
+        return next(iter(self.trainable.training_batches(0, tf.distribute.InputContext())))
 
     def lower_training(self):
         number, stopping = tf.constant(3, tf.int64), tf.constant(False)
