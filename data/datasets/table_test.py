@@ -346,7 +346,7 @@ VECTOR = {"vector_column": "v"}
         (
             npz_of(x=X, y=Y / 8),
             {},
-            r"mine\.npz\[1\]: y 0\.125 is a decimal number, not a class\. Write strings",
+            r"mine\.npz\[1\]: y 0\.125 is a decimal number, not a class\. Write names",
         ),
         (
             npz_of(x=X, y=Y[1:]),

@@ -251,6 +251,7 @@ def test_invalid_class_lists(tmp_path, names, message):
         ("tsv", b" \n", "1 column, but 3 in the first line"),
         ("tsv", b"\t\tham\n", "'text' is empty"),
         ("tsv", b"a text\t\t \n", "'label' is empty"),
+        ("csv", b"a text,,-.50\n", r"label -\.50 is a decimal number, not a class\. Write names"),
         ("tsv", b"a text\t\ta\1b\n", r"label 'a\\x01b' has a control character"),
         ("tsv", b"a \0 text\t\tham\n", "the line has a NUL character"),
         ("tsv", b"text\tother\tlabel\n", "the row repeats the header line"),

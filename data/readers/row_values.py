@@ -12,6 +12,7 @@ from rank4class.data.readers import files
 from rank4class.data.readers.columns import Columns, Row, check_string
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+DECIMAL = re.compile(r"[-+]?\d*\.\d*[1-9]\d*")
 FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
 
@@ -111,11 +112,13 @@ def label(where: str, column: str, value: Any) -> str:
     """Returns the name of a class in a cell, a string or a whole number."""
     if type(value) is int or (isinstance(value, float) and value.is_integer()):  # excludes true and false
         return str(int(value))
-    if isinstance(value, float):
+    is_decimal = isinstance(value, float)
+    text = str(value) if is_decimal else value
+    name = "" if text is None else check_string(where, column, text).strip()
+    if is_decimal or DECIMAL.fullmatch(name):
         raise ValueError(
-            f"{where}: {column} {value!r} is a decimal number, not a class. Write strings or whole numbers."
+            f"{where}: {column} {name} is a decimal number, not a class. Write names or whole numbers."
         )
-    name = "" if value is None else check_string(where, column, value).strip()
     if not name:
         raise ValueError(f"{where}: {column!r} is empty.")
     if CONTROL.search(name):  # a file of classes could not name it
