@@ -15,8 +15,6 @@ _SCORES = flags.DEFINE_multi_string(
 
 
 def main() -> None:
-    import numpy as np
-
     from rank4class.pipelines.evaluation import comparison, predictions
     from rank4class.pipelines.reporting import tables
 
@@ -28,7 +26,7 @@ def main() -> None:
         predictions.check_same_examples(first, other, first_path, path)
     first_values, *values = (dict(zip(run.metrics.tolist(), run.values.T, strict=True)) for run in runs)
     for path, other, second_values in zip(paths, others, values, strict=True):
-        same_weights = np.array_equal(first.best_values, other.best_values)
+        same_weights = predictions.have_same_weights(first, other)
         comparisons = comparison.compare_all(first_values, second_values, same_weights=same_weights)
         if not comparisons:
             raise ValueError(

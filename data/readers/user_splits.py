@@ -60,7 +60,7 @@ def complete(splits: dict[str, Split], fractions: dict[str, float], seed: int) -
     if len(copies):
         logging.warning(
             "%s examples are also in an earlier split, such as %s, a copy of %s: "
-            "their figures do not show what a model does with new ones",
+            "metrics on copies do not measure generalization",
             f"{len(copies):,}",
             origin(copies[0]),
             origin(first[copies[0]]),

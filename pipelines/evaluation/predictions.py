@@ -17,6 +17,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from rank4class import data
+from rank4class.pipelines.evaluation import comparison
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.storage import files
 
@@ -140,6 +141,15 @@ def check_same_examples(first: Predictions, second: Predictions, first_path: str
                 f"{both}: different examples, number {i + 1} is {one} and {other}. Compare evaluations of "
                 "the same split."
             )
+
+
+def have_same_weights(first: Predictions, second: Predictions) -> bool:
+    """Returns whether the propensity-scored metrics of both files have the same best possible values."""
+    best, others = (
+        dict(zip(filter(comparison.is_weighted, each.metrics.tolist()), each.best_values.T, strict=True))
+        for each in (first, second)
+    )
+    return all(np.array_equal(best[name], others[name]) for name in best.keys() & others)
 
 
 def _describe(predictions: Predictions, i: int) -> str:

@@ -261,3 +261,12 @@ def test_equal_examples_are_compared():
     other = csr_array(np.array([[1, 0], [1, 1], [0, 1]], np.float32))
     with pytest.raises(ValueError, match=r"number 3 is a:3 \(no class\) and a:3 \(anger\)"):
         predictions.check_same_examples(examples(labels=several), examples(labels=other), "A", "B")
+
+
+def test_weights_are_those_of_the_metrics_in_common():
+    best = np.linspace(0.5, 1.5, 6).reshape(3, 2)
+    first = examples(metrics=np.array(["psp@1", "mrr", "psp@3"]), best_values=best)
+    for metric, values, expected in (("psp@3", best[:, 1], True), ("psp@3", best[:, 0], False)):
+        second = examples(metrics=np.array([metric]), best_values=values[:, None])
+        assert predictions.have_same_weights(first, second) is expected
+    assert predictions.have_same_weights(first, examples())
