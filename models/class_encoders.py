@@ -86,9 +86,10 @@ class Text(tf.keras.layers.Layer):
         super().__init__(**kwargs)
         self.names = tuple(features)
         # A weight, since lists of all tokens would make the config as large as millions of numbers in JSON.
+        # Of 64 bits, since TensorFlow keeps weights of int32 on the host, where XLA's programs for GPUs fail.
         tokens = np.array([features[name] for name in self.names], np.int32)
         options = {"initializer": tf.keras.initializers.Constant(tokens), "trainable": False}
-        self.tokens = self.add_weight("tokens", tokens.shape, tf.int32, **options)
+        self.tokens = self.add_weight("tokens", tokens.shape, tf.int64, **options)
         self.num_classes = tokens.shape[1]
 
     def call(
@@ -99,6 +100,7 @@ class Text(tf.keras.layers.Layer):
             return encode(dict(zip(self.names, tf.unstack(tokens), strict=True)))
 
         tokens = tf.stack([_rows(tokens, class_ids) for tokens in tf.unstack(self.tokens)])
+        tokens = tf.cast(tokens, tf.int32)
         size = tokens.shape[1]
         if training and size != self.num_classes and not compat.in_xla():  # candidates need less padding
             lengths = tf.reduce_sum(tokens[self.names.index("input_mask")], axis=1)

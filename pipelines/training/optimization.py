@@ -113,7 +113,9 @@ def build_optimizer(
     """Builds the Keras optimizer; with "mixed_float16" it scales the loss."""
     momentum = optimizer_config.ema_momentum
     average = {"use_ema": momentum is not None, "ema_momentum": momentum or 0.0}
-    optimizer = OPTIMIZERS[optimizer_config.name](schedule, **optimizer_config.options(), **average)
+    # On a GPU Keras would start a program of XLA for each variable.
+    options = {**optimizer_config.options(), **average, "jit_compile": False}
+    optimizer = OPTIMIZERS[optimizer_config.name](schedule, **options)
     if precision == "mixed_float16":
         return tf.keras.mixed_precision.LossScaleOptimizer(optimizer)
     return optimizer

@@ -59,13 +59,17 @@ class _Adam(tf.keras.optimizers.Adam):
     Of a sparse gradient, whose rows differ, only these rows are updated: see `lazy_adam`.
     """
 
+    def _compute_current_learning_rate(self) -> None:  # once a step, before its updates
+        super()._compute_current_learning_rate()
+        step, rate = tf.cast(self.iterations + 1, tf.float32), tf.cast(self.learning_rate, tf.float32)
+        self._of_step = rate, tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)
+
     def update_step(self, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> None:
         index = self._index_dict[self._var_key(variable)]
         m, v = self._momentums[index], self._velocities[index]
         dtype = variable.dtype
-        step, rate = tf.cast(self.iterations + 1, dtype), tf.cast(self.learning_rate, dtype)
+        rate, power_1, power_2 = self._of_step
         beta_1, beta_2 = tf.constant(self.beta_1, dtype), tf.constant(self.beta_2, dtype)
-        power_1, power_2 = tf.pow(beta_1, step), tf.pow(beta_2, step)
         if not isinstance(gradient, tf.IndexedSlices):
             tf.raw_ops.ResourceApplyAdam(
                 **{"var": variable.handle, "m": m.handle, "v": v.handle, "grad": gradient, "lr": rate},
