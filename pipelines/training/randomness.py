@@ -20,6 +20,9 @@ def generators(model: tf.keras.Model) -> list[tf.random.Generator]:
     for generator in result:
         # A TPU's default algorithm ignores the upper half of the counter: each step would drop the same.
         generator._alg = tf.random.Algorithm.PHILOX.value
+        # Under a strategy it would hash the key with the replica, so that one device had other masks than
+        # the default strategy. `reset` separates the replicas.
+        generator._distribution_strategy = None
     return result
 
 

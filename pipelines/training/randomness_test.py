@@ -61,3 +61,7 @@ def test_replicas_draw_different_and_repeatable_numbers():
     masks(tf.constant(4, tf.int64))
     for once, again in zip((first, second), masks(tf.constant(3, tf.int64)), strict=True):
         np.testing.assert_array_equal(once, again)
+    alone = tf.keras.Sequential([tf.keras.layers.Dropout(0.5)])
+    alone(tf.ones([1, 64]))
+    randomness.reset(randomness.generators(alone), 7, tf.constant(3, tf.int64))
+    np.testing.assert_array_equal(alone(tf.ones([1, 64]), training=True), first)  # as on one device
