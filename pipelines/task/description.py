@@ -40,7 +40,7 @@ class Description:
         """Returns a new model of a run's experiment, with its variables."""
         del experiment  # the structure states all of it
         model = tf.keras.layers.deserialize(self._structure)
-        model(inputs.zeros(self._features))
+        tf.function(model, autograph=False).get_concrete_function(inputs.zeros(self._features))
         return model
 
 

@@ -151,7 +151,7 @@ class TaskData:
         )
         count_prior = count_priors.get(experiment.count_prior).layer(self.splits["train"])
         model = models.RankModel(encoder, class_encoder, interaction, num_classes=n, count_prior=count_prior)
-        model(features)
+        tf.function(model, autograph=False).get_concrete_function(features)  # a call would encode all classes
         return model
 
     def _class_encoder(self, part: config.ClassEncoder, width: int) -> tf.keras.layers.Layer:
