@@ -123,7 +123,7 @@ def features(features_folder, tiny_goemotions, tiny_bert, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path):
+def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path, monkeypatch):
     texts = tmp_path / "texts.tsv"
     texts.write_text("anger\tawful bad\nneutral\tthe table is here\njoy\tgreat\n")
     experiment, loaded = load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
@@ -134,7 +134,10 @@ def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path
         ["[CLS]", "awful", "bad", "[SEP]", "[PAD]", "[PAD]"],
         ["[CLS]", "the", "table", "is", "here", "[SEP]"],
     ]
+    eager, rows = [], class_encoders._rows
+    monkeypatch.setattr(class_encoders, "_rows", lambda *x: eager.append(tf.executing_eagerly()) or rows(*x))
     model = loaded.build_model(experiment)
+    assert not any(eager)  # which would encode the texts of all classes
     [(features, _, _)] = loaded.evaluation_batches("test", experiment.evaluation_batch_size).take(1)
     c = model.encoder({name: tf.constant(value) for name, value in loaded.class_features.items()})
     np.testing.assert_allclose(

@@ -62,7 +62,8 @@ class _Adam(tf.keras.optimizers.Adam):
     def _compute_current_learning_rate(self) -> None:  # once a step, before its updates
         super()._compute_current_learning_rate()
         step, rate = tf.cast(self.iterations + 1, tf.float32), tf.cast(self.learning_rate, tf.float32)
-        self._of_step = rate, tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)
+        powers = tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)
+        self.__dict__["_of_step"] = rate, *powers  # an attribute would be in checkpoints
 
     def update_step(self, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> None:
         index = self._index_dict[self._var_key(variable)]
