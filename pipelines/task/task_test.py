@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import data, losses, models
+from rank4class.models import class_encoders
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.cache import Cache
