@@ -20,7 +20,7 @@ import rank4class
 from rank4class import losses, models
 from rank4class.losses.ops import n_choose_k, projections, set_sizes
 from rank4class.models import sorters
-from rank4class.pipelines import config, distribution, tpu_test
+from rank4class.pipelines import config, tpu_test
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.training import rank_training
 
@@ -39,17 +39,8 @@ DENSE = (RNG.random([B, N]) < 0.2).astype(np.float32)
 DENSE[:, 3] = 1.0
 WHERE = RNG.random([B, N]) < 0.8
 WHERE[:, 3] = True
-METRICS = [
-    "top1_error",
-    "top5_accuracy",
-    "ndcg@5",
-    "ndcg",
-    "mrr",
-    "mean_rank",
-    "precision@5",
-    "recall@5",
-    "map",
-]
+METRICS = ("top1_error", "top5_accuracy", "ndcg@5", "ndcg", "mrr", "mean_rank", "precision@5", "map@5")
+METRICS += ("map", "recall@5", "grade1_precision@5")
 
 
 @pytest.fixture(autouse=True)
@@ -87,14 +78,17 @@ def with_gradient(function):
     return value_and_gradient
 
 
-@pytest.mark.parametrize("labels", [IDS, DENSE], ids=["ids", "dense"])
-@pytest.mark.parametrize("name", losses.names())
-def test_losses(name, labels):
+FORMS = [(IDS, None), (DENSE, None), (DENSE, WHERE)]
+
+
+@pytest.mark.parametrize(("labels", "where"), FORMS, ids=["ids", "dense", "masked"])
+@pytest.mark.parametrize("name", [*losses.names(), "gumbel_softmax"])
+def test_losses(name, labels, where):
     """Noise too: it is a function of the seed and the scores' bits."""
     loss = losses.get(name)
     scores = np.stack([SCORES, SCORES / 2], axis=-1) if loss.heads else SCORES
     tolerance = {"rtol": 1e-3, "atol": 1e-4} if name in ("yeti_logistic", "coupled_rank_distil") else {}
-    check(lambda: with_gradient(lambda x, y: loss(y, x)), scores, labels, **tolerance)
+    check(lambda: with_gradient(lambda x, y: loss.of_scores(x, y, where=where)), scores, labels, **tolerance)
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
@@ -123,6 +117,7 @@ FUNCTIONS = {
     "marginals": lambda x: n_choose_k.marginals(x, 3),
     "log_likelihood": lambda x: n_choose_k.log_likelihood(x, DENSE),
     "poisson_binomial": set_sizes.poisson_binomial,
+    "log_likelihood of a count": lambda x: set_sizes.log_likelihood(x, DENSE, tf.zeros([N + 1])),
 }
 
 
@@ -176,8 +171,8 @@ def small(**changes):
     return config.override(digits_mlp.get_config(), {"encoder.hidden": (32,), "steps": 40, **changes})
 
 
-def trained(path, strategy="default", **changes):
-    rank4class.train(small(**changes), path, strategy=distribution.get(strategy), progress=False)
+def trained(path, strategy=None, **changes):
+    rank4class.train(small(**changes), path, strategy=strategy, progress=False)
     return rank4class.load(path)
 
 
@@ -249,7 +244,8 @@ def test_training_prediction_and_export_are_those_of_the_cpu(tmp_path):
 
 
 def test_mirrored_on_one_gpu_is_the_default(tmp_path):
-    runs = [trained(tmp_path / name, name) for name in ("default", "mirrored")]
+    strategies = {"default": None, "mirrored": tf.distribute.MirroredStrategy([DEVICE])}
+    runs = [trained(tmp_path / name, each, **{"encoder.dropout": 0.2}) for name, each in strategies.items()]
     for first, second in zip(*(run.model.get_weights() for run in runs), strict=True):
         np.testing.assert_allclose(second, first, rtol=1e-3, atol=1e-4)
 
