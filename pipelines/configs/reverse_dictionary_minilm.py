@@ -6,9 +6,9 @@ r"""WordNet as a reverse dictionary, with the MiniLM encoder of definitions and 
 The folders are those of `reverse_dictionary`. A step encodes the definitions of a batch, their words, and
 256 other words.
 
-Running time: 5 s a step on 2 cores, or 2 hours. Expected after the first epoch, in percent of the validation
-definitions (seed 0): accuracy of the first word 19.7, of 10 words 40.9, of 100 words 59.8; not measured after
-the second, nor on the test sets.
+Running time: 5 to 8 s a step on 2 cores, or 2 to 3 hours. Expected after the first epoch, in percent of the
+validation definitions (seed 0): accuracy of the first word 19.7, of 10 words 40.9, of 100 words 59.8; not
+measured after the second, nor on the test sets.
 """
 
 from rank4class.pipelines import config
