@@ -11,6 +11,11 @@ from rank4class.models import precision
 from rank4class.models.encoders.base import check_features
 
 
+def create_variables(model: tf.keras.Model, features: Mapping[str, tf.Tensor] | tf.Tensor) -> None:
+    """Creates the variables of a model by tracing it: a call would encode the texts of all classes."""
+    tf.function(model, autograph=False).get_concrete_function(features)
+
+
 @tf.keras.utils.register_keras_serializable(package="rank4class")
 class RankModel(tf.keras.Model):
     r"""Scores all classes for an instance: $s_i = I(H(x), C(i))$.
@@ -112,7 +117,7 @@ class RankModel(tf.keras.Model):
             name: tf.zeros([size or 1 for size in shape], dtype) for name, (shape, dtype) in config.items()
         }
         with precision.scope(self.dtype_policy.name):  # blocks of a transformer create layers when called
-            self(empty.get("", empty))
+            create_variables(self, empty.get("", empty))
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "RankModel":

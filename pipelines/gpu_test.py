@@ -28,7 +28,7 @@ DEVICE = "GPU:0"
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.nightly,
-    pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="no GPU"),
+    pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="TensorFlow finds no GPU"),
 ]
 make = tpu_test.make
 B, N = 8, 20
@@ -78,10 +78,10 @@ def with_gradient(function):
     return value_and_gradient
 
 
-FORMS = [(IDS, None), (DENSE, None), (DENSE, WHERE)]
+LABELS = [(IDS, None), (DENSE, None), (DENSE, WHERE)]
 
 
-@pytest.mark.parametrize(("labels", "where"), FORMS, ids=["ids", "dense", "masked"])
+@pytest.mark.parametrize(("labels", "where"), LABELS, ids=["ids", "dense", "masked"])
 @pytest.mark.parametrize("name", [*losses.names(), "gumbel_softmax"])
 def test_losses(name, labels, where):
     """Noise too: it is a function of the seed and the scores' bits."""

@@ -11,6 +11,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from rank4class import strict_json
+from rank4class.models.rank_model import create_variables
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import inputs
@@ -40,7 +41,7 @@ class Description:
         """Returns a new model of a run's experiment, with its variables."""
         del experiment  # the structure states all of it
         model = tf.keras.layers.deserialize(self._structure)
-        tf.function(model, autograph=False).get_concrete_function(inputs.zeros(self._features))
+        create_variables(model, inputs.zeros(self._features))
         return model
 
 

@@ -11,6 +11,7 @@ from rank4class import data, models
 from rank4class.data.candidates import Sampled
 from rank4class.models import class_encoders
 from rank4class.models.encoders.base import missing_features
+from rank4class.models.rank_model import create_variables
 from rank4class.pipelines import config
 from rank4class.pipelines.task import count_priors
 from rank4class.pipelines.task.inputs import Inputs
@@ -151,7 +152,7 @@ class TaskData:
         )
         count_prior = count_priors.get(experiment.count_prior).layer(self.splits["train"])
         model = models.RankModel(encoder, class_encoder, interaction, num_classes=n, count_prior=count_prior)
-        tf.function(model, autograph=False).get_concrete_function(features)  # a call would encode all classes
+        create_variables(model, features)
         return model
 
     def _class_encoder(self, part: config.ClassEncoder, width: int) -> tf.keras.layers.Layer:
