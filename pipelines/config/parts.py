@@ -364,7 +364,8 @@ class Thresholds(Part):
 
     They are fitted for each class on the validation split: "f1" has the highest F1 score, "precision" the
     highest recall with a precision of `at_least`, and "recall" the highest precision with a recall of
-    `at_least`. "none" fits none.
+    `at_least`. "none" fits none. With a `confidence` the precision is that of new examples, in this fraction
+    of draws of the split "calibration", which fits them then; see `Sets`.
     """
 
     kind = "thresholds"

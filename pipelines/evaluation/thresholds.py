@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+import scipy.stats
 import tensorflow as tf
 
 from rank4class import arguments
 from rank4class.registry import THRESHOLDS
 
 LEAST = 10  # positive examples that the threshold of a class needs
+_STEPS = 8  # tested thresholds until the number of decided examples has doubled
 
 
 @THRESHOLDS.register("f1")
@@ -32,10 +34,38 @@ def f1(hits: np.ndarray, decided: np.ndarray, relevant: int) -> np.ndarray:
 
 
 @THRESHOLDS.register("precision")
-def precision(hits: np.ndarray, decided: np.ndarray, relevant: int, at_least: float) -> np.ndarray:
-    """The highest recall with a precision of at least `at_least`, in (0, 1)."""
+def precision(
+    hits: np.ndarray, decided: np.ndarray, relevant: int, at_least: float, confidence: float = 0.0
+) -> np.ndarray:
+    """The highest recall with a precision of at least `at_least`, in (0, 1).
+
+    With a `confidence` in (0, 1) the class has this precision on new examples too, in that fraction of all
+    draws of the fitted ones. Thresholds with `k` decided examples, `k` from a geometric grid, reject a lower
+    precision by a binomial test, in sequences that begin at each doubling of `k` and end with a failure.
+
+    References:
+      Angelopoulos, Bates, Candès, Jordan, Lei (2021), "Learn then test", fixed sequences
+      with several starts.
+
+    >>> precision(np.array([98.0]), np.array([100.0]), 200, at_least=0.9, confidence=0.95)
+    array([0.49])
+    >>> precision(np.array([95.0]), np.array([100.0]), 200, at_least=0.9, confidence=0.95)
+    array([0.])
+    """
     arguments.check_fraction(False, at_least=at_least)
-    return np.where(hits / decided >= at_least, hits / relevant, 0.0)
+    arguments.check_fraction(confidence=confidence)
+    is_precise = hits / decided >= at_least
+    if confidence:
+        first = math.log(1.0 - confidence) / math.log(at_least)  # fewer examples do not suffice
+        grid = np.ceil(first * 2.0 ** (np.arange(512) / _STEPS))
+        tested = np.searchsorted(decided, grid[grid <= decided[-1]])
+        level = (1.0 - confidence) / max(1, math.ceil(len(tested) / _STEPS))
+        rejects = scipy.stats.binom.sf(hits[tested] - 1.0, decided[tested], at_least) <= level
+        is_precise[:], certain = False, False
+        for i, threshold in enumerate(tested):
+            certain = rejects[i] and (certain or i % _STEPS == 0)
+            is_precise[threshold] |= certain
+    return np.where(is_precise, hits / relevant, 0.0)
 
 
 @THRESHOLDS.register("recall")
@@ -71,19 +101,20 @@ def fit(
     scores: np.ndarray,
     labels: scipy.sparse.csr_array,
     where: np.ndarray | None = None,
+    least: int = LEAST,
 ) -> Thresholds:
     """Fits thresholds to scores `[N, n]`, by a registered function with its options.
 
-    Classes with fewer than `LEAST` examples share a threshold, fitted to all of their pairs of example and
-    class, or to the pairs of all classes if these pairs have fewer than `LEAST` positives. Examples with a
+    Classes with fewer than `least` examples share a threshold, fitted to all of their pairs of example and
+    class, or to the pairs of all classes if these pairs have fewer than `least` positives. Examples with a
     score that is not finite are left out. Each class takes `O(N log N)`.
     """
     finite = np.isfinite(scores).all(axis=1)
     ranked = np.repeat(finite[:, None], scores.shape[1], axis=1) if where is None else where & finite[:, None]
     positive = (labels.toarray() > 0) & ranked
     counts = positive.sum(axis=0)
-    few = counts < LEAST
-    pool = few if counts[few].sum() >= LEAST else np.full_like(few, True)
+    few = counts < least
+    pool = few if counts[few].sum() >= least else np.full_like(few, True)
     shared = pool & ranked
     values = np.full(
         scores.shape[1], _best(rate, scores[shared], positive[shared]) if few.any() else math.inf

@@ -48,22 +48,43 @@ def test_thresholds_are_the_best_of_scikit_learns_curve(rule, digits, rng):
         assert fitted.values[j] not in scores[:, j]
 
 
-def test_rare_classes_share_a_threshold(rng, monkeypatch):
-    monkeypatch.setattr(thresholds, "LEAST", 4)
+def test_rare_classes_share_a_threshold(rng):
+    fit = functools.partial(thresholds.fit, least=4)
     positive = rng.random([100, 5]) < [0.5, 0.3, 0.0, 0.0, 0.0]
     positive[:2, 2:4] = True
     scores = rng.normal(size=[100, 5]) + 2.0 * positive
-    values = thresholds.fit(RATES["f1"], scores, csr_array(positive)).values
+    values = fit(RATES["f1"], scores, csr_array(positive)).values
     assert len(set(values)) == 4 - 1
-    rare = thresholds.fit(
-        RATES["f1"], scores[:, 2:].reshape(-1, 1), csr_array(positive[:, 2:].reshape(-1, 1))
-    )
+    rare = fit(RATES["f1"], scores[:, 2:].reshape(-1, 1), csr_array(positive[:, 2:].reshape(-1, 1)))
     assert values[2:] == rare.values * 3
-    few = thresholds.fit(RATES["f1"], scores[:, [0, 4]], csr_array(positive[:, [0, 4]])).values
-    both = thresholds.fit(
-        RATES["f1"], scores[:, [0, 4]].reshape(-1, 1), csr_array(positive[:, [0, 4]].reshape(-1, 1))
-    )
+    few = fit(RATES["f1"], scores[:, [0, 4]], csr_array(positive[:, [0, 4]])).values
+    both = fit(RATES["f1"], scores[:, [0, 4]].reshape(-1, 1), csr_array(positive[:, [0, 4]].reshape(-1, 1)))
     assert few[1] == both.values[0]
+
+
+def test_certain_precision_on_new_examples(rng):
+    """Above a threshold of t, the precision of these examples is (1 + t) / 2."""
+    certain = functools.partial(thresholds.precision, at_least=0.8, confidence=0.9)
+    missed = {certain: 0, RATES["precision"]: 0}
+    for _ in range(200):
+        scores = rng.random([1000, 1])
+        positive = csr_array(rng.random([1000, 1]) < scores)
+        for rate in missed:
+            (value,) = thresholds.fit(rate, scores, positive, least=0).values
+            missed[rate] += (1 + value) / 2 < (0.8 if rate is certain else 0.7)
+    assert missed[certain] <= 20 < 60 < missed[RATES["precision"]]
+    assert thresholds.fit(certain, scores[:13], positive[:13], least=0).values == (math.inf,)
+
+
+def test_certain_precision_rejects_a_lower_one_by_a_binomial_test():
+    # Of 44 examples, one sequence begins at 22, the fewest with 0.9**k < 0.1, another at 44: both at 0.1 / 2.
+    hits, decided = np.arange(1.0, 45.0), np.arange(1.0, 45.0)
+    ratings = thresholds.precision(hits, decided, 44, at_least=0.9, confidence=0.9)
+    assert 0.9**22 > 0.05 > 0.9**44
+    assert np.flatnonzero(ratings).tolist() == [43]  # the first sequence has failed at 22
+    hits[35:] -= 1
+    assert 0.9**44 + 44 * 0.1 * 0.9**43 > 0.05
+    assert not thresholds.precision(hits, decided, 43, at_least=0.9, confidence=0.9).any()
 
 
 def test_classes_and_scores_without_an_answer(rng):

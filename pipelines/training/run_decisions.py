@@ -47,6 +47,11 @@ def check(experiment: config.Experiment, validation: data.Split) -> None:
     ):
         if is_wrong:
             raise ValueError(f"{field}: {reason}")
+    confidence = experiment.thresholds.options().get("confidence")
+    if confidence and experiment.sets.name == "none":
+        raise ValueError(
+            f"thresholds.confidence={confidence}: needs calibration examples. Set sets to 'threshold'."
+        )
 
 
 def need_scores(experiment: config.Experiment, split: data.Split) -> bool:
@@ -65,13 +70,18 @@ def need_scores(experiment: config.Experiment, split: data.Split) -> bool:
 
 
 def fit(result: EvaluationResult, experiment: config.Experiment, split: data.Split) -> Thresholds | None:
-    """Fits the thresholds to the scores of the validation split; returns None if the experiment has none."""
+    """Fits the thresholds to the scores of a split; returns None if the experiment has none."""
     part = experiment.thresholds
     if part.name == "none":
         return None
     assert result.scores is not None
-    rate = functools.partial(THRESHOLDS[part.name], **part.options())
-    return thresholds.fit(rate, result.scores, split.label_matrix, run_calibration.ranked_classes(split))
+    rate, where = (
+        functools.partial(THRESHOLDS[part.name], **part.options()),
+        run_calibration.ranked_classes(split),
+    )
+    # The pairs of an example are not independent, so that no certain threshold is shared by classes.
+    least = 0 if part.options().get("confidence") else thresholds.LEAST
+    return thresholds.fit(rate, result.scores, split.label_matrix, where, least)
 
 
 def measure(

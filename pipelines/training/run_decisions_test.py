@@ -1,6 +1,7 @@
 """The rules that decide for classes, and the metrics of the decided classes of a run."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from scipy.sparse import csr_array
 import rank4class
 from rank4class import data
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import per_class, predictions, statistics
+from rank4class.pipelines.evaluation import per_class, predictions, statistics, thresholds
 from rank4class.pipelines.evaluation.decisions import Decisions
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.task import checks
@@ -116,6 +117,28 @@ def test_decisions_by_the_loss_and_by_a_count_prior(tmp_path):
     restored, *_ = trained(experiment("n_choose_k", "learned", metrics=names), tmp_path / "prior")
     results = restored.run_dir.results()["test"]
     assert results["subset_accuracy"] == results["exact_match"]
+
+
+def test_certain_thresholds_need_calibration_examples():
+    part = config.Thresholds("precision", at_least=0.9, confidence=0.95)
+    with pytest.raises(
+        ValueError, match=r"thresholds\.confidence=0\.95: needs calibration examples\. Set sets"
+    ):
+        run_decisions.check(experiment("softmax", thresholds=part), SEVERAL)
+    run_decisions.check(experiment("softmax", thresholds=part, sets=config.Sets("threshold")), SEVERAL)
+
+
+@pytest.mark.nightly
+def test_certain_thresholds_are_those_of_the_calibration_examples(tmp_path):
+    part = config.Thresholds("precision", at_least=0.3, confidence=0.5)
+    certain = experiment("softmax", thresholds=part, sets=config.Sets("threshold"))
+    certain = dataclasses.replace(certain, epochs=20.0)
+    restored, loaded, result, _, decided = trained(certain, tmp_path / "run")
+    scores = restored.evaluate(loaded, "calibration", keep_scores=True).scores
+    rate = functools.partial(thresholds.precision, at_least=0.3, confidence=0.5)
+    calibration = loaded.splits["calibration"].label_matrix
+    assert restored.thresholds == thresholds.fit(rate, scores, calibration, least=0)
+    np.testing.assert_array_equal(decided, result.scores > np.array(restored.thresholds.values))
 
 
 @pytest.mark.nightly

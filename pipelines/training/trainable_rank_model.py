@@ -221,15 +221,26 @@ class TrainableRankModel:
         result = measured.add_to(result) if measured else result
         result = run_calibration.without_scores(dataclasses.replace(result, unseen=self._data.unseen(split)))
         if self._is_final and split == "validation" and self._experiment.sets.name != "none":
-            if not run_sets.can_fit(self._experiment, self._calibration):
-                logging.warning("No prediction sets: the scores are not calibrated")
-                return result
-            examples = self._data.splits["calibration"]
-            fit = run_sets.Fit(self._experiment.sets, examples, self._calibration)
-            if self._score("calibration", should_stop, fit.add) is None:
-                return None
-            self._sets = fit.sets()
+            return result if self._calibrate(should_stop) else None
         return result
+
+    def _calibrate(self, should_stop: Callable[[], bool]) -> bool:
+        """Fits sets and certain thresholds to the split "calibration"; returns False if it should stop."""
+        part, examples, fit = self._experiment.sets, self._data.splits["calibration"], None
+        if run_sets.can_fit(self._experiment, self._calibration):
+            fit = run_sets.Fit(part, examples, self._calibration)
+        else:
+            logging.warning("No prediction sets: the scores are not calibrated")
+        certain = self._experiment.thresholds.options().get("confidence")
+        if not fit and not certain:
+            return True
+        result = self._score("calibration", should_stop, fit.add if fit else None)
+        if result is None:
+            return False
+        self._sets = fit.sets() if fit else None
+        if certain:
+            self._thresholds = run_decisions.fit(result, self._experiment, examples)
+        return True
 
     def pictures(self, split: str, evaluation: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
         if self._draw is None:
