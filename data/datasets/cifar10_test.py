@@ -57,22 +57,6 @@ def test_validation_split_is_a_fixed_tenth_of_each_class(tiny_cifar10):
         ("test_batch.bin", lambda b: b[:-1], r"PATH: truncated, 3072 bytes after 19 records"),
         ("data_batch_2.bin", lambda b: b + b"ab", r"PATH: truncated, 2 bytes after 50 records"),
         ("data_batch_1.bin", lambda b: b"", r"PATH: truncated, 0 bytes after 0 records"),
-        (
-            "data_batch_2.bin",
-            lambda b: b[: 2 * 3073] + b"\x0a" + b[2 * 3073 + 1 :],
-            r"PATH: record 3 of 50 has label 10, outside 0\.\.9",
-        ),
-        (
-            "data_batch_1.bin",
-            lambda b: b.replace(b"\x03" + bytes(9), b"\x04" + bytes(9)),
-            r"CIFAR-10: class 'cat' has 5 training images, but a tenth .* at least 10",
-        ),
-        (
-            "batches.meta.txt",
-            lambda b: b.replace(b"cat", b"dog"),
-            r"PATH: 9 different class names, expected 10",
-        ),
-        ("batches.meta.txt", lambda b: b + b"eleventh\n", r"PATH: 11 different class names"),
         ("batches.meta.txt", lambda b: b"", r"PATH: the file is empty"),
     ],
 )

@@ -6,7 +6,6 @@ import tarfile
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf import json_format
 
 from rank4class.data.dataset import Dataset, Split
 from rank4class.data.datasets import image_folder
@@ -79,21 +78,11 @@ def _prepare(path, tfds_dir):
 
     builder = tfds.builder("imagenet2012", data_dir=tfds_dir, try_gcs=False)
     if not builder.is_prepared():
-        train, validation = os.path.join(path, TRAIN_TAR), os.path.join(path, VALIDATION_TAR)
-        synsets = {f"{synset}.tar" for synset in builder.info.features["label"].names}
-        unknown = sorted(set(_names_in_archive(train)) - synsets)
-        if unknown:
-            raise files.damaged(train, f"{unknown[0]} is not the archive of a synset")
-        # TensorFlow Datasets assigns a published list of labels to the sorted names: a missing or additional
-        # name would shift the labels of all later ones.
-        for i, name in enumerate(sorted(_names_in_archive(validation)), 1):
-            expected = f"ILSVRC2012_val_{i:08}.JPEG"
-            if name != expected:
-                raise files.damaged(validation, f"{name}, expected {expected}")
-        try:
-            prepared.prepare(builder, manual_dir=path)
-        except tarfile.TarError as error:
-            raise files.damaged(train, f"an archive in it is damaged: {error}") from error
+        names, _ = (_names_in_archive(os.path.join(path, name)) for name in (VALIDATION_TAR, TRAIN_TAR))
+        # TensorFlow Datasets assigns a published list of labels to the sorted names.
+        if sorted(names) != [f"ILSVRC2012_val_{i:08}.JPEG" for i in range(1, len(names) + 1)]:
+            raise files.damaged(VALIDATION_TAR, "other images than ILSVRC2012_val_00000001.JPEG, ...")
+        prepared.prepare(builder, manual_dir=path)
     return str(builder.data_dir)
 
 
@@ -104,32 +93,16 @@ def _names_in_archive(path):
         file.seek(max(0, file.size() - 1024))
         if file.read() != bytes(1024):  # the end of an archive
             raise files.damaged(path, "truncated")
-        file.seek(0)
-        try:
-            with tarfile.open(fileobj=file, mode="r:") as archive:
-                return archive.getnames()
-        except tarfile.TarError as error:
-            raise files.damaged(path, f"damaged: {error}") from error
+    with tf.io.gfile.GFile(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
+        return archive.getnames()
 
 
 def _from_tfds(path, index_folder):
     import tensorflow_datasets as tfds  # slow to import
 
-    try:
-        info = tfds.builder_from_directory(path).info
-        paths_of = {name: [str(file) for file in split.filepaths] for name, split in info.splits.items()}
-    except (ValueError, json_format.ParseError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise ValueError(
-            f"{os.path.join(path, 'dataset_info.json')}, or features.json beside it: damaged: {reason}. Copy "
-            "it again, or prepare the records again."
-        ) from error
-    splits = []
+    info, splits = tfds.builder_from_directory(path).info, []
     for name in ("train", "validation"):
-        if not paths_of.get(name):
-            others = ", ".join(split for split, paths in paths_of.items() if paths) or "no split"
-            raise ValueError(f"{path}: records of {others}, but none of {name}. Prepare them again.")
-        paths = paths_of[name]
+        paths = [str(file) for file in info.splits[name].filepaths]
         index = records.index(paths, {"label": tf.io.FixedLenFeature([], tf.int64)}, index_folder)
         counts = np.bincount(index["shard"])
         for file, count, expected in zip(paths, counts, info.splits[name].shard_lengths, strict=True):
@@ -155,26 +128,20 @@ def _from_model_garden(path, names, index_folder):
 def _shards(path, name, names):
     """Returns the paths of a split's files, as many as their names state."""
     totals = sorted({file[-5:] for file in names if re.fullmatch(rf"{name}-\d{{5}}-of-\d{{5}}", file)})
-    if len(totals) != 1:
-        raise FileNotFoundError(
-            f"{path}: files {name}-*-of-* with the totals {', '.join(totals) or 'none'}, expected one. Copy "
-            "them again."
-        )
+    if not totals:
+        raise FileNotFoundError(f"{path}: no files {name}-*-of-*. Copy them there.")
     return [os.path.join(path, f"{name}-{i:05}-of-{totals[0]}") for i in range(int(totals[0]))]
 
 
 def _class_names(splits, synsets):
     """Returns the synsets of the classes, which the records number from 1 without gaps."""
     labels = np.concatenate([split.labels for split in splits])
-    order = np.argsort(labels, kind="stable")
-    pairs = dict.fromkeys(zip(labels[order].tolist(), synsets[order].tolist(), strict=True))
+    pairs = sorted(set(zip(labels.tolist(), synsets.tolist(), strict=True)))
     for expected, (label, synset) in enumerate(pairs):
         if label != expected:
-            record = np.flatnonzero((labels == label) & (synsets == synset))[0]
-            origin = np.concatenate([split.origins for split in splits])[record]
             raise ValueError(
-                f"{origin}: class {label + 1} is {synset!r}, expected class {expected + 1}. Number the "
-                "classes from 1 without gaps, each with one synset."
+                f"image/class/label={label + 1}: of {synset!r}, expected {expected + 1}. Number the classes "
+                "from 1 without gaps, each with one synset."
             )
     return tuple(synset.decode() for _, synset in pairs)
 

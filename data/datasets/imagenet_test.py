@@ -2,9 +2,7 @@
 
 import io
 import itertools
-import json
 import os
-import re
 import tarfile
 
 import numpy as np
@@ -159,24 +157,16 @@ def test_invalid_archives(archives, tmp_path):
     for end in (0, 700, 5000, len(whole) // 2, len(whole) - 9000):
         validation.write_bytes(whole[:end])
         assert message() == ("FOLDER/ILSVRC2012_img_val.tar: truncated. Download it again."), end
-    validation.write_bytes(b"this is no archive" + whole[18:])
-    assert message().startswith("FOLDER/ILSVRC2012_img_val.tar: damaged: ")
     names = [f"ILSVRC2012_val_{i:08}.JPEG" for i in (1, 3)]
     validation.write_bytes(archive(dict.fromkeys(names, b"x")))
     assert message() == (
-        f"FOLDER/ILSVRC2012_img_val.tar: {names[1]}, expected ILSVRC2012_val_00000002.JPEG. Download it "
-        "again."
+        "ILSVRC2012_img_val.tar: other images than ILSVRC2012_val_00000001.JPEG, .... Download it again."
     )
     validation.unlink()
     assert message() == "FOLDER/ILSVRC2012_img_val.tar: no such file. Download it."
     validation.write_bytes(whole)
-    train.write_bytes(archive({"cats.tar": synset_archive(0)}))
-    assert message() == (
-        "FOLDER/ILSVRC2012_img_train.tar: cats.tar is not the archive of a synset. Download it again."
-    )
-    train.write_bytes(archive({f"{SYNSETS[0]}.tar": synset_archive(0)[:700]}))
-    expected = r"FOLDER/ILSVRC2012_img_train\.tar: an archive in it is damaged: .*unexpected end of data"
-    assert re.match(expected, message(), re.DOTALL)
+    train.write_bytes(b"")
+    assert message() == "FOLDER/ILSVRC2012_img_train.tar: truncated. Download it again."
 
 
 def write_records(path, rows):
@@ -256,14 +246,6 @@ def test_record_index_is_stored(garden, tmp_path, monkeypatch):
     assert len(indices(garden)) == 3
 
 
-def test_damaged_index(garden):
-    data.get("imagenet", path=str(garden))
-    [index, _] = garden.glob("records-*.npz")
-    index.write_bytes(index.read_bytes()[:-30])
-    with pytest.raises(ValueError, match=rf"{index}: the index is damaged\. Remove it to rebuild it"):
-        data.get("imagenet", path=str(garden))
-
-
 @pytest.mark.nightly
 def test_index_that_cannot_be_stored_is_rebuilt(garden, caplog):
     (garden / "file").write_text("no folder")
@@ -280,8 +262,8 @@ def test_index_that_cannot_be_stored_is_rebuilt(garden, caplog):
         (lambda b: b[:-1], r"train-00000-of-00002: record 3 cannot be read: truncated record at \d+"),
         (lambda b: b[: 2 * len(b) // 5], r"train-00000-of-00002: record 2 cannot be read: truncated record"),
         (lambda b: b + b"\x01\x02", r"train-00000-of-00002: truncated after record 3"),
-        (lambda b: b[:5], r"train-00000-of-00002: truncated, no record"),
-        (lambda b: b"", r"train-00000-of-00002: truncated, no record"),
+        (lambda b: b[:5], r"train-00000-of-00002: truncated after record 0"),
+        (lambda b: b"", r"train-00000-of-00002: truncated after record 0"),
         (lambda b: b[:50] + b"\xff\xff" + b[52:], r"-00002: record 1 cannot be read: corrupted record at 12"),
         (
             lambda b: b"no record at all" * 9,
@@ -315,20 +297,16 @@ def test_invalid_model_garden_records(garden):
     )
     synset = {"image/class/synset": b"n09"}
     for rows, problem in (
-        ([garden_row(2, 0), garden_row(2, 0, **synset)], "2: class 2 is b'n09', expected class 3"),
-        ([garden_row(5, 0)], "1: class 5 is b'n05', expected class 4"),
-        ([garden_row(0, 0)], "1: class 0 is b'n00', expected class 1"),
+        ([garden_row(2, 0), garden_row(2, 0, **synset)], "2: of b'n09', expected 3"),
+        ([garden_row(5, 0)], "5: of b'n05', expected 4"),
+        ([garden_row(0, 0)], "0: of b'n00', expected 1"),
     ):
-        assert message(*rows).startswith(f"FOLDER/train-00001-of-00002 record {problem}. Number the classes")
-    (garden / "train-00001-of-00003").write_bytes(b"")
-    expected = "FOLDER: files train-*-of-* with the totals 00002, 00003, expected one. Copy them again."
-    assert message() == expected
-    (garden / "train-00001-of-00003").unlink()
+        assert message(*rows).startswith(f"image/class/label={problem}. Number the classes")
     (garden / "train-00000-of-00002").unlink()
     assert message() == "FOLDER/train-00000-of-00002: no such file. Copy it there."
     write_records(garden / "train-00000-of-00002", [garden_row(1, 0)])
     (garden / "validation-00000-of-00001").unlink()
-    assert message() == "FOLDER: files validation-*-of-* with the totals none, expected one. Copy them again."
+    assert message() == "FOLDER: no files validation-*-of-*. Copy them there."
 
 
 @pytest.fixture
@@ -378,29 +356,6 @@ def test_truncated_prepared_records(prepared):
         data.get("imagenet", path=str(prepared))
     path.unlink()
     with pytest.raises(FileNotFoundError, match=f"{path}: no such file"):
-        data.get("imagenet", path=str(prepared))
-
-
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [("dataset_info.json", b"{"), ("dataset_info.json", b"\xff"), ("features.json", b"{}")],
-)
-def test_invalid_dataset_info(prepared, file, content):
-    (prepared / file).write_bytes(content)
-    with pytest.raises(ValueError, match=f"^{prepared}/dataset_info.json, or features.json beside") as caught:
-        data.get("imagenet", path=str(prepared))
-    assert str(caught.value).endswith(". Copy it again, or prepare the records again.")
-    assert "\n" not in str(caught.value)
-
-
-def test_prepared_split_without_records(prepared):
-    path = prepared / "dataset_info.json"
-    info = json.loads(path.read_text())
-    info["splits"][0]["shardLengths"] = []
-    path.write_text(json.dumps(info))
-    with pytest.raises(
-        ValueError, match=f"^{prepared}: records of validation, but none of train. Prepare them again.$"
-    ):
         data.get("imagenet", path=str(prepared))
 
 

@@ -10,7 +10,7 @@ import pytest
 from rank4class import data
 
 IMAGES, LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte.gz"
-TRAIN_IMAGES, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte.gz"
+TRAIN_LABELS = "train-labels-idx1-ubyte.gz"
 
 
 def idx(array):
@@ -59,26 +59,19 @@ def test_images_labels_and_origins(tiny_mnist):
         (IMAGES, lambda b: b[:-1], r"PATH: 15695 bytes, but 15696 by its header"),
         (IMAGES, lambda b: b + b"a", r"PATH: 15697 bytes, but 15696 by its header"),
         (IMAGES, lambda b: b[:9], r"PATH: 9 bytes, but 16 by its header"),
-        (IMAGES, lambda b: b"", r"PATH: magic number 0x,"),
-        (TRAIN_IMAGES, lambda b: idx(np.arange(100)), r"PATH: magic number 0x00000801, but 0x00000803 marks"),
-        (TRAIN_IMAGES, lambda b: idx(np.zeros([100, 32, 28])), r"PATH: images of shape \(32, 28\), expected"),
+        (IMAGES, lambda b: b"", r"PATH: 0 bytes, but 16 by its header"),
         (LABELS, lambda b: b[:-9], r"PATH: truncated, or not gzip"),
         (LABELS, lambda b: b[2:], r"PATH: truncated, or not gzip"),
         (LABELS, lambda b: b[:10] + b"\xff" + b[11:], r"PATH: truncated, or not gzip"),
         (
             TRAIN_LABELS,
             lambda b: gzip.compress(idx(np.arange(101) % 10)),
-            r".*/train-images-idx3-ubyte: 100 images, but .*train-labels-idx1-ubyte\.gz has 101 labels",
+            r"feature 'image': an array of 100 examples for 101 labels",
         ),
         (
             LABELS,
             lambda b: gzip.compress(idx(np.arange(20))),
-            r"PATH: record 11 of 20 has label 10, outside 0\.\.9",
-        ),
-        (
-            TRAIN_LABELS,
-            lambda b: gzip.compress(idx(np.arange(100) % 9)),
-            r"MNIST: class '9' has 0 training images, but a tenth .* at least 10",
+            r"t10k-images-idx3-ubyte record 11: label 10 in the test split is outside the class ids 0\.\.9",
         ),
     ],
 )

@@ -6,8 +6,6 @@ import io
 import json
 import multiprocessing.pool
 import os
-import zipfile
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +32,8 @@ def index(
         key = json.dumps([states, sorted(fields)])
         path = os.path.join(folder, f"records-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz")
         if tf.io.gfile.exists(path):
-            return _load(path)
+            with tf.io.gfile.GFile(path, "rb") as file, np.load(io.BytesIO(file.read())) as arrays:
+                return dict(arrays)
         print(f"Reading {len(paths)} files of records once, for their index {path}")
         parts = pool.map(functools.partial(_read, fields=fields), paths)
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -65,24 +64,12 @@ def _read(path: str, fields: dict[str, Any]) -> dict[str, np.ndarray]:
         raise ValueError(
             f"{path}: record {len(examples) + 1} cannot be read: {reason}. Copy the file again."
         ) from error
-    if not examples:
-        raise ValueError(f"{path}: truncated, no record. Copy the file again.")
     ends = np.cumsum(np.array(lengths, np.int64) + FRAME)
     # The reader treats a remainder shorter than a record's header as the end of the file.
-    if tf.io.gfile.stat(path).length != ends[-1]:
+    if not examples or tf.io.gfile.stat(path).length != ends[-1]:
         raise ValueError(f"{path}: truncated after record {len(examples)}. Copy the file again.")
     columns = {name: np.array([example[name] for example in examples]) for name in fields}
     return {"offset": ends - lengths - FRAME, "number": np.arange(1, len(examples) + 1), **columns}
-
-
-def _load(path: str) -> dict[str, np.ndarray]:
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
-    try:
-        with np.load(io.BytesIO(content)) as arrays:
-            return dict(arrays)
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
-        raise ValueError(f"{path}: the index is damaged. Remove it to rebuild it.") from error
 
 
 def _store(path: str, arrays: dict[str, Any]) -> None:

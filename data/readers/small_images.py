@@ -4,21 +4,13 @@ import numpy as np
 import sklearn.model_selection
 
 from rank4class.data.dataset import Dataset, Split
-from rank4class.data.readers import files, prepared
+from rank4class.data.readers import prepared
 
 
 def numbered_split(source: str, images: np.ndarray, labels: np.ndarray) -> Split:
     """Returns a `Split` whose origins are the records of a file, numbered from 1."""
     origins = np.array([f"{source} record {i}" for i in range(1, len(labels) + 1)], object)
     return Split({"image": images}, labels.astype(np.int32), origins)
-
-
-def check_ids(path: str, labels: np.ndarray) -> None:
-    """Raises ValueError for a label of a file that is not one of the ids 0 to 9."""
-    outside = np.flatnonzero((labels < 0) | (labels > 9))
-    if outside.size:
-        i = outside[0]
-        raise files.damaged(path, f"record {i + 1} of {len(labels)} has label {labels[i]}, outside 0..9")
 
 
 def from_tfds(name: str, title: str, tfds_dir: str | None) -> tuple[tuple[str, ...], Split, Split]:
@@ -34,15 +26,9 @@ def from_tfds(name: str, title: str, tfds_dir: str | None) -> tuple[tuple[str, .
 
 
 def hold_out_tenth(
-    title: str, class_names: tuple[str, ...], train: Split, test: Split, files: dict[str, str] | None = None
+    class_names: tuple[str, ...], train: Split, test: Split, files: dict[str, str] | None = None
 ) -> Dataset:
     """Returns a dataset whose validation split is a fixed, stratified tenth of the training images."""
-    counts = train.class_counts(len(class_names))
-    if counts.min() < 10:
-        raise ValueError(
-            f"{title}: class {class_names[counts.argmin()]!r} has {counts.min()} training images, but a "
-            "tenth of each class is held out for validation. Give at least 10 per class."
-        )
     rest, held_out = sklearn.model_selection.train_test_split(
         np.arange(len(train)), test_size=0.1, random_state=0, stratify=train.labels
     )
