@@ -53,8 +53,6 @@ def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
 
 
 def _read_records(path):
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path}: no such file. Check data.path.")
     content = np.fromfile(path, np.uint8)
     count, left_over = divmod(content.size, 1 + 3 * 32 * 32)
     if left_over or not count:

@@ -78,7 +78,6 @@ def images_by_class(folder: str, bad_rows: rows.BadRows, beside: str | None = No
     images: dict[str, list[str]] = {}
     for entry in _visible(folder, beside):
         with bad_rows.row():
-            _check_entry(entry)
             if not entry.is_dir():
                 raise ValueError(f"{entry.path}: not in a class folder. Move it.")
             images[entry.name] = []
@@ -87,7 +86,6 @@ def images_by_class(folder: str, bad_rows: rows.BadRows, beside: str | None = No
     for name, paths in images.items():
         for entry in _visible(os.path.join(folder, name)):
             with bad_rows.row():
-                _check_entry(entry)
                 if not entry.is_file():
                     raise ValueError(f"{entry.path}: not a file. Move it.")
                 files.check_image(entry.path)
@@ -118,12 +116,6 @@ def _visible(folder, beside=None):
     return sorted(visible, key=lambda entry: entry.name)
 
 
-def _check_entry(entry):
-    files.check_name(entry.path)
-    if entry.is_symlink() and not os.path.exists(entry.path):
-        raise ValueError(f"{entry.path}: a link without a target. Remove it.")
-
-
 def _split_folders(path, classes, bad_rows):
     """Returns split -> folder of the splits in the folder, training first."""
     if not os.path.isdir(path):
@@ -137,7 +129,6 @@ def _split_folders(path, classes, bad_rows):
         raise ValueError(f"{folder}: a split, but there is no split 'train'. Rename it if it is a class.")
     for entry in entries:
         with bad_rows.row():
-            _check_entry(entry)
             if entry.path not in folders.values():
                 raise ValueError(
                     f"{entry.path}: beside the split 'train', but none of {user_splits.EXPECTED}. Move it, "

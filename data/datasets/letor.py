@@ -1,11 +1,7 @@
 """Learning to rank: queries with graded documents, in LETOR's layout or in that of LightGBM's example."""
 
-import codecs
-import io
 import itertools
-import math
 import os
-import re
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +9,7 @@ import scipy.sparse
 import sklearn.datasets
 
 from rank4class import arguments
-from rank4class.data.dataset import Dataset, Split
+from rank4class.data.dataset import Dataset, Split, draw_uniformly
 from rank4class.data.readers import files, rows
 from rank4class.data.registry import DATASETS
 
@@ -67,7 +63,9 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
     length, width = _padded_size(queries.values())
     splits = {name: _pad(each, length, width) for name, each in queries.items()}
     if "validation" not in splits:
-        splits |= _hold_out(splits["train"], validation_fraction, split_seed)
+        train = splits["train"]
+        drawn = draw_uniformly(len(train), {"validation": validation_fraction}, seed=split_seed)
+        splits |= {name: train.select(part) for name, part in drawn.items()}
     relevant = splits["train"].num_relevant() > 0
     skipped = tuple(f"{origin}: no relevant document." for origin in splits["train"].origins[~relevant])
     if skipped:
@@ -103,131 +101,65 @@ def _sizes_path(path):
 
 def read_queries(path: str) -> Queries:
     """Returns the `Queries` of a file."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path}: no such file. Check data.path.")
-    lines = [number for number, _ in _numbered_rows(path)]
+    rows.check_text(path)
+    with open(path, "rb") as file:
+        lines = [number for number, line in enumerate(file, 1) if line.partition(b"#")[0].strip()]
     if not lines:
         raise ValueError(f"{path}: no row. Give a file with rows.")
-    rows.warn_if_cut_short(path)
-    values, grades, ids = _table(path)
     sizes_path = _sizes_path(path)
+    values, grades, *ids = _read_table(path, query_id=sizes_path is None)
+    _check_rows(path, lines, values, grades, *ids)
     if sizes_path:
-        bounds = np.append(0, np.cumsum(_read_sizes(sizes_path)))
+        bounds = np.append(0, np.cumsum([int(line) for _, line in rows.lines(sizes_path)]))
         names = range(1, len(bounds))
-        if bounds[-1] != len(lines):
+        if np.diff(bounds).min(initial=1) < 1 or bounds[-1] != len(lines):
             raise ValueError(
                 f"{sizes_path}: {bounds[-1]:,} documents, but {path} has {len(lines):,} rows. Give the two "
                 "complete files of one dataset."
             )
     else:
-        starts = np.flatnonzero(np.diff(ids, prepend=ids[0] - 1))
-        bounds, names = np.append(starts, len(ids)), ids[starts]
-        first_lines: dict[int, int] = {}
-        for query, start in zip(names.tolist(), starts, strict=True):
-            first = first_lines.setdefault(query, lines[start])
-            if first != lines[start]:
-                raise ValueError(
-                    f"{path}:{lines[start]}: query {query} starts at line {first}, with other queries in "
-                    "between. Put the rows of a query together."
-                )
-    file = os.path.basename(path)
+        starts = np.flatnonzero(np.diff(ids[0], prepend=ids[0][0] - 1))
+        bounds, names = np.append(starts, len(lines)), ids[0][starts]
+        _, first = np.unique(names, return_index=True)
+        if len(again := np.setdiff1d(np.arange(len(names)), first)):
+            raise ValueError(
+                f"{path}:{lines[starts[again[0]]]}: query {names[again[0]]} starts again, with other queries "
+                "in between. Put the rows of a query together."
+            )
+    file_name = os.path.basename(path)
     origins = [
-        f"{file} query {name} (line {lines[start]})" for name, start in zip(names, bounds[:-1], strict=True)
+        f"{file_name} query {name} (line {lines[start]})"
+        for name, start in zip(names, bounds[:-1], strict=True)
     ]
     return Queries(values, grades, bounds, np.array(origins, object))
 
 
-def _numbered_rows(path):
-    """Yields (line number, content) for every row of a file, without comments and blank lines."""
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if number == 1:
-                rows.check_not_utf16(line, path)
-                line = line.removeprefix(codecs.BOM_UTF8)
-            content = line.partition(b"#")[0].strip()
-            if content:
-                yield number, content.decode("latin-1")
-
-
-def _table(path):
-    """Returns the feature values `[R, d]`, the grades `[R]`, and the query ids `[R]` or None."""
-    has_ids = _sizes_path(path) is None
-    options = {"dtype": np.float32, "zero_based": False, "query_id": has_ids}
+def _read_table(path, query_id):
+    """Returns the feature values `[R, d]`, the grades `[R]`, and the query ids `[R]` if there are any."""
     try:
-        values, grades, *ids = sklearn.datasets.load_svmlight_file(path, **options)
-    except (ValueError, OverflowError):  # a row is invalid, or has its features in another order
-        content = io.BytesIO(b"\n".join(_normalized_rows(path, has_ids)))
-        values, grades, *ids = sklearn.datasets.load_svmlight_file(content, **options)
-    with np.errstate(over="ignore"):  # overflow gives infinity, which is refused as a grade
-        grades = grades.astype(np.float32)
-    is_valid = np.isfinite(values.data).all() and np.isfinite(grades).all() and np.min(grades) >= 0.0
-    if not is_valid or (grades != np.floor(grades)).any() or any(len(each) != len(grades) for each in ids):
-        list(_normalized_rows(path, has_ids))  # raises for the first invalid row
-    return values, grades, *(ids or [None])
-
-
-def _normalized_rows(path, has_ids):
-    """Yields the rows of a file with features sorted and unique; scikit-learn's errors do not name lines."""
-    for number, row in _numbered_rows(path):
-        yield _normalized_row(f"{path}:{number}", row, has_ids).encode()
-
-
-def _normalized_row(where, row, has_ids):
-    grade, *fields = row.split()
-    number = _number(grade)
-    if not (0.0 <= number < math.inf and number == math.floor(number)):
-        raise ValueError(f"{where}: grade {grade!r} is not a whole number of at least 0. Correct it.")
-    has_id = bool(fields and re.fullmatch(r"qid:\d{1,18}", fields[0]))
-    if has_ids and not has_id:
-        raise ValueError(
-            f"{where}: no qid:NUMBER of up to 18 digits after the grade. Add the id of the query."
-        )
-    head, fields = fields[:has_id], fields[has_id:]
-    values: dict[int, str] = {}
-    for field in fields:
-        match = re.fullmatch(r"(\d{1,9}):(.+)", field)
-        if not (match and int(match[1]) and math.isfinite(_number(match[2]))):
-            raise ValueError(
-                f"{where}: {field!r} is not FEATURE:VALUE with features from 1 and finite values. Correct it."
+        with np.errstate(over="ignore"):  # overflow gives infinity
+            values, grades, *ids = sklearn.datasets.load_svmlight_file(
+                path, dtype=np.float32, zero_based=False, query_id=query_id
             )
-        feature, value = int(match[1]), match[2]
-        first = values.setdefault(feature, value)
-        if _number(first) != _number(value):
-            raise ValueError(
-                f"{where}: feature {feature} has the values {first} and {value}. Remove one of them."
-            )
-    return " ".join([grade, *head, *(f"{feature}:{values[feature]}" for feature in sorted(values))])
-
-
-def _number(text):
-    """Returns the float32 number in a text, or NaN."""
-    try:
-        with np.errstate(over="ignore"):
-            return float(np.float32(text))
-    except ValueError:
-        return math.nan
-
-
-def _read_sizes(path):
-    """Returns the number of documents of each query."""
-    sizes = []
-    for where, line in rows.lines(path):
-        if not re.fullmatch(r"0*[1-9]\d{0,8}", line.strip()):
-            raise ValueError(f"{where}: {line.strip()[:80]!r} is not a number of documents. Correct it.")
-        sizes.append(int(line))
-    return sizes
-
-
-def _hold_out(train, fraction, seed):
-    """Returns training and validation queries, drawn from the training queries."""
-    count = round(fraction * len(train))
-    if not 0 < count < len(train):
+            return values, grades.astype(np.float32), *ids
+    except (ValueError, OverflowError) as error:
         raise ValueError(
-            f"data.validation_fraction={fraction}: {count:,} of {len(train):,} queries for validation. "
-            "Choose a fraction that leaves queries for both."
+            f"{path}: cannot be read: {error}. Write rows GRADE {'qid:ID ' if query_id else ''}FEATURE:VALUE "
+            "..., with features numbered from 1 in rising order."
+        ) from error
+
+
+def _check_rows(path, lines, values, grades, ids=None):
+    if ids is not None and len(ids) < len(grades):
+        missing = len(grades) - len(ids)
+        raise ValueError(f"{path}: {rows.counted(missing, 'row')} without qid:ID. Add the id of the query.")
+    for i in np.flatnonzero(~((grades >= 0.0) & (grades < np.inf) & (grades == np.floor(grades)))):
+        raise ValueError(
+            f"{path}:{lines[i]}: grade {grades[i]:g} is not a whole number of at least 0. Correct it."
         )
-    order = np.random.default_rng(seed).permutation(len(train))
-    return {"train": train.select(np.sort(order[count:])), "validation": train.select(np.sort(order[:count]))}
+    for i in np.flatnonzero(~np.isfinite(values.data)):
+        row = np.searchsorted(values.indptr, i, side="right") - 1
+        raise ValueError(f"{path}:{lines[row]}: a value is not finite. Correct it.")
 
 
 def _padded_size(queries):

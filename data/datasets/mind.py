@@ -31,8 +31,7 @@ def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
       path: required; folder with any of the published `MIND{large,small}_{train,dev,test}`, each a folder
         with `news.tsv` or a zip file of it, or with one `news.tsv` (columns `COLUMNS`, no header).
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns, is not
-        UTF-8, has a NUL character or no id, category or title, is a header line, or differs in title or
-        category from an earlier row of the article.
+        UTF-8, has a NUL character, or no id, category or title.
 
     Returns:
       A `Dataset` with the features `text` (titles) and `text_pair` (abstracts, some empty), strings
@@ -77,13 +76,7 @@ def _articles(folder, names, bad_rows):
             for where, line in rows.lines(shown_name, bad_rows, news):
                 with bad_rows.row():
                     article = _article(where, line)
-                    first = articles.setdefault(article["id"], article)
-                    for column in ("title", "category"):
-                        if article[column] != first[column]:
-                            raise ValueError(
-                                f"{where}: article {article['id']} has {column} {article[column]!r}, but in "
-                                f"{first['origin']} it has {first[column]!r}."
-                            )
+                    articles.setdefault(article["id"], article)
     return articles
 
 
@@ -95,12 +88,10 @@ def _open(folder, name):
     try:
         with zipfile.ZipFile(path) as archive:
             # At the top or in a folder there.
-            names = [each for each in archive.namelist() if re.fullmatch(r"([^/]+/)?news\.tsv", each)]
-            if len(names) != 1:
-                raise files.damaged(path, f"{' and '.join(names) or 'no news.tsv'}, expected one news.tsv")
-            return io.BytesIO(archive.read(names[0])), f"{name}/{names[0]}"
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise files.damaged(path, f"not a complete zip file ({error})") from error
+            [news] = [each for each in archive.namelist() if re.fullmatch(r"([^/]+/)?news\.tsv", each)]
+            return io.BytesIO(archive.read(news)), f"{name}/{news}"
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
+        raise files.damaged(path, f"not a complete zip file with news.tsv ({error})") from error
 
 
 def _article(where, line):
@@ -111,8 +102,6 @@ def _article(where, line):
             f"({', '.join(COLUMNS)})."
         )
     row = dict(zip(COLUMNS, columns, strict=True))
-    if (row["category"].strip().lower(), row["title"].strip().lower()) == ("category", "title"):
-        raise ValueError(f"{where}: the row is a header line. Remove it.")
     for column in ("id", "category", "title"):
         if not row[column].strip():
             raise ValueError(f"{where}: the {column} is empty.")

@@ -73,20 +73,6 @@ INVALID_ROWS = [
     (article("N100", category="").encode(), r"news\.tsv:71: the category is empty"),
     (article("").encode(), r"news\.tsv:71: the id is empty"),
     (article("N100", title="a \0 title").encode(), r"train.news\.tsv:71: the line has a NUL character"),
-    (
-        b"News ID\tCategory\tSubCategory\tTitle\tAbstract\tURL\tTitle Entities\tAbstract Entities\n",
-        r"train.news\.tsv:71: the row is a header line\. Remove it",
-    ),
-    (
-        article("N3", "autos", "other").encode(),
-        r"train.news\.tsv:71: article N3 has title 'other', but in .*train.news\.tsv:4 it has "
-        """'the "title" 3'""",
-    ),
-    (
-        article("N99", "sports", 'the "title" 99').encode(),
-        r"dev.news\.tsv:50: article N99 has category 'autos', but in .*train.news\.tsv:71 it has "
-        "'sports'",
-    ),
 ]
 
 
@@ -194,5 +180,5 @@ def test_invalid_zip_files(tmp_path):
             load(tmp_path, on_invalid_row="skip")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("behaviors.tsv", "")
-    with pytest.raises(ValueError, match=r"MINDsmall_train\.zip: no news\.tsv, expected one news\.tsv"):
+    with pytest.raises(ValueError, match=r"MINDsmall_train\.zip: not a complete zip file with news\.tsv"):
         load(tmp_path)

@@ -15,8 +15,8 @@ from rank4class.data.readers.columns import Columns, normalize_text
 from rank4class.data.readers.gcide import read_gcide
 from rank4class.data.registry import DATASETS, LABELED
 
-PARTS = {"data.noun": "n", "data.verb": "v", "data.adj": "[as]", "data.adv": "r"}  # to types of synsets
-SYNSET = re.compile(r"(\d{8}) \d\d [nvasr] ([0-9a-f]{2}) (.+?) \| (.+)")  # see wndb(5WN)
+PARTS = ("data.noun", "data.verb", "data.adj", "data.adv")
+SYNSET = re.compile(r"\d{8} \d\d [nvasr] ([0-9a-f]{2}) (.+?) \| (.+)")  # see wndb(5WN)
 TESTS = ("descriptions.tsv", "seen.tsv", "unseen.tsv")
 COLUMNS = Columns(text_column="text", label_column="label")
 
@@ -159,32 +159,21 @@ def merge_equal(definitions: Iterator[Definition]) -> list[Definition]:
 
 def read_wordnet(folder: str) -> Iterator[Definition]:
     """Yields the definition of each synset with a lemma of one word, from a folder of WordNet 3.0."""
-    for name, types in PARTS.items():
+    for name in PARTS:
         path = os.path.join(folder, name)
-        if not os.path.isfile(path):
-            raise FileNotFoundError(f"{path}: no such file. Set data.path to a folder of WordNet 3.0.")
+        rows.check_text(path)
         with open(path, encoding="latin-1", newline="") as file:
             content = file.read()
-        version = re.search(r"^ .* WordNet ([\d.]+) Copyright", content[:4096], re.MULTILINE)
-        if not version or version[1] != "3.0":
-            problem = f"of WordNet {version[1]}" if version else "no license of WordNet"
-            raise ValueError(f"{path}: {problem}. Set data.path to a folder of WordNet 3.0.")
         *lines, rest = content.split("\n")
-        position, positions = 0, set()
+        if rest or " WordNet 3.0 Copyright" not in content[:4096]:
+            raise ValueError(f"{path}: not a complete file of WordNet 3.0. Set data.path to a folder of it.")
         for number, line in enumerate(lines, 1):
-            if not line.startswith("  "):  # of the license
-                match = SYNSET.fullmatch(line)
-                if not match or int(match[1]) != position:
-                    raise files.damaged(f"{path}:{number}", f"no synset that begins with {position:08}")
-                positions.add(match[1])
-                lemmas = match[3].split(" ")[: 2 * int(match[2], 16) : 2]
+            if match := SYNSET.fullmatch(line):  # the others are the license
+                lemmas = match[2].split(" ")[: 2 * int(match[1], 16) : 2]
                 words = {re.sub(r"\((a|p|ip)\)$", "", each).lower() for each in lemmas if "_" not in each}
-                text = definition_of(match[4])
+                text = definition_of(match[3])
                 if words and text:
                     yield Definition(text, words, f"{path}:{number}")
-            position += len(line) + 1
-        if rest or set(re.findall(rf" (\d{{8}}) {types} ", content)) - positions:
-            raise files.damaged(path, "truncated")
 
 
 def definition_of(gloss: str) -> str:

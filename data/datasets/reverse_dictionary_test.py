@@ -146,28 +146,17 @@ def test_labeled_files(wordnet, hill, caplog):
 
 
 @pytest.mark.parametrize(
-    ("part", "change", "message"),
+    ("part", "change"),
     [
-        (
-            "noun",
-            lambda text: text.replace("3.0", "3.1"),
-            r"of WordNet 3\.1\. Set data\.path to a folder of WordNet 3\.0",
-        ),
-        ("adj", lambda text: text.split("\n", 2)[2], r"no license of WordNet\. Set data\.path"),
-        ("adj", lambda text: text.partition("sly")[0], r"truncated\. Download it again"),
-        ("noun", lambda text: "".join(text.splitlines(True)[:-1]), r"truncated\. Download it again"),
-        ("adv", lambda text: text.replace("\n", "\r\n"), ":3: no synset that begins with 000000"),
-        (
-            "adj",
-            lambda text: text.replace("| tasting", "/ tasting"),
-            ":4: no synset that begins with 000",
-        ),
+        ("noun", lambda text: text.replace("3.0", "3.1")),
+        ("adj", lambda text: text.split("\n", 2)[2]),
+        ("adj", lambda text: text.partition("sly")[0]),
     ],
 )
-def test_damaged_files(wordnet, part, change, message):
+def test_damaged_files(wordnet, part, change):
     path = wordnet / f"data.{part}"
     path.write_bytes(change(path.read_text()).encode())
-    with pytest.raises(ValueError, match=rf"data\.{part}.*{message}"):
+    with pytest.raises(ValueError, match=rf"data\.{part}: not a complete file of WordNet 3\.0\. Set"):
         load(wordnet)
 
 
@@ -176,9 +165,7 @@ def test_missing_files(wordnet, hill):
     with pytest.raises(FileNotFoundError, match=r"seen\.tsv: no such file"):
         load(wordnet, tests=hill)
     (wordnet / "data.adv").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"data\.adv: no such file\. Set data\.path to a folder of Word"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"data\.adv: no such file\. Check the path"):
         load(wordnet)
     with pytest.raises(ValueError, match="data.path=None: required"):
         data.get("reverse_dictionary")

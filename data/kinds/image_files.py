@@ -11,7 +11,7 @@ import tensorflow as tf
 from rank4class.data.kind import KINDS, Arrays, Specs, digests
 from rank4class.data.kinds.images import Images
 from rank4class.data.preprocessing import images
-from rank4class.data.readers import files, rows, tables
+from rank4class.data.readers import files, tables
 
 
 @KINDS.register("file")
@@ -53,10 +53,9 @@ class ImageFiles(Images):
             yield path, {"image_bytes": _bytes(path)}
             return
         count = 0
-        for image in _files_below(path, (), bad_rows):
+        for image in _files_below(path):
             with bad_rows.row():
                 files.check_image(image)
-                files.check_name(image)
                 count += 1
                 yield image, {"image_bytes": _bytes(image)}
         if not count:
@@ -71,17 +70,12 @@ class ImageFiles(Images):
         return {"image_bytes": tf.io.encode_png(tf.zeros([1, 2, 2, 3], tf.uint8))}
 
 
-def _files_below(folder: str, above: tuple[str, ...], bad_rows: rows.BadRows) -> Iterator[str]:
-    """Yields the files of a folder, then those of its folders, except hidden ones and links to `above`."""
-    above = (*above, os.path.realpath(folder))
+def _files_below(folder: str) -> Iterator[str]:
+    """Yields the files of a folder, then those of its folders, except hidden ones."""
     paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if not name.startswith(".")]
     yield from itertools.filterfalse(os.path.isdir, paths)
     for path in filter(os.path.isdir, paths):
-        if os.path.realpath(path) not in above:
-            yield from _files_below(path, above, bad_rows)
-            continue
-        with bad_rows.row():
-            raise ValueError(f"{path}: a link to a folder that holds it. Remove it.")
+        yield from _files_below(path)
 
 
 def _bytes(path: str | os.PathLike) -> bytes:

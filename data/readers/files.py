@@ -15,7 +15,11 @@ def sha256(path: str) -> str:
 
 
 def check_image(path: str) -> None:
-    """Raises ValueError if a path does not end as an image does."""
+    """Raises ValueError if a path does not end as an image does, or is not UTF-8, as TensorFlow needs it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{path!r}: the name is not UTF-8. Rename the file.") from error
     if not path.lower().endswith(IMAGE_ENDINGS):
         raise ValueError(f"{path}: not an image ({', '.join(IMAGE_ENDINGS)}). Convert or move it.")
 
@@ -23,11 +27,3 @@ def check_image(path: str) -> None:
 def damaged(path: str, problem: str) -> ValueError:
     """Returns the error for a file that differs from the published one."""
     return ValueError(f"{path}: {problem}. Download it again.")
-
-
-def check_name(path: str) -> None:
-    """Raises ValueError if a path is not UTF-8, as TensorFlow and text files need it."""
-    try:
-        path.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{path!r}: the name is not UTF-8. Rename the file.") from error

@@ -3,20 +3,16 @@
 import codecs
 import contextlib
 import csv
-import io
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-
-from absl import logging
 
 from rank4class import arguments
 
 POLICIES = ("fail", "skip")
 _UTF8_REMEDY = "Save the file as UTF-8, for example with iconv -f latin1 -t utf8."
 _NUL_REMEDY = "Remove it, or save the file as UTF-8 if it is in UTF-16."
-_NUL = "\udc00"  # no byte decodes to this surrogate
 
 
 class BadRows:
@@ -70,20 +66,15 @@ def lines(
 ) -> Iterator[tuple[str, str]]:
     """Yields (`path:number`, line) for every line of a UTF-8 file, without empty lines at its end.
 
-    Without a policy, invalid lines raise, and a last line without a line ending is not logged. `path` is only
-    the name in messages if an open file is given.
+    Without a policy, invalid lines raise. `path` is only the name in messages if an open file is given.
     """
     if file is None:
-        _check_exists(path)
-    is_data, bad_rows = bad_rows is not None, bad_rows or BadRows("fail", None)
-    number, line = 0, b""
+        check_text(path)
+    bad_rows = bad_rows or BadRows("fail", None)
+    number = 0
     empty: list[tuple[str, str]] = []  # lines that may be the last ones
     with contextlib.nullcontext(file) if file else open(path, "rb") as source:
         for number, line in enumerate(source, 1):
-            if number == 1:
-                check_not_utf16(line, path)
-                if b"\r" in line.rstrip(b"\r\n") and not line.endswith(b"\n"):
-                    raise ValueError(f"{path}: its lines end with CR alone. Save the file with LF or CR LF.")
             where = f"{path}:{number}"
             try:
                 text = _decode(line, where)
@@ -98,8 +89,6 @@ def lines(
                 empty.append((where, text))
     if not number:
         raise ValueError(f"{path}: the file is empty. Give a file with rows.")
-    if is_data and not line.endswith(b"\n"):
-        logging.warning("%s:%d has no line ending: was the file cut short?", path, number)
 
 
 def _decode(line: bytes, where: str) -> str:
@@ -113,14 +102,6 @@ def _decode(line: bytes, where: str) -> str:
     return text
 
 
-def warn_if_cut_short(path: str) -> None:
-    """Logs a warning for a file that does not end with a line ending."""
-    with open(path, "rb") as file:
-        file.seek(-1, os.SEEK_END)
-        if file.read() != b"\n":
-            logging.warning("%s does not end with a line ending: was the file cut short?", path)
-
-
 def tsv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]:
     """Yields (`path:number`, fields) for every row of a TSV.
 
@@ -128,7 +109,7 @@ def tsv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]
     quotes; a field in quotes with doubled quotes inside; or a row with too few columns that ends in a quote
     that is not closed, or follows such a row. Such a file is read as `csv_records` does.
     """
-    _check_exists(path)
+    check_text(path)
     if _has_csv_quotes(path):
         yield from csv_records(path, bad_rows, "\t")
     else:
@@ -170,13 +151,10 @@ def csv_records(path: str, bad_rows: BadRows, delimiter: str = ",") -> Iterator[
 
     A record that is not CSV raises whatever the policy: the start of the next one is unknown.
     """
-    _check_exists(path)
+    check_text(path)
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        assert isinstance(file.buffer, io.BufferedReader)
-        check_not_utf16(file.buffer.peek(2), path)
         csv.field_size_limit(sys.maxsize)  # a global limit; cells may have any length
-        # Python 3.10's reader rejects NUL characters, later ones accept them.
-        reader = csv.reader((line.replace("\0", _NUL) for line in file), strict=True, delimiter=delimiter)
+        reader = csv.reader(file, strict=True, delimiter=delimiter)
         while True:
             where = f"{path}:{reader.line_num + 1}"
             try:
@@ -192,7 +170,7 @@ def csv_records(path: str, bad_rows: BadRows, delimiter: str = ",") -> Iterator[
             if fields:
                 with bad_rows.row():
                     text = "".join(fields)
-                    if _NUL in text:
+                    if "\0" in text:  # Python 3.10's reader raises for it
                         raise ValueError(f"{where}: the row has a NUL character. {_NUL_REMEDY}")
                     try:
                         text.encode()
@@ -203,15 +181,13 @@ def csv_records(path: str, bad_rows: BadRows, delimiter: str = ",") -> Iterator[
         raise ValueError(f"{path}: the file is empty. Give a file with rows.")
 
 
-def _check_exists(path: str) -> None:
+def check_text(path: str) -> None:
+    """Raises FileNotFoundError if there is no file, ValueError for one in UTF-16."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such file. Check the path.")
-
-
-def check_not_utf16(start: bytes, name: str) -> None:
-    """Raises ValueError if the first bytes of a file are the byte order mark of UTF-16."""
-    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ValueError(f"{name}: the file is in UTF-16. Save it as UTF-8.")
+    with open(path, "rb") as file:
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise ValueError(f"{path}: the file is in UTF-16. Save it as UTF-8.")
 
 
 def counted(number: int, noun: str) -> str:

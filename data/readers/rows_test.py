@@ -20,26 +20,6 @@ def test_utf16(tmp_path, read, encoding):
         list(read(str(path), rows.BadRows("skip")))
 
 
-def test_lines_that_end_with_cr_alone(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"one\rtwo\r")
-    with pytest.raises(ValueError, match=f"^{path}: its lines end with CR alone. Save the file with LF or"):
-        list(rows.lines(str(path), rows.BadRows("skip")))
-    path.write_bytes(b"one\rmore\r\ntwo\r")
-    assert [line for _, line in rows.lines(str(path))] == ["one\rmore", "two"]
-
-
-def test_warns_of_a_possibly_truncated_file(tmp_path, caplog):
-    path = tmp_path / "file"
-    path.write_text("one\ntwo")
-    assert [line for _, line in rows.lines(str(path), rows.BadRows("fail"))] == ["one", "two"]
-    assert f"{path}:2 has no line ending: was the file cut short?" in caplog.text
-    caplog.clear()
-    path.write_text("one\n")
-    assert len(list(rows.lines(str(path), rows.BadRows("fail")))) == 1
-    assert not caplog.text
-
-
 def test_errors_of_a_whole_file_take_precedence():
     bad_rows = rows.BadRows("fail")
 
