@@ -52,10 +52,6 @@ def test_a_text_may_be_the_name_of_its_column(tmp_path):
     path = tmp_path / "in.csv"
     path.write_text("text\nText\n")
     assert read(path, TEXT)[0] == [(f"{path}:2", {"text": "Text"})]
-    path.write_text("text,other\nText,\ntext,other\n")
-    rows, messages = read(path, TEXT, "skip")
-    assert rows == [(f"{path}:2", {"text": "Text"})]
-    assert messages == [f"{path}:3: the row repeats the header line. Remove it."]
 
 
 def test_tables_that_cannot_be_read(tmp_path):

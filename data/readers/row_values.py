@@ -11,7 +11,6 @@ import numpy as np
 from rank4class.data.readers import files
 from rank4class.data.readers.columns import Columns, Row, check_string
 
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 DECIMAL = re.compile(r"[-+]?\d*\.\d*[1-9]\d*")
 FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
@@ -121,6 +120,4 @@ def label(where: str, column: str, value: Any) -> str:
         )
     if not name:
         raise ValueError(f"{where}: {column!r} is empty.")
-    if CONTROL.search(name):  # a file of classes could not name it
-        raise ValueError(f"{where}: {column} {name!r} has a control character.")
     return name

@@ -69,17 +69,14 @@ def _table(
         names = [str(i) for i in range(1, len(names) + 1)]
         records = itertools.chain([(where, header)], records)
     columns.check(path, names, separator_hint(header))
-    bare_names = sorted(map(_bare, names))
     for where, fields in records:
         with bad_rows.row():
             if len(fields) != len(names):
                 count = rows.counted(len(fields), "column")
                 raise ValueError(f"{where}: {count}, but {len(names)} in the first line.")
             row = dict(zip(names, fields, strict=True))
-            if by_position:
-                _check_usual_header(where, row, columns)
-            else:
-                _check_repeated_header(where, row, columns, bare_names)
+            if by_position and where.endswith(":1"):
+                _check_header(where, row, columns)
             yield where, row
 
 
@@ -102,38 +99,15 @@ def separator_hint(fields: Sequence[str]) -> str:
     return f" They seem to be separated by {mark!r}." if mark else ""
 
 
-def _check_repeated_header(where: str, row: Row, columns: Columns, names: Sequence[str]) -> None:
-    """Raises ValueError for a row with the names of the columns, as in concatenated files.
-
-    A text alone may be the name of its column.
-    """
-    required = [column for column in columns.by_column() if column != columns.text_pair_column]
-    if _bare(row[columns.label_column or required[0]]) not in names:  # nearly every row
+def _check_header(where: str, row: Row, columns: Columns) -> None:
+    """Raises ValueError for a first row with usual names of columns if columns are selected by position."""
+    if _bare(row.get(str(columns.text_column), "")) not in TEXT_NAMES:
         return
-    in_place = len(required) > 1 and all(_bare(row[column]) == _bare(column) for column in required)
-    if in_place or (len(names) > 1 and sorted(map(_bare, row.values())) == names):
-        raise ValueError(f"{where}: the row repeats the header line. Remove it.")
-
-
-def _check_usual_header(where: str, row: Row, columns: Columns) -> None:
-    """Raises ValueError for a row with usual names of columns if columns are selected by position.
-
-    A text alone may be such a name, except in the first row.
-    """
-    if columns.text_column is None or _bare(row[columns.text_column]) not in TEXT_NAMES:
-        return
-    if (
-        where.endswith(":1")
-        if columns.label_column is None
-        else _bare(row[columns.label_column]) in LABEL_NAMES
-    ):
-        fields = columns.by_column()
-        column, field = next(iter(fields.items()))
-        names = ((field, row[column].lstrip(BYTE_ORDER_MARK)) for column, field in fields.items())
-        remedy = " and ".join(f"{field}={name!r}" for field, name in names)
+    if columns.label_column is None or _bare(row[columns.label_column]) in LABEL_NAMES:
+        column, field = next(iter(columns.by_column().items()))
         raise ValueError(
             f"{where}: the row is a header line, but {field}={column} is a position in a file without one. "
-            f"Set {remedy}, or remove the row."
+            "Select the columns by name, or remove the row."
         )
 
 

@@ -71,13 +71,4 @@ def complete(splits: dict[str, Split], fractions: dict[str, float], seed: int) -
     originals = np.flatnonzero(first == np.arange(len(first)))
     drawn = draw(Split({"index": originals}, train.labels[originals]), fractions, seed=seed)
     indices = {name: np.flatnonzero(np.isin(first, part.features["index"])) for name, part in drawn.items()}
-    num_classes = train.labels.shape[1] if train.multi_label else int(train.labels.max()) + 1
-    untrained = train.select(indices["train"]).class_counts(num_classes) == 0
-    lost = np.flatnonzero(train.class_matrix(num_classes) @ untrained)
-    if len(lost):
-        i = lost[0]
-        raise ValueError(
-            f"{train.origin(i)}: a copy of {train.origin(first[i])}, which is not in training, and no other "
-            "example of its class is. Remove one of the two."
-        )
     return splits | {name: train.select(each) for name, each in indices.items()}
