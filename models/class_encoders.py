@@ -5,13 +5,11 @@ as a function of features, which only `Text` uses. As many ids as there are clas
 in order, which need no lookup; fewer ids are candidates (see `data.candidates`), whose rows alone are read.
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from official.nlp.modeling import layers as nlp_layers
 
 from rank4class import arguments, compat
 from rank4class.models import precision
@@ -172,21 +170,8 @@ def _rows(table: tf.Variable | tf.Tensor, class_ids: tf.Tensor) -> tf.Tensor:
     return tf.gather(table, class_ids)
 
 
-class _Wrapper(Part):
-    """A class encoder on top of another one, `base`."""
-
-    base: tf.keras.layers.Layer
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "base": tf.keras.layers.serialize(self.base)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "_Wrapper":
-        return cls(**{**config, "base": tf.keras.layers.deserialize(config["base"])})
-
-
 @tf.keras.utils.register_keras_serializable(package="rank4class")
-class Residual(_Wrapper):
+class Residual(Part):
     """The vectors of another class encoder plus learned ones that start at 0.
 
     With texts, classes of many examples can leave their texts, and the others keep them.
@@ -214,76 +199,9 @@ class Residual(_Wrapper):
     ) -> tf.Tensor:
         return self.base(class_ids, encode=encode, training=training) + self.residual(class_ids)
 
-
-@tf.keras.utils.register_keras_serializable(package="rank4class")
-class Attention(_Wrapper):
-    """Self-attention among all classes, on top of another class encoder.
-
-    Transformer blocks with layer normalization before each part, `O(n^2 d + n d^2)` per block.
-
-    Args:
-      base: the class encoder that provides the input.
-      width: `d`.
-      num_layers: number of blocks.
-      num_heads: attention heads per block, a divisor of `d`.
-      dropout: dropout rate of attention and outputs.
-
-    >>> Attention(Embedding(num_classes=3, width=4), width=4, num_heads=2)(tf.range(3)).shape
-    TensorShape([3, 4])
-
-    References:
-      Vaswani et al. (2017); Rank4Class, section 3.2, as future work.
-    """
-
-    SAVED = ("width", "num_layers", "num_heads", "dropout")
-
-    def __init__(
-        self,
-        base: tf.keras.layers.Layer,
-        width: int,
-        num_layers: int = 1,
-        num_heads: int = 4,
-        dropout: float = 0.0,
-        **kwargs: Any,
-    ):
-        super().__init__(**kwargs)
-        arguments.check_integer(num_heads=num_heads)
-        arguments.check_fraction(dropout=dropout)
-        if width % num_heads:
-            raise ValueError(f"num_heads={num_heads}: not a divisor of the width {width}. Choose a divisor.")
-        self.base, self.width = base, width
-        self.num_layers, self.num_heads, self.dropout = num_layers, num_heads, dropout
-        block = functools.partial(
-            nlp_layers.TransformerEncoderBlock,
-            num_attention_heads=num_heads,
-            inner_dim=4 * width,
-            inner_activation="relu",
-            output_dropout=dropout,
-            attention_dropout=dropout,
-            norm_first=True,
-        )
-        with precision.scope(self.dtype_policy.name):
-            self.blocks = [block(name=f"block_{i}") for i in range(num_layers)]
-
-    def call(
-        self, class_ids: tf.Tensor, encode: Encode | None = None, training: bool | None = None
-    ) -> tf.Tensor:
-        c = self.base(class_ids, encode=encode, training=training)[None]
-        width = c.shape[-1]
-        if width != self.width:
-            raise ValueError(f"width={self.width}: the class encoder gives {width}. Set it to {width}.")
-        return self._attend(c, training)[0]
-
-    def _attend(self, c: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        with precision.scope(self.dtype_policy.name):  # a block creates layers in its first call
-            for block in self.blocks:
-                c = block(c, training=training)
-        return c
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "base": tf.keras.layers.serialize(self.base)}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Attention":
-        attention = super().from_config(config)
-        # Keras's attention creates its variables in its first call. Without this call, a reloaded SavedModel
-        # would replace the restored variables by new ones.
-        attention._attend(tf.zeros([1, 1, attention.width]))
-        return attention
+    def from_config(cls, config: dict[str, Any]) -> "Residual":
+        return cls(**{**config, "base": tf.keras.layers.deserialize(config["base"])})

@@ -29,18 +29,11 @@ MAKERS = {
     "text": lambda: models.get("class_encoder", "text", features=tokens(N, seed=1)),
     "frozen_text": lambda: models.get("class_encoder", "frozen_text", shape=[N, D], width=D, vectors=VECTORS),
     "residual": lambda: class_encoders.Residual(MAKERS["frozen_text"](), num_classes=N, width=D),
-    "attention": lambda: class_encoders.Attention(
-        base=class_encoders.Embedding(num_classes=N, width=D), width=D, num_layers=2, num_heads=2, dropout=0.3
-    ),
 }
 
 
 def test_every_class_encoder_has_a_case():
-    assert set(MAKERS) == {
-        *registry.CLASS_ENCODERS,
-        "residual",
-        "attention",
-    }  # wrappers of another class encoder
+    assert set(MAKERS) == {*registry.CLASS_ENCODERS, "residual"}  # the latter wraps another class encoder
 
 
 def rank_model(name):
@@ -185,32 +178,7 @@ def test_a_residual_starts_at_zero_and_has_a_sparse_gradient_of_candidates(name)
     np.testing.assert_allclose(encoder(candidates, encode=encode), base(candidates, encode=encode) + 1.0)
 
 
-def test_attention_is_equivariant_and_mixes_classes():
-    attention = class_encoders.Attention(
-        base=class_encoders.FrozenText(shape=[N, D], width=D, vectors=VECTORS), width=D, num_heads=2
-    )
-    c = attention(tf.range(N))
-    order = [3, 1, 4, 0, 2]
-    attention.base.vectors.assign(VECTORS[order])
-    np.testing.assert_allclose(attention(tf.range(N)), c.numpy()[order], rtol=1e-5, atol=1e-5)
-    attention.base.vectors.assign(1000.0 * VECTORS)  # the update does not scale with the vectors
-    np.testing.assert_allclose(attention(tf.range(N)), 1000.0 * VECTORS, atol=20.0)
-    changed = VECTORS.copy()
-    changed[0, :3] += 1.0
-    attention.base.vectors.assign(changed)
-    assert not np.allclose(attention(tf.range(N))[1], c[1], atol=1e-3)
-    with pytest.raises(ValueError, match="num_heads=3: not a divisor of the width 8"):
-        class_encoders.Attention(attention.base, width=D, num_heads=3)
-
-
 def test_other_sizes_are_refused():
-    attention = class_encoders.Attention(class_encoders.Embedding(3, 8), width=4)
-    with pytest.raises(ValueError, match=r"width=4: the class encoder gives 8\. Set it to 8"):
-        attention(tf.range(3))
-    with pytest.raises(ValueError, match="num_heads=0: not an integer of at least 1"):
-        class_encoders.Attention(class_encoders.Embedding(3, 8), width=8, num_heads=0)
-    with pytest.raises(ValueError, match=r"dropout=1.0: not in \[0, 1\)"):
-        class_encoders.Attention(class_encoders.Embedding(3, 8), width=8, dropout=1.0)
     identity = encoders.Identity(width=7)
     with pytest.raises(ValueError, match=r"width=7: the vectors have 4 values"):
         identity({"embedding": tf.zeros([2, 4])})

@@ -339,8 +339,6 @@ def _is_flat(values: Any) -> bool:
 
 def _columns(X: pd.DataFrame, text_column: str | None) -> pd.DataFrame | pd.Series:
     """Returns the texts of a frame, or the frame if its columns may be numbers."""
-    if not X.columns.is_unique:
-        raise ValueError(f"X: column {X.columns[X.columns.duplicated()][0]!r} is repeated. Rename one.")
     if text_column is None:
         for name in filter(lambda name: pd.api.types.is_string_dtype(X[name]), X.columns):
             raise ValueError(f"X: column {name!r} is not numeric. Leave it out, or set text_column={name!r}.")

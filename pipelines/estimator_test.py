@@ -145,7 +145,6 @@ def test_forms_of_labels(y, classes, back):
     assert (decoded if isinstance(decoded, list) else csr_array(decoded).toarray().tolist()) == back
 
 
-REPEATED = pd.DataFrame(X, columns=["a", "b", "b"])
 NAN = np.where(np.arange(180).reshape(60, 3) == 4, np.nan, X)
 
 
@@ -159,7 +158,6 @@ NAN = np.where(np.arange(180).reshape(60, 3) == 4, np.nan, X)
         (X, X[:, 0], {}, "Unknown label type: continuous"),
         (X, [None, *Y[1:]], {}, r"y\[0\]=None: a missing label\. Remove the example"),
             (X, pd.Series([*LISTS[1:], None]), {}, r"y\[59\]=None: a missing label"),
-        (REPEATED, Y, {}, r"X: column 'b' is repeated\. Rename one"),
         (FRAME.assign(t=Y), Y, {}, r"X: column 't' is not numeric\. Leave it out, or set text_column='t'"),
         (FRAME, Y, {"text_column": "t"}, r"text_column='t': not a column of X\. It has: a, b, c"),
         (["a text", None], [0, 1], {}, r"X\[1\]=None: the model takes text\. Give strings"),

@@ -178,7 +178,7 @@ def test_errors_before_training(queries, tmp_path, changes, message):
     [
         ({"interaction.name": "lc_mlp"}, r"interaction\.name='lc_mlp': encoder 'items' is a whole model, in"),
         ({"interaction.use_bias": False}, r"interaction\.use_bias=False: encoder 'items' is a whole model,"),
-        ({"class_encoder.attention_layers": 1}, r"class_encoder\.attention_layers=1: encoder 'items' is a"),
+        ({"class_encoder.init": "zeros"}, r"class_encoder\.init='zeros': encoder 'items' is a whole"),
         ({"encoder.frozen": True}, r"encoder\.frozen: encoder 'items' has no such option\. Choose an entry"),
         ({"encoder.units": 3}, "units: encoder 'items' has no such option"),
     ],

@@ -80,7 +80,7 @@ def test_two_steps_at_full_size(name):
     model = loaded.build_model(experiment)
     assert model.count_params() == pytest.approx(num_weights, rel=0.02)
     experiment.optimizer.warmup_fraction = 0.0  # the peak rate from the first step on
-    schedule = optimization.build_schedule(experiment.optimizer, 2, 1)
+    schedule = optimization.build_schedule(experiment.optimizer, 2)
     optimizer = optimization.build_optimizer(experiment.optimizer, schedule)
     optimizer.build(model.trainable_variables)
     strategy = tf.distribute.get_strategy()

@@ -295,7 +295,6 @@ def check_batches(experiment, loaded, replicas):
 
 METRICS = ("mrr", "mean_rank", "precision@3", "recall@3", "map", "ndcg")
 CLIPPED_AND_AVERAGED = {"optimizer.clip_norm": 1.0, "optimizer.ema_momentum": 0.9}
-ATTENTION = {"class_encoder.attention_layers": 1, "class_encoder.attention_heads": 2}
 OF_TRAINING = ("accumulation_steps", "encoder.dropout", "optimizer.", "data.class_weights")
 
 
@@ -309,10 +308,10 @@ OF_TRAINING = ("accumulation_steps", "encoder.dropout", "optimizer.", "data.clas
         ("cifar10_vgg16", {"accumulation_steps": 2}),
         ("image_folder_cnn", {"accumulation_steps": 2, "encoder.dropout": 0.2, **CLIPPED_AND_AVERAGED}),
         ("goemotions_minilm", {"class_encoder.name": "text"}),
-        ("goemotions_zero_shot", {"data.held_out": (), **ATTENTION}),
+        ("goemotions_zero_shot", {"data.held_out": ()}),
         ("digits_mlp", {"optimizer.name": "adagrad", "data.class_weights": "balanced"}),
         ("digits_mlp", {"optimizer.name": "adamw", "metrics": METRICS, "monitor": "mrr"}),
-        ("digits_mlp", {"optimizer.name": "sgd", "optimizer.momentum": 0.9, "optimizer.nesterov": True}),
+        ("digits_mlp", {"optimizer.name": "sgd", "optimizer.momentum": 0.9}),
         ("digits_mlp", {"optimizer.name": "adamw", "optimizer.weight_decay": 0.1, **CLIPPED_AND_AVERAGED}),
     ],
 )

@@ -92,7 +92,7 @@ MORE_ERRORS = {
     "sweep --config nope --workdir=x": "--config=nope: neither a file nor a packaged config",
     "describe_data --config=digits_mpl.py": "Did you mean 'digits_mlp'? Packaged: cifar10",
     "train --config=digits_mlp": "--workdir: missing. Set --workdir=VALUE; --help shows all flags.",
-    "train --config=FOLDER/typed.py --workdir=x": "loss='softmax': expected config.Loss. Write config.Loss(",
+    "train --config=FOLDER/typed.py --workdir=x": "loss='softmax': expected Loss. Change its type.",
 }
 
 

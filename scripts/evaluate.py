@@ -8,6 +8,7 @@ predictions.npz of two runs, example by example. --worst=20 prints the examples 
 probability.
 """
 
+import dataclasses
 from typing import Any
 
 from absl import flags
@@ -152,7 +153,7 @@ def main() -> None:
         worst = worst_examples.frame(result, examples, class_names, rows)
         print(f"\nWorst examples first:\n\n{tables.example_table(worst)}")
     if not keep_scores:
-        result = run_calibration.without_scores(result)
+        result = dataclasses.replace(result, scores=None)
     if output:
         summary = {
             "workdir": _WORKDIR.value,

@@ -1,8 +1,6 @@
 """Trains a sorter on random vectors; continues an interrupted training.
 
 python -m rank4class.scripts.train_sorter --sorter=equivariant --workdir=runs/equivariant
-
-SoDeep's schedule halves the learning rate every 100 epochs: --decay=step --decay_epochs=100.
 """
 
 from typing import Any
@@ -25,8 +23,6 @@ _MEANINGS = {
     "batch_size": "Number of vectors per step.",
     "optimizer.learning_rate": "Learning rate before any decay.",
     "optimizer.decay": f"Decay of the learning rate: {', '.join(config.DECAYS)}.",
-    "optimizer.decay_epochs": "Epochs between two multiplications by --decay=step.",
-    "optimizer.decay_factor": "Factor of --decay=step, in (0, 1).",
     "optimizer.warmup_fraction": "Warmup, as a fraction of all steps.",
     "optimizer.clip_norm": "Largest norm of the gradient.",
     "checkpoint_steps": "Steps between checkpoints; each epoch ends with one, too.",
@@ -44,14 +40,13 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=T
 
 
 def main() -> None:
-    from rank4class.pipelines.reporting import plots
     from rank4class.pipelines.training import sorter_training
 
     texts = {field: flag.value for field, flag in _FLAGS.items() if flag.value is not None}
     values = {field: config.parse_value(_EXPERIMENT, field, text) for field, text in texts.items()}
     move = sorter_config.default_move(values["sorter"])
     experiment = config.override(_EXPERIMENT, {"move": move, **values})
-    results = sorter_training.train(experiment, _WORKDIR.value, strategy=_STRATEGY(), draw=plots.rank_sweep)
+    results = sorter_training.train(experiment, _WORKDIR.value, strategy=_STRATEGY())
     print(_results_table(results))
     print(f"Weights, results and checkpoints: {_WORKDIR.value}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")

@@ -229,7 +229,7 @@ class Encoder(Part):
 
 
 class ClassEncoder(Part):
-    """The class encoder, and self-attention among the classes on top of it.
+    """The class encoder.
 
     "text" encodes the names of the classes with the instance encoder, and trains it on them. "frozen_text"
     encodes them once, with the initial instance encoder or that of `path`, and trains a linear map.
@@ -241,9 +241,6 @@ class ClassEncoder(Part):
       texts: file of descriptions in place of the names, one class per line: name, tab, description.
       path: folder of another text encoder.
       residual: whether a learned vector of each class, at first 0, is added to that of its text.
-      attention_layers: number of self-attention blocks.
-      attention_heads: heads of each block.
-      attention_dropout: dropout rate of the blocks, in [0, 1).
     """
 
     kind = "class_encoder"
@@ -260,9 +257,6 @@ class ClassEncoder(Part):
     texts: str | None = None
     path: str | None = None
     residual: bool = False
-    attention_layers: int = 0
-    attention_heads: int = 4
-    attention_dropout: float = 0.0
 
 
 class Interaction(Part):
@@ -282,7 +276,6 @@ class Loss(Part):
         or "equivariant".
       sorter: file of a sorter's weights; None uses the shipped weights.
       fine_tune: whether the sorter is trained on the model's scores, together with the model.
-      l1_epochs: number of epochs with the mean absolute error, of weight `l1`; None: all.
       prior_temperature: `tau` of logit adjustment, at least 0, for examples of one class. The loss is that of
         the scores plus `tau log pi`, times the temperature if it has one, in validation too; `pi` are the
         frequencies of the classes among the training examples, where a class without any counts as having
@@ -301,14 +294,12 @@ class Loss(Part):
     derived: ClassVar = {
         "temperature": ("final_temperature",),
         "rank_fn": ("rank_fn", "sorter", "fine_tune"),
-        "l1": ("l1_epochs",),
     }
 
     final_temperature: float | None = None
     rank_fn: str | None = None
     sorter: str | None = None
     fine_tune: bool = False
-    l1_epochs: float | None = None
     prior_temperature: float = 0.0
 
     @property
@@ -406,9 +397,7 @@ class Optimizer(Part):
       learning_rate: the rate before any decay.
       warmup_fraction: fraction of all steps, in [0, 1), over which the rate rises from 0. The decay begins at
         the first step too, so the rate rises to the decayed one.
-      decay: "none", "linear" or "cosine", the latter two to 0 at the last step, or "step".
-      decay_epochs: number of epochs after which "step" multiplies the learning rate, each time.
-      decay_factor: the factor of "step", in (0, 1).
+      decay: "none", or "linear" or "cosine" to 0 at the last step.
       clip_norm: largest norm of the gradient of all weights; a larger gradient is scaled down.
       ema_momentum: momentum of a moving average of the weights, in (0, 1), which validation, the best
         checkpoint and the results use; None keeps no average.
@@ -422,8 +411,6 @@ class Optimizer(Part):
     learning_rate: float = 1e-3
     warmup_fraction: float = 0.0
     decay: str = "none"
-    decay_epochs: float | None = None
-    decay_factor: float = 0.5
     clip_norm: float | None = None
     ema_momentum: float | None = None
 

@@ -72,12 +72,9 @@ def load(experiment: config.Experiment, workdir: str, dataset: data.Dataset | No
 
     The dataset is that of the experiment; None reads it.
     """
-    encoder = config.override(experiment, {"encoder.frozen": True}).encoder
-    class_encoder = config.ClassEncoder("frozen_text", texts=experiment.class_encoder.texts)
-    batch_size = experiment.evaluation_batch_size
-    return loading.load(
-        experiment.data, encoder, class_encoder, experiment.sets, batch_size, workdir, dataset=dataset
-    )
+    frozen = config.override(experiment, {"encoder.frozen": True})
+    frozen.class_encoder = config.ClassEncoder("frozen_text", texts=experiment.class_encoder.texts)
+    return loading.load_data(frozen, workdir, dataset=dataset)
 
 
 def evaluate(

@@ -186,14 +186,6 @@ def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> 
     return Platt(slopes, intercepts)
 
 
-def check_method(method: str, multi_label: bool) -> None:
-    """Raises ValueError if a method does not fit examples of one class, or of several."""
-    if (method == "temperature") == multi_label:
-        has = "an example may have several classes" if multi_label else "each example has one class"
-        other = "platt" if multi_label else "temperature"
-        raise ValueError(f"calibration={method!r}: {has}. Choose 'auto' or {other!r}.")
-
-
 def _fit_temperature(gaps: np.ndarray, labels: np.ndarray) -> float:
     """Returns the temperature from gaps of `_below_highest` `[N, n]` and class ids `[N]`; see `fit`."""
     spreads = -np.where(np.isfinite(gaps), gaps, 0.0).min(axis=1)

@@ -36,7 +36,6 @@ class Predictions:
     metrics: np.ndarray  # names of the `M` metrics
     values: np.ndarray  # of the metrics, float32 `[N, M]`
     best_values: np.ndarray  # of the `P` propensity-scored metrics, float64 `[N, P]`; `[0]` of none
-    scores: np.ndarray | None = None  # of all classes, float32 `[N, n]`
 
 
 def scores_fit(examples: int, classes: int) -> bool:
@@ -92,8 +91,8 @@ def write(
     files.write(os.path.join(folder, "evaluation.json"), files.to_json(summary, indent=2) + "\n")
 
 
-def read(path: str | os.PathLike, *, with_scores: bool = False) -> Predictions:
-    """Reads a `predictions.npz`; without scores only a small part of the file.
+def read(path: str | os.PathLike) -> Predictions:
+    """Reads a `predictions.npz` without its scores, so only a small part of the file.
 
     Raises:
       FileNotFoundError: the file does not exist.
@@ -103,7 +102,6 @@ def read(path: str | os.PathLike, *, with_scores: bool = False) -> Predictions:
         raise FileNotFoundError(f"{path}: no such file. Write it with rank4class evaluate --output=FOLDER.")
     try:
         with files.errors_of(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as npz:
-            files.check_stored(npz)
             names = ("class_names", "origins", "metrics", "values", "best_values")
             arrays = {name: npz[name] for name in names}
             if "labels" in npz.files:
@@ -112,11 +110,8 @@ def read(path: str | os.PathLike, *, with_scores: bool = False) -> Predictions:
                 matrix = tuple(npz[name] for name in _SPARSE_LABELS)
                 shape = len(arrays["origins"]), len(arrays["class_names"])
                 arrays["labels"] = scipy.sparse.csr_array(matrix, shape=shape)
-            if with_scores and "scores" in npz.files:
-                arrays["scores"] = npz["scores"]
             return Predictions(**arrays)
-    # A file of a single array is no context manager: Python raises TypeError, before 3.11 AttributeError.
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, AttributeError) as error:
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
         raise ValueError(
             f"{path}: damaged, or not written by rank4class evaluate ({error}). Evaluate again."
         ) from error
@@ -133,14 +128,8 @@ def check_same_examples(first: Predictions, second: Predictions, first_path: str
             "the same split."
         )
     has_same_labels = first.labels.shape == second.labels.shape and not (first.labels != second.labels).sum()
-    if has_same_labels and np.array_equal(first.origins, second.origins):
-        return
-    for i in range(len(first.origins)):
-        if (one := _describe(first, i)) != (other := _describe(second, i)):
-            raise ValueError(
-                f"{both}: different examples, number {i + 1} is {one} and {other}. Compare evaluations of "
-                "the same split."
-            )
+    if not has_same_labels or not np.array_equal(first.origins, second.origins):
+        raise ValueError(f"{both}: different examples or labels. Compare evaluations of the same split.")
 
 
 def have_same_weights(first: Predictions, second: Predictions) -> bool:
@@ -150,10 +139,3 @@ def have_same_weights(first: Predictions, second: Predictions) -> bool:
         for each in (first, second)
     )
     return all(np.array_equal(best[name], others[name]) for name in best.keys() & others)
-
-
-def _describe(predictions: Predictions, i: int) -> str:
-    """Returns the origin and the classes of an example, for an error message."""
-    labels = predictions.labels[[i]]
-    classes = labels if isinstance(labels, np.ndarray) else labels.indices
-    return f"{predictions.origins[i]} ({', '.join(predictions.class_names[classes]) or 'no class'})"

@@ -1,4 +1,5 @@
 import dataclasses
+import io
 import json
 import os
 import tracemalloc
@@ -51,10 +52,11 @@ def test_written_predictions_are_read_again(tmp_path, where):
     folder = str(tmp_path / "deep" / "out") if where == "disk" else "ram://evaluation/out"
     result, split, class_names = evaluated()
     path = written(folder, result, split, class_names)
-    scored = predictions.read(path, with_scores=True)
-    for name in ("scores", "values"):
-        np.testing.assert_array_equal(getattr(scored, name), getattr(result, name))
-        assert getattr(scored, name).dtype == np.float32
+    scored = predictions.read(path)
+    np.testing.assert_array_equal(scored.values, result.values)
+    assert scored.values.dtype == np.float32
+    with np.load(io.BytesIO(files.read_bytes(path))) as npz:
+        np.testing.assert_array_equal(npz["scores"], result.scores)
     np.testing.assert_array_equal(scored.labels, split.labels)
     assert scored.origins.tolist() == split.origins.tolist()
     assert scored.class_names.tolist() == list(class_names)
@@ -118,9 +120,10 @@ def test_examples_without_an_origin_and_without_scores(tmp_path):
     result = evaluator.EvaluationResult(
         result.names, result.values, result.top_classes, result.right, result.ranks
     )
-    scored = predictions.read(written(str(tmp_path), result, split, class_names), with_scores=True)
-    assert scored.origins[:2].tolist() == ["example 0", "example 1"]
-    assert scored.scores is None
+    path = written(str(tmp_path), result, split, class_names)
+    assert predictions.read(path).origins[:2].tolist() == ["example 0", "example 1"]
+    with np.load(path) as npz:
+        assert "scores" not in npz.files
 
 
 def test_best_classes_of_many(tmp_path):
@@ -133,7 +136,6 @@ def test_best_classes_of_many(tmp_path):
         np.testing.assert_array_equal(npz["best_classes"], best)
         np.testing.assert_array_equal(npz["best_scores"], best_scores)
         assert "scores" not in npz.files
-    assert predictions.read(path, with_scores=True).scores is None
 
 
 def test_failed_writes_keep_complete_files(tmp_path, monkeypatch):
@@ -165,29 +167,17 @@ def test_check_size():
         predictions.check_size(50_000, 20_001)
 
 
-@pytest.mark.parametrize("damage", ["cut short", "one bit", "text", "no labels"])
+@pytest.mark.parametrize("damage", ["cut short", "text", "no labels"])
 def test_damaged_files_are_refused(tmp_path, damage):
     path = written(str(tmp_path), *evaluated(n=40))
     content = files.read_bytes(path)
-    place = len(content) // 2
     if damage == "no labels":
         with np.load(path) as npz:
             np.savez(path, **{name: array for name, array in npz.items() if name != "labels"})
     else:
-        flipped = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-        files.write(path, {"cut short": content[:-100], "one bit": flipped, "text": b"no file\n"}[damage])
+        files.write(path, {"cut short": content[:-100], "text": b"no file\n"}[damage])
     with pytest.raises(ValueError, match="predictions.npz: damaged, or not written by rank4class evaluate"):
-        predictions.read(path, with_scores=True)
-
-
-def test_scores_are_not_read_unless_requested(tmp_path):
-    path = written(str(tmp_path), *evaluated(n=400, size=50))
-    content = bytearray(files.read_bytes(path))
-    content[content.index(b"scores.npy") + 1000] ^= 1
-    files.write(path, bytes(content))
-    assert predictions.read(path).scores is None
-    with pytest.raises(ValueError, match="Bad CRC-32 for file 'scores.npy'"):
-        predictions.read(path, with_scores=True)
+        predictions.read(path)
 
 
 def test_writing_does_not_copy_the_scores(tmp_path):
@@ -205,16 +195,6 @@ def test_writing_does_not_copy_the_scores(tmp_path):
     finally:
         tracemalloc.stop()
     assert (tmp_path / "predictions.npz").stat().st_size > scores.nbytes
-
-
-def test_compressed_arrays_are_refused(tmp_path):
-    """A few compressed megabytes can hold gigabytes."""
-    path = written(str(tmp_path), *evaluated())
-    with np.load(path) as npz:
-        arrays = dict(npz)
-    np.savez_compressed(path, **arrays)
-    with pytest.raises(ValueError, match=r"not written by rank4class evaluate \(its arrays are compressed\)"):
-        predictions.read(path)
 
 
 @pytest.mark.parametrize("name", ["nothing.npz", ""])
@@ -241,11 +221,11 @@ def examples(**changes):
         ({"class_names": np.array(["anger", "joy"])}, "A and B: different classes"),
         ({"class_names": np.array(["joy"])}, "A and B: different classes"),
         ({"labels": np.array([0]), "origins": np.array(["a:1"])}, "A and B: 3 and 1 examples"),
-        ({"labels": np.array([0, 0, 1])}, r"number 2 is a:2 \(anger\) and a:2 \(joy\)"),
-        ({"origins": np.array(["a:1", "a:2", "b:3"])}, r"number 3 is a:3 \(anger\) and b:3 \(anger\)"),
+        ({"labels": np.array([0, 0, 1])}, "A and B: different examples"),
+        ({"origins": np.array(["a:1", "a:2", "b:3"])}, "A and B: different examples"),
         (
             {"labels": csr_array(np.array([[1, 0], [1, 1], [0, 0]], np.float32))},
-            r"number 2 is a:2 \(anger\) and a:2 \(joy, anger\)",
+            "A and B: different examples",
         ),
     ],
 )
@@ -259,7 +239,7 @@ def test_equal_examples_are_compared():
     several = csr_array(np.array([[1, 0], [1, 1], [0, 0]], np.float32))
     predictions.check_same_examples(examples(labels=several), examples(labels=several.copy()), "A", "B")
     other = csr_array(np.array([[1, 0], [1, 1], [0, 1]], np.float32))
-    with pytest.raises(ValueError, match=r"number 3 is a:3 \(no class\) and a:3 \(anger\)"):
+    with pytest.raises(ValueError, match="A and B: different examples"):
         predictions.check_same_examples(examples(labels=several), examples(labels=other), "A", "B")
 
 

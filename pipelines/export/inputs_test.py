@@ -54,10 +54,10 @@ def assert_takes_no_rows(model):
     [
         ({}, {"name": "embedding"}),
         ({"pooling": "mean"}, {"name": "text"}),
-        ({}, {"name": "frozen_text", "attention_layers": 1, "attention_heads": 2}),
+        ({}, {"name": "frozen_text", "residual": True}),
         ({"frozen": True}, {"name": "embedding"}),
     ],
-    ids=["fine_tuned", "class_texts", "attention", "frozen"],
+    ids=["fine_tuned", "class_texts", "residual", "frozen"],
 )
 def test_texts(tiny_goemotions, tiny_bert, tmp_path, encoder, class_encoder):
     section = config.Data("goemotions", path=str(tiny_goemotions), max_length=8)

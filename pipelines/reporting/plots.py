@@ -22,7 +22,7 @@ from matplotlib.ticker import PercentFormatter
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult, summarize_sets
 from rank4class.pipelines.evaluation.reliability import BINS, Calibrated
 from rank4class.pipelines.reporting import tables
-from rank4class.pipelines.reporting.style import GRAY, NOT_FINITE, RIGHT, WRONG, finish
+from rank4class.pipelines.reporting.style import NOT_FINITE, RIGHT, WRONG, finish
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task.task import TaskData
 
@@ -118,22 +118,6 @@ def most_confused(labels: np.ndarray, predicted: np.ndarray, num_classes: int, c
     errors = np.bincount(np.append(labels[wrong], predicted[wrong]), minlength=num_classes)
     examples = np.bincount(labels, minlength=num_classes)
     return np.sort(np.lexsort((-examples, -errors))[:count])
-
-
-def rank_sweep(scores: np.ndarray, ranks: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """Draws the rank of one score of a list as it moves past the others, beside its exact rank, in `(0, 1]`.
-
-    Reference: Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss
-    surrogates", figure 5.
-    """
-    figure, axis = _card()
-    axis.plot(scores, exact, color=GRAY, linewidth=3, label="exact")
-    axis.plot(scores, ranks, color=RIGHT, label="sorter")
-    axis.set_xlabel("score that moves past the others", fontsize=TEXT)
-    axis.set_ylabel("rank / n", fontsize=TEXT)
-    finish(axis)
-    axis.legend(frameon=False, fontsize=TEXT)
-    return pixels(figure)
 
 
 def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -> np.ndarray:

@@ -15,6 +15,7 @@ _INDEX = re.compile(r"step-(\d+)\.index")
 # Errors of reading a damaged checkpoint or one of another model.
 UNUSABLE = (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError)
 _PARTIAL = "partial-"
+_REMEDY = "Restore it, or choose another --workdir."
 
 
 def steps_in(folder: str) -> list[int]:
@@ -62,24 +63,28 @@ class Checkpoints:
             ) from error
 
     def check(self, step: int) -> None:
-        """Raises ValueError, without a remedy, if the checkpoint of a step is damaged."""
+        """Raises ValueError if the checkpoint of a step is damaged."""
         prefix = self._prefix(step)
         try:
             reader = tf.compat.v1.train.NewCheckpointReader(prefix)
             for name in reader.get_variable_to_shape_map():
                 reader.get_tensor(name)
         except UNUSABLE as error:
-            raise ValueError(f"{prefix}: the checkpoint is damaged ({compat.reason(error)}).") from error
+            raise ValueError(
+                f"{prefix}: the checkpoint is damaged ({compat.reason(error)}). {_REMEDY}"
+            ) from error
 
     def read(self, step: int) -> None:
-        """Restores the checkpoint of a step; raises ValueError, without a remedy, if it is of another run."""
+        """Restores the checkpoint of a step; raises ValueError if it is damaged or of another run."""
         self.check(step)
         prefix = self._prefix(step)
         try:
             status = self._checkpoint.read(prefix)
             status.assert_existing_objects_matched().assert_consumed()
         except UNUSABLE as error:
-            raise ValueError(f"{prefix}: a checkpoint of another run ({compat.reason(error)}).") from error
+            raise ValueError(
+                f"{prefix}: a checkpoint of another run ({compat.reason(error)}). {_REMEDY}"
+            ) from error
 
     def read_newest(self) -> int | None:
         """Restores the newest usable checkpoint, or raises ValueError; returns its step, None without any."""
@@ -93,10 +98,7 @@ class Checkpoints:
         if steps and not self._writes and self.steps() != steps:  # another process replaced them meanwhile
             return self.read_newest()
         if steps:
-            raise ValueError(
-                f"{self.folder}: none of the checkpoints can be used, and none is overwritten. Restore one "
-                "of them, or choose another --workdir."
-            )
+            raise ValueError(f"{self.folder}: none of the checkpoints can be used. {_REMEDY}")
         return None
 
     def keep(self, steps: Collection[int | None]) -> None:

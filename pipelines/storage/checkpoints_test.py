@@ -122,7 +122,7 @@ def test_restore_fails_if_all_checkpoints_are_damaged(tmp_path):
         cut(path)
     names = sorted(os.listdir(tmp_path))
     _, checkpoints = counter(tmp_path)
-    with pytest.raises(ValueError, match="none of the checkpoints can be used, and none is overwritten."):
+    with pytest.raises(ValueError, match="none of the checkpoints can be used. Restore it"):
         checkpoints.read_newest()
     assert sorted(os.listdir(tmp_path)) == names
 

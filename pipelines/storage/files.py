@@ -8,7 +8,6 @@ import math
 import os
 import re
 import uuid
-import zipfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -44,26 +43,14 @@ def check_folder_name(field: str, path: str) -> str:
 
 
 def read_text(path: str | os.PathLike) -> str:
-    """Returns a file's text; raises ValueError if it is not UTF-8."""
-    try:
-        return read_bytes(path).decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}: damaged (no UTF-8 text). Restore it, or choose another --workdir."
-        ) from error
+    """Returns a file's text, which is UTF-8."""
+    return read_bytes(path).decode()
 
 
 def read_bytes(path: str | os.PathLike) -> bytes:
     """Returns a file's content."""
     with errors_of(path), tf.io.gfile.GFile(path, "rb") as file:
         return file.read()
-
-
-def check_stored(npz: np.lib.npyio.NpzFile) -> None:
-    """Raises ValueError if a file's arrays are compressed: a small file could take gigabytes to read."""
-    assert npz.zip is not None  # it is until the file is closed
-    if any(member.compress_type != zipfile.ZIP_STORED for member in npz.zip.infolist()):
-        raise ValueError("its arrays are compressed")
 
 
 def write(path: str | os.PathLike, content: str | bytes) -> None:

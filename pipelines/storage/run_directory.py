@@ -1,7 +1,6 @@
 """The folder of a run, see `docs/reference/files.md`, and the checks before a command uses its files."""
 
 import contextlib
-import dataclasses
 import fcntl
 import io
 import json
@@ -9,7 +8,6 @@ import math
 import os
 import platform
 import re
-import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TextIO
 
@@ -124,10 +122,6 @@ class RunDirectory:
                     f"registers it before you load the run; commands do with --import={part['module']}."
                 )
         text = files.read_text(self._config)
-        fields = {field.name for field in dataclasses.fields(self._experiment_class)}
-        for field, trained in (("sorter", "a sorter"), ("data", "a rank model")):
-            if field not in fields and field in _parse(text, self._config):
-                raise ValueError(f"{self.path}: the training of {trained}. Choose another --workdir.")
         return config.from_json(text, self._config, self._experiment_class, unregistered)
 
     def results(self) -> dict[str, Any] | None:
@@ -135,22 +129,15 @@ class RunDirectory:
         if not files.exists(self._results):
             return None
         results = read_json(self._results)
-        summaries = evaluations({"validation": None, **results})
-        if not all(isinstance(summary, dict) for summary in summaries.values()):
-            raise ValueError(f"{self._results}: no results of a finished run. Restore it, or remove it.")
-        return results | {split: _null_to_inf(summary) for split, summary in summaries.items()}
+        return results | {split: _null_to_inf(summary) for split, summary in evaluations(results).items()}
 
     def write_results(self, results: dict[str, Any]) -> None:
         write_json(self._results, results)
 
     def test_values(self) -> dict[str, np.ndarray]:
         """Returns metric -> its values for the test examples, float32 `[N]`."""
-        try:
-            with np.load(io.BytesIO(files.read_bytes(self._test_values))) as npz:
-                files.check_stored(npz)
-                return {name: npz[name] for name in npz.files}
-        except (zipfile.BadZipFile, ValueError, EOFError) as error:
-            raise ValueError(f"{self._test_values}: damaged ({error}). Restore it, or remove it.") from error
+        with np.load(io.BytesIO(files.read_bytes(self._test_values))) as npz:
+            return dict(npz)
 
     def write_test_values(self, names: Iterable[str], values: np.ndarray) -> None:
         """Writes the metrics of the test examples, float32 `[N, M]`."""
@@ -160,10 +147,7 @@ class RunDirectory:
         """Returns the vectors of the classes, float32 `[n, d]`, if the run has written them."""
         if not files.exists(self._class_vectors):
             return None
-        try:
-            return np.load(io.BytesIO(files.read_bytes(self._class_vectors)))
-        except (ValueError, EOFError) as error:
-            raise ValueError(f"{self._class_vectors}: damaged ({error}). Remove it.") from error
+        return np.load(io.BytesIO(files.read_bytes(self._class_vectors)))
 
     def write_class_vectors(self, vectors: np.ndarray) -> None:
         with files.writing(self._class_vectors) as file:
@@ -301,8 +285,8 @@ def _run_in(path: str) -> str | None:
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """Returns the object in a JSON file; raises ValueError, with a remedy, if the file is damaged."""
-    return _parse(files.read_text(path), path)
+    """Returns the object in a JSON file."""
+    return strict_json.parse_object(path, files.read_text(path))
 
 
 def write_json(path: str, value: Any) -> None:
@@ -322,15 +306,8 @@ def _read_lines(path: str) -> list[dict[str, Any]]:
     if not files.exists(path):
         return []
     lines = files.read_text(path).splitlines()
-    return [_parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
+    return [strict_json.parse_object(f"{path}:{number}", line) for number, line in enumerate(lines, 1)]
 
 
 def _write_lines(path: str, values: Iterable[Any]) -> None:
     files.write(path, "".join(files.to_json(value) + "\n" for value in values))
-
-
-def _parse(text: str, location: str) -> dict[str, Any]:
-    try:
-        return strict_json.parse_object(location, text)
-    except ValueError as error:
-        raise ValueError(f"{error} Remove it, or choose another --workdir.") from error

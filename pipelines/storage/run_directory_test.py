@@ -46,12 +46,6 @@ def test_damaged_files(tmp_path, name, read, damage):
         read(run)
 
 
-def test_invalid_results(tmp_path):
-    (tmp_path / "results.json").write_text('{"steps": 3}')
-    with pytest.raises(ValueError, match="results.json: no results of a finished run. Restore it, or remove"):
-        RunDirectory(tmp_path).results()
-
-
 def test_files_of_others_are_not_removed(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine").touch()
@@ -62,17 +56,6 @@ def test_files_of_others_are_not_removed(tmp_path):
     (tmp_path / "data.json").write_text('{"train": "mine.csv"}')
     with pytest.raises(ValueError, match=r"data\.json: not written by a run"):
         run.claim({})
-
-
-def test_the_training_of_another_kind(tmp_path):
-    for experiment, kind, name in (
-        (config.Experiment(), SorterExperiment, "a rank model"),
-        (SorterExperiment(), config.Experiment, "a sorter"),
-    ):
-        path = tmp_path / kind.__name__
-        TrainingDirectory(path, experiment).claim({})
-        with pytest.raises(ValueError, match=f"the training of {name}. Choose another --workdir"):
-            RunDirectory(path, kind).experiment()
 
 
 def write_run(path):
@@ -167,6 +150,3 @@ def test_test_values(tmp_path):
     run.write_test_values(["top1_error", "ndcg@5"], np.array([[0.0, 1.0], [1.0, 0.5]], np.float32))
     values = run.test_values()
     assert {name: row.tolist() for name, row in values.items()} == {"top1_error": [0, 1], "ndcg@5": [1, 0.5]}
-    (tmp_path / "test_values.npz").write_bytes(b"PK")
-    with pytest.raises(ValueError, match=r"test_values.npz: damaged .*Restore it, or remove it"):
-        run.test_values()

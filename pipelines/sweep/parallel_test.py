@@ -69,7 +69,7 @@ def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "vectors", "expected"),
     [
-        ({"loss.name": "mse", "class_encoder.attention_layers": 2}, None, "shared"),
+        ({"loss.name": "mse", "class_encoder.weight_decay": 0.1}, None, "shared"),
         ({"encoder.dropout": 0.3}, None, "with encoder"),
         ({"encoder.name": "identity"}, None, "with encoder"),
         ({"encoder.dropout": 0.3}, "vectors", "loaded"),  # the encoder has made the vectors of the classes

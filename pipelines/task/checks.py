@@ -19,7 +19,6 @@ _POSITIVE = (
     "data.max_length",
     "data.max_examples",
     "data.max_train_examples",
-    "class_encoder.attention_heads",
     "batch_size",
     "accumulation_steps",
     "steps_per_execution",
@@ -28,12 +27,12 @@ _POSITIVE = (
     "evaluations_per_epoch",
     "evaluation_batch_size",
 )
-_NOT_NEGATIVE = ("data.split_seed", "class_encoder.attention_layers", "epochs", "patience")
+_NOT_NEGATIVE = ("data.split_seed", "epochs", "patience")
 _CHOICES = {
     "data.augmentation": ("none", "affine_flip", "random_crop"),
     "class_encoder.init": ("random", "zeros", "names", "means"),
     "precision": ("float32", "mixed_float16", "mixed_bfloat16"),
-    "calibration": ("auto", "temperature", "platt", "none"),
+    "calibration": ("auto", "none"),
 }
 _PROBED = 1_000  # classes that a loss is tried with, at most; `loss.k` may exceed it
 
@@ -51,8 +50,6 @@ def check(experiment: config.Experiment, *, trains: bool = True) -> None:
         if name in values:
             arguments.check_choice(choices, **{name: values[name]})
     arguments.check_at_least(2, section="data.", image_size=experiment.data.image_size)
-    dropout = experiment.class_encoder.attention_dropout
-    arguments.check_fraction(section="class_encoder.", attention_dropout=dropout)
     arguments.check_seed(experiment.seed)
     _check_options(experiment, trains)
     check_optimizer(experiment.optimizer)
@@ -122,21 +119,10 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
         trains and encoder.frozen and not encoder.path,
         "encoder.frozen=True: a frozen encoder requires pretrained weights. Set encoder.path.",
     )
-    for field in ("attention_heads", "attention_dropout"):
-        yield (
-            field in class_encoder.changed() and not class_encoder.attention_layers,
-            f"class_encoder.{field}={getattr(class_encoder, field)}: has no effect without attention. Set "
-            "class_encoder.attention_layers.",
-        )
     yield (
         class_encoder.init in ("names", "means") and not encoder.path and encoder.name != "identity",
         f"class_encoder.init={class_encoder.init!r}: needs the vectors of a pretrained encoder. Set "
         "encoder.path.",
-    )
-    yield (
-        class_encoder.attention_layers > 0 and bool(data.held_out),
-        f"class_encoder.attention_layers={class_encoder.attention_layers}: the training classes would attend "
-        "to those of data.held_out. Set only one of the two.",
     )
     yield (
         class_encoder.name == "text" and encoder.frozen,
@@ -152,7 +138,6 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
     sorts = experiment.loss.rank_fn in SORTERS
     for is_wrong, problem in (
         (encoder.name == "items", "encoder 'items' scores the items of each example, no classes"),
-        (class_encoder.attention_layers > 0, "class_encoder.attention_layers relate each class to all"),
         (experiment.count_prior.name != "none", "a count prior is of all classes"),
         (experiment.loss.name in losses.BATCH_LOSSES, f"loss {experiment.loss.name!r} ranks examples"),
         (sorts, f"loss.rank_fn={experiment.loss.rank_fn!r} sorts lists of one length"),
@@ -189,11 +174,6 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
         len(a_b) != 2 or min(a_b) < 0.0 or a_b[1] == 0.0,
         f"propensity={a_b}: not an A of at least 0 and a positive B. Write two numbers.",
     )
-    yield experiment.init_from == "", "init_from='': empty. Set it to the folder of a run, or to None."
-    yield (
-        not experiment.metrics,
-        f"metrics=(): there is nothing to report. Name a metric, such as {experiment.monitor!r}.",
-    )
     yield (
         experiment.monitor not in experiment.metrics,
         f"monitor={experiment.monitor!r}: not among the metrics. Choose one of: "
@@ -209,16 +189,5 @@ def check_optimizer(optimizer: config.Optimizer) -> None:
         arguments.check_fraction(warmup_fraction=optimizer.warmup_fraction)
         if optimizer.ema_momentum is not None:
             arguments.check_fraction(False, ema_momentum=optimizer.ema_momentum)
-        if optimizer.decay == "step":
-            if optimizer.decay_epochs is None:
-                raise ValueError("decay_epochs=None: decay 'step' requires it. Set it, such as to 100.")
-            arguments.check_positive(decay_epochs=optimizer.decay_epochs)
-            arguments.check_fraction(False, decay_factor=optimizer.decay_factor)
-        for field in ("decay_epochs", "decay_factor"):
-            if optimizer.decay != "step" and field in optimizer.changed():
-                raise ValueError(
-                    f"{field}={getattr(optimizer, field)}: it has no effect with decay {optimizer.decay!r}. "
-                    "Leave it out, or set decay to 'step'."
-                )
         if optimizer.name in OPTIMIZERS:  # or it is that of a run, see `RunDirectory.experiment`
             OPTIMIZERS.build(optimizer.name, schedule=optimizer.learning_rate, **optimizer.options())

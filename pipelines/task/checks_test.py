@@ -19,9 +19,7 @@ from rank4class.pipelines.task import checks
         ({"precision": "float16"}, r"precision='float16': unknown\. There are: float32, mixed_float16,"),
         ({"optimizer.ema_momentum": 1.0}, r"optimizer\.ema_momentum=1\.0: not in \(0, 1\)\. Choose another"),
         ({"optimizer.clip_norm": 0.0}, r"optimizer\.clip_norm=0\.0: not positive\. Choose a positive"),
-        ({"optimizer.learning_rate": 1e-50}, r"optimizer\.learning_rate=1e-50: magnitude not between 1e-30"),
         ({"checkpoint_steps": -1}, r"checkpoint_steps=-1: not positive\. Choose a positive number\."),
-        ({"batch_size": 1099511627776}, r"batch_size=1099511627776: magnitude of 2\*\*31 or more\. Choose"),
         (
             {"encoder.name": "bert-base-uncased"},
             "encoder='bert-base-uncased': unknown. Nothing is downloaded: set encoder.name to 'bert' or ",
@@ -31,9 +29,6 @@ from rank4class.pipelines.task import checks
         ({"encoder.pooling": "mean"}, r"encoder\.pooling: encoder 'mlp' has no such option\. Choose an"),
         ({"encoder.hidden": (3.5,)}, r"encoder\.hidden=\(3\.5,\): expected tuple\[int, \.\.\.\]\. Change"),
         ({"encoder.name": "bert", "encoder.path": "b", "encoder.frozen": 1}, r"encoder\.frozen=1: expected"),
-        ({"class_encoder.attention_layers": -1}, r"class_encoder\.attention_layers=-1: too small\. Choose"),
-        ({"class_encoder.attention_dropout": 1.0}, r"class_encoder\.attention_dropout=1\.0: not in \[0,"),
-        ({"class_encoder.attention_heads": 7}, r"class_encoder\.attention_heads=7: has no effect without"),
         ({"class_encoder.texts": "names.tsv"}, r"class_encoder\.texts: class_encoder 'embedding' has no"),
         (
             {
@@ -44,23 +39,18 @@ from rank4class.pipelines.task import checks
             },
             r"class_encoder\.name='text': it shares the instance encoder, which is frozen\. Use",
         ),
-        (
-            {"class_encoder.attention_layers": 1, "data.held_out": ("3",)},
-            r"class_encoder\.attention_layers=1: the training classes would attend to those of",
-        ),
         ({"optimizer.name": "adamw", "optimizer.weight_decay": -0.1}, r"optimizer\.weight_decay=-0\.1: too"),
         ({"optimizer.weight_decay": 0.1}, r"weight_decay: optimizer 'adam' has no .*--optimizer: adamw\."),
-        ({"metrics": ()}, "metrics=..: there is nothing to report. Name a metric, such as 'ndcg@5'."),
+        ({"metrics": ()}, "monitor='ndcg@5': not among the metrics."),
         (
             {"data.name": "goemotions", "data.path": pathlib.Path("x")},
-            "data.path=.*: expected str. Write 'x'.",
+            "data.path=.*: expected str . None. Change its type.",
         ),
         ({"steps": 5, "epochs": 3.0}, r"steps=5: epochs=3\.0 is set too\. Set one of them\."),
         ({"encoder.name": "items", "encoder.weight_decay": -1.0}, r"encoder\.weight_decay=-1\.0: too"),
         ({"loss.temperature": 0.0}, r"loss\.temperature=0\.0: not positive\. Choose a positive number\."),
         ({"loss.label_smoothing": 1.0}, r"loss\.label_smoothing=1\.0: not in \[0, 1\)\. Choose another"),
         ({"optimizer.name": "sgd", "optimizer.momentum": 1.0}, r"optimizer\.momentum=1\.0: not in \[0,"),
-        ({"optimizer.name": "sgd", "optimizer.nesterov": True}, r"optimizer\.nesterov=True: it has no"),
         ({"optimizer.name": "lazy_adam", "accumulation_steps": 2}, "accumulation_steps=2: not supported by"),
         ({"optimizer.name": "lazy_adam", "jit_compile": True}, "jit_compile=True: not supported by"),
         ({"optimizer.decay": "cubic"}, r"optimizer\.decay='cubic': unknown\. There are: none, linear,"),
@@ -79,12 +69,6 @@ from rank4class.pipelines.task import checks
         ({"loss.name": "pairwise_logistic", "loss.normalize": "mean"}, "normalize='mean': unknown. There"),
         ({"metrics": ("top0_error", "ndcg@5")}, "top0_error: k=0: not an integer of at least 1"),
         ({"optimizer.warmup_fraction": 1.0}, r"optimizer\.warmup_fraction=1\.0: not in \[0, 1\)\. Choose"),
-        ({"optimizer.decay": "step"}, r"optimizer\.decay_epochs=None: decay 'step' requires it\. Set it,"),
-        (
-            {"optimizer.decay": "step", "optimizer.decay_epochs": 1.0, "optimizer.decay_factor": 1.0},
-            r"optimizer\.decay_factor=1\.0: not in \(0, 1\)\. Choose another value\.",
-        ),
-        ({"optimizer.decay": "linear", "optimizer.decay_epochs": 3.0}, r"optimizer\.decay_epochs=3\.0: it"),
         ({"loss.name": "rankmax", "loss.k": 0}, r"loss\.k=0: not an integer in 1\.\.2\. Choose one\."),
         ({"loss.final_temperature": -1.0}, r"loss\.final_temperature=-1\.0: not positive\. Choose a"),
         ({"loss.name": "mse", "loss.final_temperature": 0.5}, r"loss\.final_temperature: loss 'mse' has no"),
@@ -120,10 +104,10 @@ def test_describing_data_requires_no_weights(changes, message):
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"loss": "softmax"}, r"^loss='softmax': expected config.Loss. Write config.Loss.name='softmax'.\.$"),
-        ({"data": None}, r"^data=None: expected config.Data. Write config.Data.....\.$"),
-        ({"encoder": {"name": "mlp"}}, r"^encoder=..name.: 'mlp'.: expected config.Encoder. Write config."),
-        ({"optimizer": config.Loss()}, r"^optimizer=Loss.*: expected config.Optimizer. Write config."),
+        ({"loss": "softmax"}, r"^loss='softmax': expected Loss\. Change its type\.$"),
+        ({"data": None}, r"^data=None: expected Data\. Change its type\.$"),
+        ({"encoder": {"name": "mlp"}}, r"^encoder=..name.: 'mlp'.: expected Encoder\. Change its type\.$"),
+        ({"optimizer": config.Loss()}, r"^optimizer=Loss.*: expected Optimizer\. Change its type\.$"),
     ],
 )
 def test_sections_of_wrong_type(sections, message):

@@ -4,12 +4,9 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 import tensorflow as tf
-from absl import logging
 
 from rank4class import data, models
-from rank4class.data.readers.rows import listed
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.cache import Cache
@@ -39,11 +36,6 @@ def add(
         texts = tuple(data.class_descriptions(class_encoder.texts, task.class_names))
     tokenizer = inputs.tokenizer(path, max_length)
     tokens = _tokens(tokenizer, texts)
-    ids = pd.Series([row.tobytes() for row in tokens["input_word_ids"]])
-    repeated = pd.Series(task.class_names)[ids.duplicated(keep=False)]
-    if len(repeated):
-        groups = repeated.groupby(ids, sort=False).agg(" and ".join).tolist()
-        logging.warning("same tokens for the descriptions of %s", listed(groups))
     if "features" in models.CLASS_ENCODERS.options(class_encoder.name):
         return dataclasses.replace(task, class_texts=texts, class_features=tokens)
     kwargs = {"pooling": "mean"} if class_encoder.path else encoder.options()

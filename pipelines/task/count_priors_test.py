@@ -119,9 +119,9 @@ NONE = {"count_prior": config.CountPrior()}
             r"file:2: an example of 2 classes, which has probability 0 by count_prior\.most\. Change",
         ),
         (
-            {"count_prior": config.CountPrior("learned", most=2_000_000_000)},
+            {"count_prior": config.CountPrior("learned", most=3)},
             ([1, 0], [1, 1]),
-            r"count_prior\.most=2000000000: there are only 2 classes\. Lower it\.",
+            r"count_prior\.most: counts up to 3, but there are 2 classes\. Lower it\.",
         ),
         (
             {"count_prior": config.CountPrior("fixed", probabilities=(0.0, 0.5, 0.5, 0.0))},

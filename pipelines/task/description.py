@@ -98,14 +98,9 @@ def read_known(folder: str) -> scipy.sparse.csr_array:
 
 
 def read(folder: str) -> Description:
-    """Returns the description in a folder; raises an error if it has none, or a damaged one."""
-    contents = []
-    for name in ("classes.json", "model.json"):
-        path = os.path.join(folder, name)
-        if not files.exists(path):
-            raise FileNotFoundError(f"{path}: no such file. Train again with this version of rank4class.")
-        contents.append(strict_json.parse_object(path, files.read_text(path)))
-    classes, model = contents
+    """Returns the description in a folder."""
+    paths = (os.path.join(folder, name) for name in ("classes.json", "model.json"))
+    classes, model = (strict_json.parse_object(path, files.read_text(path)) for path in paths)
     return Description(
         tuple(classes["names"]),
         None if classes["seen"] is None else np.array(classes["seen"]),

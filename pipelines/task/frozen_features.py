@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import os
-import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -54,36 +53,29 @@ def encode(
     count = sum(map(len, raw.splits.values()))
     path = cache.find(name)
     if path is None:
-        folder = cache.write(files.make_writable)  # before the encoder, which may take long
+        path = cache.path(name)  # before the encoder, which may take long
         size = f"{4 * count * encoder.width / 1e6:,.1f} MB"
-        print(f"Encoding {count:,} {kind} once: {os.path.join(folder, name)} ({size})", flush=True)
+        print(f"Encoding {count:,} {kind} once: {path} ({size})", flush=True)
         encode = tf.function(
             lambda features: encoder(features, training=False), autograph=False, reduce_retracing=True
         )
         unlabeled = raw.without_labels()
         encoded = {split: _outputs(unlabeled, split, batch_size, encode) for split in raw.splits}
-        cache.write(lambda folder: files.write_npz(os.path.join(folder, name), encoded))
+        files.write_npz(path, encoded)
         return encoded
     content = files.read_bytes(path)
     print(f"Vectors of {count:,} {kind}: {path} ({len(content) / 1e6:,.1f} MB)", flush=True)
-    try:
-        with np.load(io.BytesIO(content)) as file:
-            files.check_stored(file)
-            return {split: file[split] for split in raw.splits}
-    # A file of a single array is no context manager, which is a TypeError.
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, MemoryError) as error:
-        raise ValueError(f"{path}: damaged. Remove it to compute it again.") from error
+    with np.load(io.BytesIO(content)) as file:
+        return {split: file[split] for split in raw.splits}
 
 
 def _encoder_files(raw: TaskData, encoder: tf.keras.layers.Layer, weights: str, cache: Cache) -> str:
     """Returns the path, without endings, of the encoder's files, which are written if there are none."""
     specs = dict(raw.evaluation_batches("train", 1).element_spec[0])
     name = f"encoder-{files.sha256(f'{_settings(encoder, weights)} {specs}')[:16]}"
-    path = cache.find(f"{name}.json")  # written last
-    if path is not None:
-        return path.removesuffix(".json")
-    folder = cache.write(lambda folder: write_encoder(os.path.join(folder, name), encoder, specs))
-    return os.path.join(folder, name)
+    if cache.find(f"{name}.json") is None:  # written last
+        write_encoder(cache.path(name), encoder, specs)
+    return os.path.join(cache.folder, name)
 
 
 def _outputs(raw: TaskData, split: str, batch_size: int, encode: Callable) -> np.ndarray:

@@ -134,7 +134,7 @@ def write_encoder(prefix: str, encoder: tf.keras.layers.Layer, specs: Mapping[st
 
 
 def read(folder: str) -> Inputs:
-    """Returns the `Inputs` in a folder; ValueError if they are damaged, or of another version or kind."""
+    """Returns the `Inputs` in a folder; ValueError if they are of another version or kind."""
     path = os.path.join(folder, "inputs.json")
     content = strict_json.parse_object(path, files.read_text(path))
     for name, module in content.get("kinds", {}).items():
@@ -160,9 +160,6 @@ def _read_encoder(prefix: str) -> tf.keras.layers.Layer:
     content = strict_json.parse_object(f"{prefix}.json", files.read_text(f"{prefix}.json"))
     encoder = tf.keras.layers.deserialize(content["structure"])
     encoder(zeros(specs_from_json(content["features"])))
-    try:
-        weights = safetensors.numpy.load(files.read_bytes(f"{prefix}.safetensors"))
-        encoder.set_weights([weights[str(i)] for i in range(len(weights))])
-    except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"{prefix}.safetensors: damaged ({error}). Restore it, or train again.") from error
+    weights = safetensors.numpy.load(files.read_bytes(f"{prefix}.safetensors"))
+    encoder.set_weights([weights[str(i)] for i in range(len(weights))])
     return encoder

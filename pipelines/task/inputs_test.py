@@ -1,4 +1,4 @@
-"""Inputs survive their files; damaged files and files of another version are refused."""
+"""Inputs survive their files; files of another version are refused."""
 
 import json
 
@@ -56,12 +56,6 @@ def test_a_frozen_encoder(tmp_path):
     inputs.write_encoder(str(tmp_path / "encoder"), encoder, specs)
     again = written(tmp_path, inputs.Inputs(specs))
     np.testing.assert_array_equal(again(features)["embedding"], expected)
-    path = tmp_path / "encoder.safetensors"
-    content = path.read_bytes()
-    for damaged in (content[:-8], b"", content.replace(b'"0"', b'"9"')):
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"encoder\.safetensors: damaged \(.*\)\. Restore it, or train"):
-            inputs.read(str(tmp_path))
 
 
 def test_settings_of_another_version_are_refused(tmp_path):

@@ -18,23 +18,19 @@ from rank4class.pipelines.task.task import TaskData
 from rank4class.progress import Progress
 
 
-def load(
-    data_config: config.Data,
-    encoder: config.Encoder,
-    class_encoder: config.ClassEncoder,
-    sets: config.Sets,
-    evaluation_batch_size: int,
+def load_data(
+    experiment: config.Experiment,
     cache_dir: str | os.PathLike,
     trained: Inputs | None = None,
     dataset: data.Dataset | None = None,
 ) -> TaskData:
-    """Loads a dataset for an encoder of instances and one of classes, with a split for prediction sets.
+    """Loads the dataset of a checked experiment for its encoders, with a split for its prediction sets.
 
     With a frozen encoder the features are its outputs, and the encoder returns them unchanged. They are
     computed once and kept in a file; see `storage.cache`.
 
     Args:
-      data_config, encoder, class_encoder, sets, evaluation_batch_size: of a checked experiment.
+      experiment: of which data, encoders, prediction sets and `evaluation_batch_size` are read.
       cache_dir: folder of the run, for the outputs of a frozen encoder if runs share no cache.
       trained: the inputs of a trained model, for which the data are loaded; None for a new model.
       dataset: the dataset in memory; None reads that of the experiment.
@@ -42,6 +38,8 @@ def load(
     Raises:
       FileNotFoundError, ValueError: the dataset or the encoder cannot be loaded, or they do not fit together.
     """
+    data_config, encoder, class_encoder = experiment.data, experiment.encoder, experiment.class_encoder
+    batch_size = experiment.evaluation_batch_size
     dataset, cache = dataset or read_dataset(data_config), Cache(cache_dir)
     if missing := {"train", "validation"} - set(dataset.splits):
         raise ValueError(f"dataset.splits: no {missing.pop()!r}. Add it; data.dataset.draw draws splits.")
@@ -57,18 +55,16 @@ def load(
     task = dataclasses.replace(task, augment=build_augment(data_config, splits["train"], task.preprocess))
     if trained is None:
         task = with_encoder(task, encoder)
-        task = class_texts.add(
-            task, encoder, class_encoder, data_config.max_length, evaluation_batch_size, cache
-        )
+        task = class_texts.add(task, encoder, class_encoder, data_config.max_length, batch_size, cache)
     if encoder.frozen:
-        task = frozen_features.encode_splits(task, encoder.name, evaluation_batch_size, cache)
+        task = frozen_features.encode_splits(task, encoder.name, batch_size, cache)
     if trained is None and class_encoder.init == "means":
-        task = _with_class_means(task, data_config.held_out, encoder.name, evaluation_batch_size, cache)
+        task = _with_class_means(task, data_config.held_out, encoder.name, batch_size, cache)
     if data_config.cache and not encoder.frozen:
-        task = _preprocessed(task, evaluation_batch_size)
+        task = _preprocessed(task, batch_size)
         task = dataclasses.replace(task, augment=build_augment(data_config, task.splits["train"], None))
     task = _hold_out(task, data_config.held_out)
-    task = _with_calibration_split(task, sets, data_config.split_seed)
+    task = _with_calibration_split(task, experiment.sets, data_config.split_seed)
     if is_untrained.any():
         seen = np.flatnonzero(~is_untrained)
         splits = {**task.splits, "train": _of_classes(task.splits["train"], seen)}
@@ -293,8 +289,6 @@ def _hold_out(task: TaskData, names: Sequence[str]) -> TaskData:
         )
     is_held_out = np.isin(task.class_names, names)
     seen = np.flatnonzero(~is_held_out)
-    if len(seen) < 2:
-        raise ValueError(f"data.held_out={names}: fewer than 2 classes to train on. Hold out fewer.")
     splits = {}
     for split, examples in task.splits.items():
         selected = is_held_out[examples.labels] == (split == "test")
@@ -318,21 +312,20 @@ def _untrained(
 ) -> np.ndarray:
     """Returns which of the classes that the user named are ranked by their texts, without training, `[n]`.
 
-    If the class encoder does not read texts, or relates the classes to each other, a class of the file
-    `data.classes` without a training example raises ValueError.
+    If the class encoder does not read texts, a class of the file `data.classes` without a training example
+    raises ValueError.
     """
     options, names = data_config.options(), dataset.class_names
     classes = options.get("classes")
     if data_config.name != "memory" and not (classes or options.get("label_columns")):
         return np.zeros(len(names), bool)
-    if class_texts.are_read(class_encoder) and not (class_encoder.attention_layers or data_config.held_out):
+    if class_texts.are_read(class_encoder) and not data_config.held_out:
         return train.class_counts(len(names)) == 0
     missing = np.flatnonzero(dataset.splits["train"].class_counts(len(names)) == 0)
     if classes is not None and len(missing):
         raise ValueError(
             f"data.classes={classes}: class {names[missing[0]]!r} has no training example. Remove the line, "
-            "or set class_encoder to 'frozen_text' to rank it by its name, without attention_layers and "
-            "data.held_out."
+            "or set class_encoder to 'frozen_text' to rank it by its name, without data.held_out."
         )
     return np.zeros(len(names), bool)
 

@@ -45,7 +45,7 @@ def check(loss: Loss) -> None:
             raise ValueError(
                 f"loss.rank_fn=None: loss {loss.name!r} requires it. Choose one of: {', '.join(NAMES)}."
             )
-        for field in ("fine_tune", "sorter", "l1_epochs"):
+        for field in ("fine_tune", "sorter"):
             if getattr(loss, field):
                 raise ValueError(
                     f"loss.{field}={getattr(loss, field)!r}: requires a sorter. Set loss.rank_fn."
@@ -59,10 +59,4 @@ def check(loss: Loss) -> None:
             raise ValueError(
                 f"loss.{field}={getattr(loss, field)!r}: {rank_fn!r} has no weights. Choose one of: "
                 f"{', '.join(sorters.LEARNED)}."
-            )
-    if loss.l1_epochs is not None:
-        arguments.check_positive(section="loss.", l1_epochs=loss.l1_epochs)
-        if not loss.l1:
-            raise ValueError(
-                f"loss.l1_epochs={loss.l1_epochs}: the mean absolute error has no weight. Set loss.l1."
             )

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from rank4class import losses
-from rank4class.losses.ops import ranks
 from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
@@ -39,19 +38,6 @@ def test_build_loss_uses_the_rank_function():
         values = built(tf.constant(0, tf.int64), labels, task.ModelOutputs(tf.constant(SCORES)), tf.ones([6]))
         expected = losses.approx_ndcg(SCORES, labels, rank_fn=rank_fn)
         np.testing.assert_allclose(values, expected, rtol=1e-6)
-
-
-def test_mean_absolute_error_stops_after_l1_epochs():
-    experiment = small(**{"loss.name": "mean_average_precision", "loss.l1": 2.0, "loss.l1_epochs": 0.5})
-    built = optimization.build_loss(experiment.loss, rank_fn=ranks.sigmoid_ranks, l1_steps=3)
-    outputs = task.ModelOutputs(tf.constant(SCORES))
-    labels = tf.constant([0, 1, 2, 3, 4, 5])
-    values = [
-        float(tf.reduce_sum(built(tf.constant(i, tf.int64), labels, outputs, tf.ones([6])))) for i in range(5)
-    ]
-    error = 2.0 * np.abs(SCORES - np.eye(10)[:6]).mean(axis=1).sum()
-    np.testing.assert_allclose(np.array(values[:3]) - values[4], error, rtol=1e-4)
-    assert values[3] == values[4]
 
 
 @pytest.mark.nightly
@@ -121,10 +107,6 @@ def test_a_grid_of_rank_functions(tmp_path):
         ),
         ({"loss.rank_fn": None, "loss.fine_tune": True}, r"loss\.fine_tune=True: requires a sorter\. Set"),
         ({"loss.l1": 1.0}, "l1: loss 'approx_ndcg' has no such option"),
-        (
-            {"loss.name": "mean_average_precision", "loss.l1_epochs": 1.0},
-            r"loss\.l1_epochs=1\.0: the mean absolute error has no weight\. Set loss\.l1\.",
-        ),
         ({"loss.name": "mean_average_precision", "loss.form": "roc"}, "form='roc': unknown"),
         ({"loss.name": "mean_average_precision", "loss.l1": -1.0}, "loss.l1=-1.0: too small"),
     ],

@@ -171,20 +171,7 @@ class TaskData:
         class_encoder = models.get("class_encoder", part.name, **provided, **part.options())
         if part.residual:
             class_encoder = class_encoders.Residual(class_encoder, len(self.class_names), width)
-        if not part.attention_layers:
-            return class_encoder
-        if width % part.attention_heads:
-            raise ValueError(
-                f"class_encoder.attention_heads={part.attention_heads}: not a divisor of the width {width}. "
-                "Choose a divisor."
-            )
-        return class_encoders.Attention(
-            base=class_encoder,
-            width=width,
-            num_layers=part.attention_layers,
-            num_heads=part.attention_heads,
-            dropout=part.attention_dropout,
-        )
+        return class_encoder
 
     def scorer(
         self, model: tf.keras.Model, split: str, count_prior: count_priors.CountPrior = count_priors.NONE

@@ -152,14 +152,14 @@ def test_class_texts_frozen(tiny_goemotions, tiny_bert, features, tmp_path, monk
     monkeypatch.setenv("RANK4CLASS_CACHE", str(tmp_path))
     shutil.copy(features, tmp_path)
     experiment, loaded = load_texts(
-        tiny_goemotions, tiny_bert, frozen=frozen, name="frozen_text", attention_layers=1, residual=True
+        tiny_goemotions, tiny_bert, frozen=frozen, name="frozen_text", residual=True
     )
     tokens = data.WordPiece.from_folder(tiny_bert, 8)({"text": tf.constant(loaded.class_names)})
     expected = models.get("encoder", "bert", path=tiny_bert)(tokens)
     np.testing.assert_allclose(loaded.class_vectors, expected, rtol=1e-5, atol=1e-6)
     model = loaded.build_model(experiment)
-    assert type(model.class_encoder).__name__ == "Attention"
-    np.testing.assert_array_equal(model.class_encoder.base.base.vectors, loaded.class_vectors)
+    assert type(model.class_encoder).__name__ == "Residual"
+    np.testing.assert_array_equal(model.class_encoder.base.vectors, loaded.class_vectors)
     assert ("embedding" in loaded.splits["train"].features) == frozen
 
 
@@ -202,8 +202,6 @@ def test_held_out_classes(tiny_goemotions, tiny_bert, tmp_path, frozen):
 def test_classes_that_cannot_be_held_out(tiny_goemotions, tiny_bert):
     with pytest.raises(ValueError, match=r"data\.held_out='angr': no such class\. Did you mean 'anger'\?"):
         load_texts(tiny_goemotions, tiny_bert, held_out=("angr",))
-    with pytest.raises(ValueError, match="fewer than 2 classes to train on. Hold out fewer."):
-        load_texts(tiny_goemotions, tiny_bert, held_out=("joy", "anger"))
     (tiny_goemotions / "test.tsv").write_text("great\t0\tid\n")
     with pytest.raises(ValueError, match="data.held_out=.*: the test split has no example left"):
         load_texts(tiny_goemotions, tiny_bert, held_out=("anger",))
@@ -225,11 +223,6 @@ def test_runs_share_features(tiny_goemotions, tiny_bert, features, tmp_path, mon
     load_texts(tiny_goemotions, tiny_bert, tmp_path / "run", frozen=True)
     [path] = (tmp_path / "run").iterdir()
     assert f"Encoding 61 examples once: {path} (0.0 MB)\n" in capsys.readouterr().out
-    with np.load(path) as npz:
-        arrays = dict(npz)
-    np.savez_compressed(path, **arrays)
-    with pytest.raises(ValueError, match=f"^{path}: damaged. Remove it to compute it again."):
-        load_texts(tiny_goemotions, tiny_bert, tmp_path / "run", frozen=True)
 
 
 @pytest.mark.nightly
@@ -259,8 +252,6 @@ def test_warnings_of_class_texts(tiny_goemotions, tiny_bert, tmp_path, monkeypat
     texts = tmp_path / "texts.tsv"
     texts.write_text("anger\tunheard of\nneutral\tnever seen\njoy\tgreat\n")
     load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
-    assert "same tokens for the descriptions of anger and neutral" in caplog.text
-    assert "joy" not in caplog.text
     assert "each step" not in caplog.text
     monkeypatch.setattr(trainable_rank_model, "_MANY_TEXTS", 2)
     trainable_rank_model.build_candidates(*load_texts(tiny_goemotions, tiny_bert, name="text"))
@@ -341,15 +332,6 @@ def test_changed_vocabularies_and_frozen_encoders_are_noticed(tiny_goemotions, t
     vocab.write_text("\n".join([*words[:-2], words[-1], words[-2]]) + "\n")
     after = [hash_of(frozen=frozen) for frozen in (False, True)]
     assert set(before).isdisjoint(after)
-
-
-def test_attention_heads_that_do_not_divide_the_width():
-    experiment, loaded = loaded_with(config.Data(), encoder=config.Encoder(hidden=(8,)))
-    experiment = config.override(
-        experiment, {"class_encoder.attention_layers": 1, "class_encoder.attention_heads": 3}
-    )
-    with pytest.raises(ValueError, match=r"^class_encoder\.attention_heads=3: not a divisor .* width 8\."):
-        loaded.build_model(experiment)
 
 
 @pytest.mark.nightly

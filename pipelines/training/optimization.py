@@ -25,14 +25,13 @@ def build_loss(
     count_prior: count_priors.CountPrior = count_priors.NONE,
     max_relevant: int | None = None,
     rank_fn: Any = None,
-    l1_steps: int | None = None,
     log_prior: np.ndarray | None = None,
     log_q: bool = False,
 ) -> Callable:
     """Builds the loss that `config.Loss` describes, to which a trained count prior adds its own.
 
     The `temperature` is a function of a step, see `build_temperature`; `max_relevant` is the largest number
-    of classes of an example, None for class ids. The mean absolute error is added in the first `l1_steps`.
+    of classes of an example, None for class ids.
     The loss is that of the scores plus a `log_prior` `[n]`, times the temperature, by which it divides them.
     With `log_q`, a loss that sums exponentials of scores corrects these for the candidates' probabilities.
 
@@ -46,8 +45,6 @@ def build_loss(
 
     def loss(number, labels, outputs, weights):
         changing = {} if temperature is None else {"temperature": temperature(number)}
-        if l1_steps is not None:
-            changing["l1"] = tf.where(number < l1_steps, options["l1"], 0.0)
         ranking_loss = losses.get(name, **{**options, **changing})
         shifts = []
         if log_prior is not None:
@@ -85,19 +82,11 @@ def build_temperature(loss_config: config.Loss, total_steps: int) -> LearningRat
     return tf.keras.optimizers.schedules.ExponentialDecay(first, last_step, ratio)
 
 
-def build_schedule(
-    optimizer_config: config.Optimizer, total_steps: int, epoch_steps: float
-) -> LearningRateSchedule:
-    """Builds the learning rate over the steps; `epoch_steps` need not be an integer."""
+def build_schedule(optimizer_config: config.Optimizer, total_steps: int) -> LearningRateSchedule:
+    """Builds the learning rate over the steps."""
     rate = optimizer_config.learning_rate
     if optimizer_config.decay == "cosine":
         schedule = tf.keras.optimizers.schedules.CosineDecay(rate, total_steps)
-    elif optimizer_config.decay == "step":
-        assert optimizer_config.decay_epochs is not None  # checked
-        decay_steps = max(1, round(optimizer_config.decay_epochs * epoch_steps))
-        schedule = tf.keras.optimizers.schedules.ExponentialDecay(
-            rate, decay_steps, optimizer_config.decay_factor, staircase=True
-        )
     else:
         end = 0.0 if optimizer_config.decay == "linear" else rate
         schedule = tf.keras.optimizers.schedules.PolynomialDecay(rate, total_steps, end)

@@ -43,14 +43,10 @@ def adagrad(schedule: Schedule, **average: Any) -> tf.keras.optimizers.Optimizer
 
 
 @OPTIMIZERS.register("sgd")
-def sgd(
-    schedule: Schedule, momentum: float = 0.0, nesterov: bool = False, **average: Any
-) -> tf.keras.optimizers.Optimizer:
-    """Returns stochastic gradient descent, with momentum or Nesterov's momentum."""
+def sgd(schedule: Schedule, momentum: float = 0.0, **average: Any) -> tf.keras.optimizers.Optimizer:
+    """Returns stochastic gradient descent, with momentum."""
     arguments.check_fraction(momentum=momentum)
-    if nesterov and not momentum:
-        raise ValueError("nesterov=True: it has no effect without momentum. Set momentum.")
-    return tf.keras.optimizers.SGD(schedule, momentum=momentum, nesterov=nesterov, **average)
+    return tf.keras.optimizers.SGD(schedule, momentum=momentum, **average)
 
 
 class _Adam(tf.keras.optimizers.Adam):

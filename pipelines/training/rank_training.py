@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config, distribution
@@ -26,7 +25,7 @@ from rank4class.pipelines.evaluation.thresholds import Thresholds
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, run_hash
 from rank4class.pipelines.task import checks, description, hashing, loading
-from rank4class.pipelines.task.inputs import Inputs
+from rank4class.pipelines.task.loading import load_data
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import (
     optimization,
@@ -45,9 +44,7 @@ from rank4class.pipelines.training.trainable_rank_model import (
     build_model,
 )
 from rank4class.pipelines.training.trainer import Schedule, Trainer, open_folder
-from rank4class.progress import Progress, format_epochs
-
-MOST_EPOCHS = 1_000  # without a warning
+from rank4class.progress import Progress
 
 
 def train(
@@ -103,25 +100,6 @@ def train(
         run_dir.unlock()
 
 
-def load_data(
-    experiment: config.Experiment,
-    cache_dir: str | os.PathLike,
-    trained: Inputs | None = None,
-    dataset: data.Dataset | None = None,
-) -> TaskData:
-    """Loads the data of an experiment; see `loading.load`."""
-    return loading.load(
-        experiment.data,
-        experiment.encoder,
-        experiment.class_encoder,
-        experiment.sets,
-        experiment.evaluation_batch_size,
-        cache_dir,
-        trained,
-        dataset,
-    )
-
-
 def _check_evaluated_images(loaded: TaskData, batch_size: int) -> None:
     """Raises ValueError for the first image of the evaluations that cannot be read.
 
@@ -168,19 +146,12 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
     epochs = experiment.epochs if experiment.steps is None else experiment.steps / epoch_steps
     # Products before quotients: 50 epochs of 11 examples in batches of 10 are 55 steps, not 56 by rounding.
     total_steps = experiment.steps or math.ceil(experiment.epochs * train_examples / experiment.batch_size)
-    if epochs > MOST_EPOCHS:
-        logging.warning(
-            "steps=%d: %s epochs of %d examples. Set epochs, or fewer steps.",
-            total_steps,
-            format_epochs(epochs),
-            train_examples,
-        )
     evaluated_examples = experiment.batch_size * experiment.evaluations_per_epoch
     return Schedule(
         total_steps=total_steps,
         epochs=epochs,
         evaluation_steps=math.ceil(train_examples / evaluated_examples),
-        learning_rate=optimization.build_schedule(experiment.optimizer, max(1, total_steps), epoch_steps),
+        learning_rate=optimization.build_schedule(experiment.optimizer, max(1, total_steps)),
         temperature=optimization.build_temperature(experiment.loss, total_steps),
         checkpoint_steps=experiment.checkpoint_steps,
         steps_per_execution=experiment.steps_per_execution,
@@ -272,7 +243,7 @@ class TrainedModel:
         result = run_decisions.measure(result, self.experiment, loaded, split, self.thresholds)
         result = sets.add_to(result) if sets else result
         result = dataclasses.replace(result, unseen=loaded.unseen(split))
-        return result if keep_scores else run_calibration.without_scores(result)
+        return result if keep_scores else dataclasses.replace(result, scores=None)
 
     def calibrate(self, loaded: TaskData, sets: config.Sets) -> PredictionSets:
         """Fits prediction sets to the split "calibration", writes them to the run's folder, and returns them.
@@ -370,15 +341,18 @@ def restore(
         step = _read_last(experiment, run_dir, model, run, strategy)
     if step is None:
         raise FileNotFoundError(_missing_checkpoint_message(run_dir, which))
-    trained = TrainedModel(run_dir, experiment, described, model, step, strategy)
     if which == "last":
-        return trained
-    calibration, thresholds = _read_calibration(run_dir), _read_thresholds(run_dir, experiment)
-    sets = _read_sets(run_dir, experiment, calibration)
+        return TrainedModel(run_dir, experiment, described, model, step, strategy)
+    readers = {
+        "calibration": calibration.from_json,
+        "thresholds": Thresholds.from_json,
+        "prediction_sets": PredictionSets.from_json,
+    }
+    fitted: list[Any] = [
+        None if (stored := run_dir.fitted(name)) is None else read(stored) for name, read in readers.items()
+    ]
     vectors = run_dir.class_vectors() if run_dir.results() else None
-    return dataclasses.replace(
-        trained, calibration=calibration, thresholds=thresholds, sets=sets, class_vectors=vectors
-    )
+    return TrainedModel(run_dir, experiment, described, model, step, strategy, *fitted, vectors)
 
 
 def _with_own_sorter(experiment: config.Experiment, run_dir: RunDirectory) -> config.Experiment:
@@ -387,58 +361,25 @@ def _with_own_sorter(experiment: config.Experiment, run_dir: RunDirectory) -> co
     return config.override(experiment, {"loss.sorter": path}) if files.exists(path) else experiment
 
 
-def _read_calibration(run_dir: RunDirectory) -> Calibration | None:
-    results = run_dir.results()
-    stored = _read_fitted(run_dir, "calibration", results and "calibration" in results["validation"])
-    return None if stored is None else calibration.from_json(stored)
-
-
-def _read_thresholds(run_dir: RunDirectory, experiment: config.Experiment) -> Thresholds | None:
-    stored = _read_fitted(run_dir, "thresholds", experiment.thresholds.name != "none" and run_dir.results())
-    return None if stored is None else Thresholds.from_json(stored)
-
-
-def _read_sets(
-    run_dir: RunDirectory, experiment: config.Experiment, calibration: Calibration | None
-) -> PredictionSets | None:
-    is_required = run_sets.can_fit(experiment, calibration) and run_dir.results()
-    stored = _read_fitted(run_dir, "prediction_sets", is_required)
-    return None if stored is None else PredictionSets.from_json(stored)
-
-
-def _read_fitted(run_dir: RunDirectory, name: str, is_required: Any) -> dict[str, Any] | None:
-    if (stored := run_dir.fitted(name)) is None and is_required:
-        path = os.path.join(run_dir.path, f"{name}.json")
-        raise FileNotFoundError(f"{path}: no such file, but the run has written it. Restore it.")
-    return stored
-
-
 def _missing_checkpoint_message(run_dir, which):
-    results = run_dir.results()
-    if results is None:
-        return f"{run_dir.path}: no checkpoint yet. Train it first."
-    if which == "best" and results["best_step"] is None:
-        return f"{run_dir.path}: no evaluation gave a best checkpoint. Read the last one: --checkpoint=last."
-    folder = os.path.join(run_dir.checkpoints, which)
-    return (
-        f"{run_dir.path}: the run is finished, but its checkpoints are missing. Restore {folder}, or train "
-        "again in another --workdir."
-    )
+    if which == "best" and run_dir.results():
+        return f"{run_dir.path}: no best checkpoint. Read the last one: --checkpoint=last."
+    return f"{run_dir.path}: no checkpoint yet. Train it first."
 
 
 def _read_best(run_dir, model, run):
-    step = best_checkpoints(run_dir.checkpoints, model, run, writes=False).read_newest()
-    results = run_dir.results()
-    if step is not None and results and results["best_step"] not in (None, step):
-        path = os.path.join(run_dir.checkpoints, "best", f"step-{results['best_step']}")
-        raise ValueError(f"{path}: damaged, and the best model. Restore it, or train in another --workdir.")
+    checkpoints, results = best_checkpoints(run_dir.checkpoints, model, run, writes=False), run_dir.results()
+    if results is None:
+        return checkpoints.read_newest()
+    if (step := results["best_step"]) is not None:
+        checkpoints.read(step)
     return step
 
 
 def _read_last(experiment, run_dir, model, run, strategy):
     # The checkpoint holds the optimizer with the averages: each of its values needs a variable.
     with strategy.scope():
-        schedule = optimization.build_schedule(experiment.optimizer, 1, 1)  # no step will be taken
+        schedule = optimization.build_schedule(experiment.optimizer, 1)  # no step will be taken
         optimizer = optimization.build_optimizer(experiment.optimizer, schedule, experiment.precision)
         optimizer.build(model.trainable_variables)
     state = TrainState(run_dir.checkpoints, model, optimizer, experiment.monitor, run, writes=False)

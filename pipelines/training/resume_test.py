@@ -149,7 +149,7 @@ def test_resume_with_all_random_draws_and_slots(
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=20),
         encoder=config.Encoder(name="bert", path=tiny_bert, dropout=0.2, output_dropout=0.2),
-        class_encoder=config.ClassEncoder(name="text", attention_layers=1, attention_dropout=0.2),
+        class_encoder=config.ClassEncoder(name="text"),
         interaction=config.Interaction(name="lc_mlp", units=8, dropout=0.2),
         loss=config.Loss(name="gumbel_approx_ndcg"),
         optimizer=config.Optimizer(
@@ -171,7 +171,7 @@ def test_resume_with_all_random_draws_and_slots(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"optimizer.name": "sgd", "optimizer.momentum": 0.9, "optimizer.nesterov": True},
+        {"optimizer.name": "sgd", "optimizer.momentum": 0.9},
         {"optimizer.name": "adamw", "optimizer.weight_decay": 0.1, "precision": "mixed_float16"}
         | {"accumulation_steps": 2, "optimizer.clip_norm": 1.0, "optimizer.ema_momentum": 0.9},
     ],
@@ -272,7 +272,7 @@ def test_finished_runs_with_a_damaged_best_model(tmp_path, undisturbed):
     assert RunDirectory(str(folder)).results()["best_step"] == 34
     assert len(list((folder / "checkpoints" / "best").glob("*.index"))) == 2
     cut(folder / "checkpoints" / "best", "step-34.data*")
-    with pytest.raises(ValueError, match=f"{folder}/checkpoints/best/step-34: damaged, and the best model"):
+    with pytest.raises(ValueError, match=f"{folder}/checkpoints/best/step-34: the checkpoint is damaged"):
         rank_training.restore(str(folder))
 
 

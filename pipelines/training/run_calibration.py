@@ -6,6 +6,7 @@ import numpy as np
 from absl import logging
 
 from rank4class import data
+from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import calibration, evaluator, reliability
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
@@ -15,30 +16,21 @@ _BATCH = 256  # examples that are ranked at a time
 MAX_SCORES = 250_000_000  # that are calibrated, 1 GB; of more, those of a random part of the examples
 
 
-def method_of(
-    method: str, validation: data.Split, *, has_items: bool = False, count_prior: str = "none"
-) -> str | None:
-    """Returns the method that calibrates the scores of a run; logs a reason against a calibration.
-
-    A named method that does not fit the dataset or the model raises ValueError.
-    """
-    if method == "none":
-        return None
-    reason = None
-    if has_items:
+def has_calibration(experiment: config.Experiment, validation: data.Split) -> bool:
+    """Returns whether a run calibrates its scores; logs why one with "auto" does not."""
+    if experiment.calibration == "none":
+        return False
+    prior = experiment.count_prior.name
+    if validation.kind.ranks_items:
         reason = "the items of a list are not classes"
     elif validation.multi_label and np.any(validation.label_matrix.data != 1.0):
         reason = "the labels are graded"
-    elif count_prior != "none":
-        reason = f"losses.ops.set_sizes.marginals are the probabilities under count prior {count_prior!r}"
-    if method != "auto":
-        calibration.check_method(method, validation.multi_label)
-        if reason:
-            raise ValueError(f"calibration={method!r}: {reason}. Set it to 'auto'.")
-    if reason:
-        logging.info("No calibration: %s", reason)
-        return None
-    return method
+    elif prior != "none":
+        reason = f"losses.ops.set_sizes.marginals are the probabilities under count prior {prior!r}"
+    else:
+        return True
+    logging.info("No calibration: %s", reason)
+    return False
 
 
 def measured_examples(examples: int, classes: int) -> np.ndarray:
@@ -103,11 +95,6 @@ def _ranked_by_probability(
         ranked = dataclasses.replace(ranked, best_scores=best_scores)
     changed = ("values", "top_classes", "right", "ranks", "best_classes", "best_scores")
     return dataclasses.replace(result, **{name: getattr(ranked, name) for name in changed})
-
-
-def without_scores(result: EvaluationResult) -> EvaluationResult:
-    """Returns an evaluation without its scores, which may be large."""
-    return dataclasses.replace(result, scores=None)
 
 
 def _measured(result: EvaluationResult, name: str, split: data.Split) -> tuple[np.ndarray | None, data.Split]:

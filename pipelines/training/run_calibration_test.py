@@ -39,44 +39,36 @@ def task_of(labels, excluded=None):
     return TaskData(("a", "b", "c"), splits, None, tf.keras.layers.Dense, Inputs({}))
 
 
-def method_of(labels, calibration="auto", **options):
-    return run_calibration.method_of(calibration, data.Split({}, labels), **options)
+def has_calibration(labels, feature="embedding", **changes):
+    experiment = config.override(config.Experiment(), changes)
+    return run_calibration.has_calibration(experiment, data.Split({feature: np.zeros([4, 3, 1])}, labels))
 
 
-def test_methods_by_the_labels():
-    ids = np.array([0, 1, 2])
-    assert method_of(ids) == method_of(SEVERAL) == "auto"
-    assert method_of(ids, calibration="temperature") == "temperature"
-    assert method_of(ids, calibration="none") is None
+def test_calibration_of_one_and_of_several_classes():
+    assert has_calibration(np.array([0, 1, 2, 0]))
+    assert has_calibration(SEVERAL)
+    assert not has_calibration(SEVERAL, calibration="none")
 
 
 @pytest.mark.parametrize(
     ("labels", "changes", "reason"),
     [
         (GRADED, {}, "the labels are graded"),
-        (SEVERAL, {"has_items": True}, "the items of a list are not classes"),
+        (SEVERAL, {"feature": "items"}, "the items of a list are not classes"),
         (
             SEVERAL,
-            {"count_prior": "learned"},
+            {"count_prior.name": "learned"},
             "losses.ops.set_sizes.marginals are the probabilities under count prior 'learned'",
         ),
     ],
 )
 def test_scores_that_are_not_calibrated(messages, labels, changes, reason):
-    assert method_of(labels, **changes) is None
+    assert not has_calibration(labels, **changes)
     assert messages == [f"No calibration: {reason}"]
-    with pytest.raises(ValueError, match=f"calibration='platt': {reason}. Set it to 'auto'"):
-        method_of(labels, **changes, calibration="platt")
 
 
-def test_methods_that_do_not_fit_the_labels():
-    with pytest.raises(ValueError, match=r"calibration='platt': each example has one class\. Choose 'auto'"):
-        method_of(np.array([0]), calibration="platt")
-    with pytest.raises(ValueError, match=r"calibration='temperature': an example may have several classes"):
-        method_of(SEVERAL, calibration="temperature")
-    with pytest.raises(
-        ValueError, match=r"calibration='beta': unknown\. There are: auto, temperature, platt"
-    ):
+def test_unknown_calibration():
+    with pytest.raises(ValueError, match=r"calibration='beta': unknown\. There are: auto, none"):
         checks.check(config.override(digits_mlp.get_config(), {"calibration": "beta"}))
 
 

@@ -1,7 +1,6 @@
 """The prediction sets of a run: their fit to the split "calibration", and their metrics."""
 
 import dataclasses
-import functools
 from collections.abc import Collection, Mapping
 
 import numpy as np
@@ -17,8 +16,6 @@ from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
 from rank4class.pipelines.task import count_priors
-
-FEW = 500  # calibration examples, with fewer of which a warning says how far the coverage may be
 
 
 def check(experiment: config.Experiment, splits: Mapping[str, data.Split]) -> None:
@@ -40,15 +37,7 @@ def check(experiment: config.Experiment, splits: Mapping[str, data.Split]) -> No
                 f"metrics={metric!r}: needs {needed} calibration examples, and there are {len(examples)}. "
                 "Leave it out, or give more validation examples."
             )
-    _log(describe(examples), len(examples) < FEW)
-
-
-@functools.cache  # once for all runs of a sweep
-def _log(text: str, are_few: bool) -> None:
-    if are_few:
-        logging.warning("%s Give more validation examples.", text)
-    else:
-        logging.info("%s", text)
+    logging.info("%s", describe(examples))
 
 
 def check_examples(part: config.Sets, examples: data.Split) -> None:

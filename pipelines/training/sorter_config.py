@@ -50,22 +50,11 @@ def check(experiment: SorterExperiment) -> None:
     from rank4class.pipelines.task import checks  # imports TensorFlow
 
     config.check_types(experiment)
-    if experiment.sorter not in LEARNED:
-        raise ValueError(
-            f"sorter={experiment.sorter!r}: has no weights to learn. Choose one of {', '.join(LEARNED)}."
-        )
-    if not experiment.sizes:
-        raise ValueError("sizes=(): no list length. Name at least one.")
+    arguments.check_choice(LEARNED, sorter=experiment.sorter)
+    SORTERS.check(experiment.sorter, experiment.options)
     for size in experiment.sizes:
         arguments.check_integer(2, _MAX_SIZE, sizes=size)
-    if experiment.layers is not None and experiment.sorter not in NETWORKS:
-        raise ValueError(
-            f"layers={experiment.layers}: sorter {experiment.sorter!r} has no layers. Leave it out, or "
-            f"choose one of {', '.join(NETWORKS)}."
-        )
     arguments.check_at_least(0, move=experiment.move)
-    if experiment.move >= 100.0:
-        raise ValueError(f"move={experiment.move}: not below 100. Lower it.")
     if experiment.sorter == "equivariant" and not experiment.move:
         raise ValueError(
             "move=0: sorter 'equivariant' needs a positive one, such as 1. Without a move, ever sharper "

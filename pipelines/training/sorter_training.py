@@ -19,7 +19,6 @@ from rank4class.pipelines.training.train_step import StepOptions
 from rank4class.pipelines.training.trainer import Schedule, Trainer, open_folder
 
 EPOCH = 100_000  # vectors
-Draw = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 def train(
@@ -28,13 +27,11 @@ def train(
     *,
     strategy: tf.distribute.Strategy | None = None,
     progress: bool = True,
-    draw: Draw | None = None,
 ) -> dict[str, Any]:
     """Trains a sorter, or resumes an interrupted training of it; returns the results, as in `results.json`.
 
     The folder then holds the weights, `sorter.safetensors`, to which the results belong. Errors, `strategy`
-    and `progress` are those of `rank_training.train`. `draw` returns the pixels of a picture for TensorBoard
-    from the scores that one score moves over, its ranks by the sorter, and its exact ranks.
+    and `progress` are those of `rank_training.train`.
     """
     check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
@@ -47,13 +44,13 @@ def train(
         total_steps=total_steps,
         epochs=experiment.epochs,
         evaluation_steps=min(total_steps, math.ceil(epoch_steps)),
-        learning_rate=optimization.build_schedule(experiment.optimizer, total_steps, epoch_steps),
+        learning_rate=optimization.build_schedule(experiment.optimizer, total_steps),
         checkpoint_steps=experiment.checkpoint_steps,
         steps_per_execution=experiment.steps_per_execution,
     )
     tf.keras.utils.set_random_seed(experiment.seed)
     with strategy.scope():
-        task = TrainableSorter(experiment, draw)
+        task = TrainableSorter(experiment)
         optimizer = optimization.build_optimizer(
             experiment.optimizer, schedule.learning_rate, experiment.precision
         )
@@ -72,8 +69,8 @@ class TrainableSorter:
     evaluated: tuple[str, ...] = ("validation", "test")
     mines = False
 
-    def __init__(self, experiment: SorterExperiment, draw: Draw | None = None):
-        self._experiment, self._draw = experiment, draw
+    def __init__(self, experiment: SorterExperiment):
+        self._experiment = experiment
         self._sizes = sorted(set(experiment.sizes))
         self.metrics = tuple(f"l1@{n}" for n in self._sizes)
         self.hashes: dict[str, str] = {}  # vectors are drawn, not read
@@ -126,13 +123,7 @@ class TrainableSorter:
         return RankErrors(errors)
 
     def pictures(self, split: str, evaluation: "RankErrors") -> dict[str, np.ndarray]:
-        del split, evaluation
-        if self._draw is None:
-            return {}
-        n = self._sizes[-1]
-        lists, ranks = sweep(self._ranks, n)
-        exact = sorters.get("exact")(lists).numpy()
-        return {f"sweep_{n}": self._draw(lists[:, 0], ranks[:, 0], exact[:, 0])}
+        return {}
 
     def describe(self, folder: str) -> None:
         """A sorter is described by its options alone."""
@@ -189,13 +180,3 @@ def extrapolate(sorter: Callable[[tf.Tensor], tf.Tensor], scores: tf.Tensor, mov
         # The backward pass is linear in its seeds; its derivative is the forward-mode product.
         backward = inner.gradient(ranks, scores, output_gradients=seeds, unconnected_gradients="zero")
     return ranks + outer.gradient(backward, seeds, output_gradients=moves, unconnected_gradients="zero")
-
-
-def sweep(
-    sorter: Callable[[np.ndarray], tf.Tensor], n: int, points: int = 401
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns lists whose first score moves from -1 to 1 past evenly spaced others; and their ranks."""
-    others = np.random.default_rng(0).permutation(np.linspace(-1.0, 1.0, n + 1)[1:-1])
-    lists = np.tile(np.concatenate([[0.0], others]).astype(np.float32), [points, 1])
-    lists[:, 0] = np.linspace(-1.0, 1.0, points)
-    return lists, np.asarray(sorter(lists))

@@ -1,20 +1,18 @@
-"""The summaries of a run in TensorBoard, and their removal when a resumed run repeats steps."""
+"""The summaries of a run in TensorBoard."""
 
 import contextlib
+import csv
 import io
 import json
 import os
-import re
-import shlex
-import textwrap
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 from absl import logging
-from tensorboard.compat.proto import event_pb2
 from tensorboard.plugins import projector
 from tensorboard.plugins.hparams import api, api_pb2, summary
 
@@ -23,7 +21,6 @@ from rank4class.pipelines.storage import files
 
 MAX_POINTS = 10_000  # of which the projector's layouts stay quick
 MAX_NUMBERS = 4_000_000  # points x width: about 40 MB
-MAX_CLOCK_SKEW = 2.0  # seconds
 SECONDS_BETWEEN_PICTURES = 60.0
 _VECTORS, _CLASSES = "projector/vectors.tsv", "projector/classes.tsv"
 
@@ -31,15 +28,14 @@ _VECTORS, _CLASSES = "projector/vectors.tsv", "projector/classes.tsv"
 class Summaries:
     """Writes a run's summaries to TensorBoard.
 
-    Later points than the step that the run starts with are removed. Only the chief of several workers writes.
+    Only the chief of several workers writes.
     """
 
-    def __init__(self, folder: str, step: int, *, writes: bool = True):
+    def __init__(self, folder: str, *, writes: bool = True):
         self._folder = folder
         self._writer = tf.summary.create_noop_writer()
         if writes:
             with files.errors_of(folder):
-                purge_after(folder, step)
                 self._writer = tf.summary.create_file_writer(folder)
         self._writes = writes
         self._pictures_written = time.monotonic()
@@ -49,20 +45,10 @@ class Summaries:
         with files.errors_of(self._folder), self._writer.as_default():
             yield
 
-    def write_start(self, experiment: Any, session: dict[str, Any], step: int) -> None:
-        """Writes an experiment's fields, and the command and versions of a line of `sessions.jsonl`."""
-        versions = [f"# code {session['git'] or 'outside a git checkout'}"]
-        versions += [f"{name}=={version}" for name, version in session["packages"].items()]
-        texts = {
-            "config": config.to_json(experiment),
-            "command": shlex.join(session["command"]),
-            "versions": "\n".join(versions),
-        }
+    def write_start(self, experiment: Any) -> None:
+        """Writes an experiment's fields."""
         with self._writing():
             api.hparams(hyperparameters(experiment), trial_id=group_name(experiment))
-            for name, text in texts.items():
-                # Markdown shows indented lines as they are.
-                tf.summary.text(name, textwrap.indent(text, "    "), step=step)
 
     def write_scalars(self, values: dict[str, Any], step: int) -> None:
         """Writes tag -> value."""
@@ -133,12 +119,9 @@ def write_projector(
     labels = [" ".join(class_names[i].split()) or str(i) for i in shown.tolist()]
     if all(map(str.isdigit, labels)):  # the projector labels points by the first column that has words
         labels = [f"class {label}" for label in labels]
-    cells = [
-        [name, *("" if np.isnan(value) else f"{value:.6g}" for value in column[shown])]
-        for name, column in columns.items()
-    ]
-    rows = zip(["class", *labels], *cells, strict=True)
-    _write(os.path.join(folder, _CLASSES), "".join("\t".join(row) + "\n" for row in rows))
+    figures = {name: np.asarray(column[shown], float) for name, column in columns.items()}
+    options = {"sep": "\t", "index": False, "float_format": "%.6g", "quoting": csv.QUOTE_NONE}
+    _write(os.path.join(folder, _CLASSES), pd.DataFrame({"class": labels, **figures}).to_csv(None, **options))
     embedding = projector.EmbeddingInfo(
         tensor_name="classes",
         tensor_shape=[points, width],
@@ -151,23 +134,3 @@ def write_projector(
 def _write(path, text):
     with tf.io.gfile.GFile(path, "w") as file:
         file.write(text)
-
-
-def purge_after(folder: str, step: int) -> None:
-    """Makes TensorBoard drop a run's points after a step; call it before making the resumed run's writer.
-
-    A START event drops the points that it read of later steps, in its Python loader at the second START of a
-    folder; its data server lets new points replace them. Files are read in the order of their names, which
-    contain seconds: if the newest is of this second, this waits for the next, at most `MAX_CLOCK_SKEW`.
-    """
-    paths = tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*"))
-    times = [int(match[1]) for match in (re.search(r"tfevents\.(\d+)", path) for path in paths) if match]
-    if not times:
-        return
-    newest = max(times)
-    time.sleep(min(max(0.0, newest + 1 - time.time()), MAX_CLOCK_SKEW))
-    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-    # The shortest name of a second sorts before that of a writer.
-    with tf.io.TFRecordWriter(os.path.join(folder, f"events.out.tfevents.{int(time.time()):010d}")) as file:
-        for fields in ({"file_version": "brain.Event:2"}, *[{"step": step + 1, "session_log": start}] * 2):
-            file.write(event_pb2.Event(wall_time=time.time(), **fields).SerializeToString())

@@ -1,10 +1,8 @@
 """The state of a run in one checkpoint: weights, optimizer slots, and progress."""
 
-import contextlib
 import json
 import math
 import os
-from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -100,8 +98,7 @@ class TrainState:
         """Restores the newest usable checkpoint, and removes incomplete files; returns its step, if any."""
         step = self._last.read_newest()
         if self._writes and self.best_step is not None:
-            with _is_best():
-                self._best.check(self.best_step)
+            self._best.check(self.best_step)
         for checkpoints in (self._last, self._best):
             checkpoints.keep(checkpoints.steps())
         return step
@@ -126,19 +123,7 @@ class TrainState:
     def restore_best(self) -> None:
         """Restores the best weights; keeps the present ones if no evaluation was a number."""
         if self.best_step is not None:
-            with _is_best():
-                self._best.read(self.best_step)
-
-
-@contextlib.contextmanager
-def _is_best() -> Iterator[None]:
-    """Adds to the error of a checkpoint that it is of the best model, and a remedy."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(
-            f"{error} It holds the best model so far. Restore it, or choose another --workdir."
-        ) from error
+            self._best.read(self.best_step)
 
 
 def has_checkpoint(folder: str) -> bool:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import math
 import os
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
@@ -88,12 +87,7 @@ class TrainableRankModel:
             run_decisions.need_scores(experiment, splits[name])
         run_sets.check(experiment, splits)
         run_split_metrics.check(experiment, splits["validation"])
-        self._calibration_method = run_calibration.method_of(
-            experiment.calibration,
-            splits["validation"],
-            has_items=experiment.encoder.name == "items",
-            count_prior=experiment.count_prior.name,
-        )
+        self._calibrates = run_calibration.has_calibration(experiment, splits["validation"])
         self.model = build_model(experiment, loaded, strategy)
         self.forward = loaded.scorer(self.model, "train", self._count_prior)
         rank_fn = None
@@ -102,7 +96,7 @@ class TrainableRankModel:
         elif part.rank_fn is not None:
             rank_fn = build_rank_fn(experiment, loaded, strategy)
 
-        def loss_of(*names: str, l1_steps: int | None = None) -> Callable[..., tf.Tensor]:
+        def loss_of(*names: str) -> Callable[..., tf.Tensor]:
             return optimization.build_loss(
                 part,
                 seed=experiment.seed,
@@ -110,7 +104,6 @@ class TrainableRankModel:
                 count_prior=self._count_prior,
                 max_relevant=loaded.max_relevant(*names),
                 rank_fn=rank_fn,
-                l1_steps=l1_steps,
                 log_prior=log_prior,
                 log_q=getattr(experiment.candidates, "log_q", False),
             )
@@ -119,10 +112,7 @@ class TrainableRankModel:
             return of_all(last_step, labels, outputs, tf.ones(tf.shape(outputs.scores)[:1]))
 
         of_all, last_step = loss_of(*splits), tf.constant(max(0, schedule.total_steps - 1), tf.int64)
-        l1_steps = None
-        if part.l1_epochs is not None:
-            l1_steps = math.ceil(part.l1_epochs * len(splits["train"]) / experiment.batch_size)
-        self.loss = loss_of("train", l1_steps=l1_steps)
+        self.loss = loss_of("train")
         encode_classes = getattr(self.model, "encode_classes", None)
         self._miner = evaluator.Evaluator(self.forward, (), strategy=strategy, encode_classes=encode_classes)
         self._evaluators = build_evaluators(
@@ -143,10 +133,10 @@ class TrainableRankModel:
         """
         assert isinstance(self._candidates, Mined)
         path = os.path.join(run_dir.checkpoints, f"nearest-{evaluated}.npz")
-        if files.exists(path):
+        if step > evaluated or files.exists(path):
             with np.load(io.BytesIO(files.read_bytes(path))) as file:
                 nearest = file["nearest"]
-        elif step == evaluated:
+        else:
             split, count = self._data.splits["train"], self._candidates.num_nearest
             left_out = split.class_matrix(self._candidates.num_classes)
             if split.excluded is not None:
@@ -162,11 +152,6 @@ class TrainableRankModel:
                 older = tf.io.gfile.glob(os.path.join(run_dir.checkpoints, "nearest-*.npz"))
                 files.write_npz(path, {"nearest": nearest})
                 files.remove(older)
-        else:
-            raise ValueError(
-                f"{path}: no such file, which has the mined candidates of this step. Restore it, or train "
-                "again in another folder."
-            )
         self._candidates = build_candidates(self._experiment, self._data, nearest)
 
     def raise_first_unreadable(self, step: int) -> None:
@@ -183,7 +168,7 @@ class TrainableRankModel:
         examples = self._data.splits[split]
         # All evaluations keep the scores, so that the last ones run the function that is compiled already.
         keep_scores: bool | np.ndarray = run_decisions.need_scores(self._experiment, examples)
-        if self._calibration_method is not None and not keep_scores and split != "calibration":
+        if self._calibrates and not keep_scores and split != "calibration":
             keep_scores = run_calibration.measured_examples(len(examples), self._data.num_scored(split))
         best = run_split_metrics.num_best(self._experiment, self._data.num_scored(split))
         return self._evaluators[split](
@@ -209,7 +194,7 @@ class TrainableRankModel:
         result = self._score(split, should_stop, measured.add if measured else None)
         if result is None:
             return None
-        if self._is_final and self._calibration_method is not None:
+        if self._is_final and self._calibrates:
             if split == "validation":
                 self._calibration = run_calibration.fit(result, self._data)
             result = run_calibration.measure(result, self._calibration, split, examples)
@@ -219,7 +204,7 @@ class TrainableRankModel:
             self._thresholds = run_decisions.fit(result, self._experiment, examples)
         result = run_decisions.measure(result, self._experiment, self._data, split, self._thresholds)
         result = measured.add_to(result) if measured else result
-        result = run_calibration.without_scores(dataclasses.replace(result, unseen=self._data.unseen(split)))
+        result = dataclasses.replace(result, scores=None, unseen=self._data.unseen(split))
         if self._is_final and split == "validation" and self._experiment.sets.name != "none":
             return result if self._calibrate(should_stop) else None
         return result

@@ -167,8 +167,8 @@ class Trainer:
             self._run_dir.write_history(self._progress.history)
         self._session = Session(self._run_dir, self._strategy, step)
         self._time = TrainingTime(self._run_dir, step)
-        self._summaries = Summaries(self._run_dir.path, step, writes=self._is_chief)
-        self._summaries.write_start(self._run_dir.experiment(), self._session.line, step)
+        self._summaries = Summaries(self._run_dir.path, writes=self._is_chief)
+        self._summaries.write_start(self._run_dir.experiment())
         self._shown = Progress("", "step", schedule.total_steps, start=step, epochs=schedule.epochs)
         self._open_batches()
 

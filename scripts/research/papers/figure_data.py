@@ -20,7 +20,6 @@ from rank4class.pipelines.evaluation.reliability import Reliability
 from rank4class.pipelines.storage.run_directory import read_json
 from rank4class.pipelines.sweep import inference
 from rank4class.pipelines.training import rank_training
-from rank4class.pipelines.training.sorter_training import sweep
 from rank4class.scripts.research.papers import pages
 
 RESULTS = pathlib.Path(__file__).parents[3] / "docs" / "results"
@@ -44,6 +43,14 @@ def measure_sorters(folder: str) -> dict[str, Any]:
         lists, of_sorter = sweep(sorters.get(name, n=SORTER_SIZE), SORTER_SIZE, SORTER_POINTS)
         ranks[name] = _rounded(of_sorter[:, 0])
     return {"n": SORTER_SIZE, "scores": _rounded(lists[:, 0]), "ranks": ranks}
+
+
+def sweep(sorter: Callable[[np.ndarray], Any], n: int, points: int = 401) -> tuple[np.ndarray, np.ndarray]:
+    """Returns lists whose first score moves from -1 to 1 past evenly spaced others; and their ranks."""
+    others = np.random.default_rng(0).permutation(np.linspace(-1.0, 1.0, n + 1)[1:-1])
+    lists = np.tile(np.concatenate([[0.0], others]).astype(np.float32), [points, 1])
+    lists[:, 0] = np.linspace(-1.0, 1.0, points)
+    return lists, np.asarray(sorter(lists))
 
 
 def measure_counts(folder: str) -> dict[str, Any]:

@@ -90,10 +90,12 @@ def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str
     with a 95% interval over the examples; "-" if there are no weights for that length, or ties leave no class
     at these ranks.
     """
-    run = predictions.read(path, with_scores=True)
-    if run.scores is None:
-        raise ValueError(f"{path}: no scores of all classes. Evaluate again with --keep_scores.")
-    finite = np.isfinite(run.scores).all(axis=1)
+    run = predictions.read(path)
+    with np.load(path) as npz:
+        if "scores" not in npz:
+            raise ValueError(f"{path}: no scores of all classes. Evaluate again with --keep_scores.")
+        scores = npz["scores"]
+    finite = np.isfinite(scores).all(axis=1)
     if not finite.all():
         i = int(np.argmin(finite))
         raise ValueError(
@@ -106,7 +108,7 @@ def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str
     rows = [["places off, of classes in place", *ranges]]
     for name in names:
         rank_fn = _rank_fn(name, n)
-        off = np.full([1, len(firsts)], np.nan) if rank_fn is None else places_off(rank_fn, run.scores)
+        off = np.full([1, len(firsts)], np.nan) if rank_fn is None else places_off(rank_fn, scores)
         rows.append([name, *(_with_interval(column[~np.isnan(column)], ".2f") for column in off.T)])
     return rows
 
