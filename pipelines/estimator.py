@@ -246,8 +246,6 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         if self.text_column is not None or (_is_flat(X) and any(isinstance(x, str) for x in X)):
             kind, specs = data.kind_of({"text"}), {"text": tf.TensorSpec([None], tf.string)}
             texts = [kind.features_of(text, specs, {}, f"X[{i}]")["text"] for i, text in enumerate(X)]
-            if not texts:
-                raise ValueError("X: no text. Give at least one.")
             return np.array(texts, object)
         if getattr(X, "ndim", 2) == 4:
             dtype = np.uint8 if X.dtype == np.uint8 else np.float32

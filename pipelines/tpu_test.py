@@ -48,7 +48,6 @@ WORDS = ("great", "happy", "awful", "bad", "the", "table", "is", "here")
 SAME_STEPS = {
     "mind_bert": "goemotions_bert",
     "mind_electra": "goemotions_electra",
-    "mind_minilm": "goemotions_minilm",
     "text_file_minilm": "goemotions_minilm",
     "movielens_20m": "movielens_100k",
 }

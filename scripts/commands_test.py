@@ -329,7 +329,7 @@ ERRORS = {
     "compare --scores=RUN/test/predictions.npz": "Repeat --scores for each run.",
     "compare --scores=RUN/test/predictions.npz --scores=no.npz": "no.npz: no such file",
     "predict --workdir=RUN": "--input: missing. Set --input=VALUE; --help shows all flags.",
-    "predict --workdir=RUN --input=images.npy --prior=unifrom": "prior='unifrom': no such file. Write 'unif",
+    "predict --workdir=RUN --input=images.npy --prior=unifrom": "unifrom: no such file. Check the path.",
     "predict --workdir=RUN --input=images.npy --exclude_known": "exclude_known=True: the inputs are no",
     "export --workdir=RUN --output=file": "output=file: exists already. Choose another",
     "export --workdir=RUN --output=new --format=huggingface": "format='huggingface': the encoder 'mlp' is",

@@ -258,18 +258,15 @@ def from_json(
 
     The `path` is for error messages; `unregistered` has the `user_parts` that no module has registered.
     """
+    content = strict_json.parse_object(path, text)
     try:
-        return _build(kind, strict_json.parse(text), unregistered)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{error.lineno}: not JSON: {error.msg}. {_REMEDY}") from error
+        return _build(kind, content, unregistered)
     except ValueError as error:
         raise ValueError(f"{path}: {str(error).rstrip('.')}. {_REMEDY}") from error
 
 
-def _build(kind: Any, content: Any, unregistered: Mapping[str, Mapping[str, Any]]) -> Any:
+def _build(kind: Any, content: Mapping[str, Any], unregistered: Mapping[str, Mapping[str, Any]]) -> Any:
     """Returns the experiment or the part of a kind that JSON describes, in which tuples are lists."""
-    if not isinstance(content, dict):
-        raise ValueError(f"{content!r} is no object with the fields of {kind.__name__}")
     values = _with_tuples(content)
     if issubclass(kind, parts.Part):
         removed = _REMOVED.get(kind.kind, {})

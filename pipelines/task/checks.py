@@ -3,7 +3,6 @@
 Ranges of options are checked by the function or class that has them.
 """
 
-import collections
 from collections.abc import Iterator
 
 import numpy as np
@@ -57,10 +56,8 @@ def check(experiment: config.Experiment, *, trains: bool = True) -> None:
         if is_wrong:
             raise ValueError(message)
     count_priors.get(experiment.count_prior).check(experiment.metrics, experiment.loss)
-    for name, count in collections.Counter(experiment.metrics).items():
+    for name in experiment.metrics:
         losses.get_metric(name)
-        if count > 1:
-            raise ValueError(f"metrics={experiment.metrics}: {name!r} is repeated. Name it once.")
 
 
 def _check_options(experiment: config.Experiment, trains: bool) -> None:

@@ -25,7 +25,6 @@ from rank4class.pipelines.task import checks
             "encoder='bert-base-uncased': unknown. Nothing is downloaded: set encoder.name to 'bert' or ",
         ),
         ({"encoder.name": "small-cnn"}, "encoder='small-cnn': unknown. Did you mean 'small_cnn'"),
-        ({"metrics": ("ndcg@5", "ndcg@5")}, r"metrics=\('ndcg@5', 'ndcg@5'\): 'ndcg@5' is repeated\. Name"),
         ({"encoder.pooling": "mean"}, r"encoder\.pooling: encoder 'mlp' has no such option\. Choose an"),
         ({"encoder.hidden": (3.5,)}, r"encoder\.hidden=\(3\.5,\): expected tuple\[int, \.\.\.\]\. Change"),
         ({"encoder.name": "bert", "encoder.path": "b", "encoder.frozen": 1}, r"encoder\.frozen=1: expected"),

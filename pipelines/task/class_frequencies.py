@@ -48,6 +48,4 @@ def read(prior: str | os.PathLike, class_names: Sequence[str]) -> tuple[float, .
     prior = os.fspath(prior)
     if prior == "uniform":
         return (1.0,) * len(class_names)
-    if not os.path.exists(prior):
-        raise FileNotFoundError(f"prior={prior!r}: no such file. Write 'uniform', or a path.")
     return tuple(data.class_frequencies(prior, class_names).tolist())

@@ -153,9 +153,6 @@ def limit_examples(data_config: config.Data, splits: Mapping[str, data.Split]) -
     """Returns splits with at most `data.max_examples` examples, and `data.max_train_examples` to train on.
 
     If instances are known by their ids alone, the other splits keep the instances of the training split.
-
-    Raises:
-      ValueError: a split is left without an example.
     """
     limit, train_limit = data_config.max_examples, data_config.max_train_examples
     seed = data_config.split_seed
@@ -164,13 +161,7 @@ def limit_examples(data_config: config.Data, splits: Mapping[str, data.Split]) -
     if (limit is None and train_limit is None) or not splits["train"].kind.has_ids:
         return limited
     trained = limited["train"].features["id"]
-    limited = {name: split.select(np.isin(split.features["id"], trained)) for name, split in splits.items()}
-    field = "max_examples" if train_limit is None else "max_train_examples"
-    for name, split in limited.items():
-        if not len(split):
-            value = getattr(data_config, field)
-            raise ValueError(f"data.{field}={value}: the {name} split has no example left. Raise it.")
-    return limited
+    return {name: split.select(np.isin(split.features["id"], trained)) for name, split in splits.items()}
 
 
 def subsample(split: data.Split, limit: int | None, seed: int) -> data.Split:
@@ -261,11 +252,6 @@ def class_weights(
         return None
     if data_config.class_weights == "balanced":
         return data.balanced_class_weights(counts)
-    if not os.path.exists(data_config.class_weights):
-        raise FileNotFoundError(
-            f"data.class_weights={data_config.class_weights!r}: no such file. Write 'none', 'balanced', or a "
-            "path."
-        )
     return data.class_weights(data_config.class_weights, class_names)
 
 

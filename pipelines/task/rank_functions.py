@@ -45,18 +45,13 @@ def check(loss: Loss) -> None:
             raise ValueError(
                 f"loss.rank_fn=None: loss {loss.name!r} requires it. Choose one of: {', '.join(NAMES)}."
             )
-        for field in ("fine_tune", "sorter"):
-            if getattr(loss, field):
-                raise ValueError(
-                    f"loss.{field}={getattr(loss, field)!r}: requires a sorter. Set loss.rank_fn."
-                )
-        return
-    arguments.check_choice(NAMES, section="loss.", rank_fn=rank_fn)
+    else:
+        arguments.check_choice(NAMES, section="loss.", rank_fn=rank_fn)
     if rank_fn == "exact":
         raise ValueError("loss.rank_fn='exact': it has no gradient. Choose another, such as 'equivariant'.")
     for field in ("fine_tune", "sorter"):
         if getattr(loss, field) and rank_fn not in sorters.LEARNED:
             raise ValueError(
-                f"loss.{field}={getattr(loss, field)!r}: {rank_fn!r} has no weights. Choose one of: "
+                f"loss.{field}={getattr(loss, field)!r}: rank function {rank_fn!r} has no weights. Choose: "
                 f"{', '.join(sorters.LEARNED)}."
             )

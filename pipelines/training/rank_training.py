@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -343,16 +343,23 @@ def restore(
         raise FileNotFoundError(_missing_checkpoint_message(run_dir, which))
     if which == "last":
         return TrainedModel(run_dir, experiment, described, model, step, strategy)
-    readers = {
-        "calibration": calibration.from_json,
-        "thresholds": Thresholds.from_json,
-        "prediction_sets": PredictionSets.from_json,
-    }
-    fitted: list[Any] = [
-        None if (stored := run_dir.fitted(name)) is None else read(stored) for name, read in readers.items()
-    ]
-    vectors = run_dir.class_vectors() if run_dir.results() else None
-    return TrainedModel(run_dir, experiment, described, model, step, strategy, *fitted, vectors)
+    return TrainedModel(
+        run_dir,
+        experiment,
+        described,
+        model,
+        step,
+        strategy,
+        _read_fitted(run_dir, "calibration", calibration.from_json),
+        _read_fitted(run_dir, "thresholds", Thresholds.from_json),
+        _read_fitted(run_dir, "prediction_sets", PredictionSets.from_json),
+        run_dir.class_vectors() if run_dir.results() else None,
+    )
+
+
+def _read_fitted(run_dir: RunDirectory, name: str, from_json: Callable[..., Any]) -> Any:
+    stored = run_dir.fitted(name)
+    return None if stored is None else from_json(stored)
 
 
 def _with_own_sorter(experiment: config.Experiment, run_dir: RunDirectory) -> config.Experiment:

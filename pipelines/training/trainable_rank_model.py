@@ -330,14 +330,7 @@ def build_rank_fn(
     assert experiment.loss.rank_fn is not None
     n = source.num_scored("train")
     if experiment.loss.name in losses.BATCH_LOSSES:
-        parts = strategy.num_replicas_in_sync * experiment.accumulation_steps
-        n = experiment.batch_size // parts
-        if n < 2:
-            raise ValueError(
-                f"batch_size={experiment.batch_size}: loss {experiment.loss.name!r} ranks the examples of a "
-                f"part of a batch, and each of the {parts} parts has one. Raise it, or lower "
-                "accumulation_steps."
-            )
+        n = experiment.batch_size // (strategy.num_replicas_in_sync * experiment.accumulation_steps)
     with strategy.scope():
         return rank_functions.get(experiment.loss.rank_fn, n, experiment.loss.sorter)
 

@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -109,12 +110,12 @@ def _synthetic() -> config.Experiment:
     )
 
 
-def _on_files(name: str, write: Callable[[str], None], **data: str) -> Callable[[], config.Experiment]:
+def _on_files(packaged: str, write: Callable[[str], None], **data: Any) -> Callable[[], config.Experiment]:
     """Returns the function to a packaged config on generated files, with other fields of its data."""
 
     def experiment() -> config.Experiment:
         changes = {f"data.{field}": value for field, value in data.items()}
-        return config.override(configs.get_config(name), {"data.path": _folder_of(write), **changes})
+        return config.override(configs.get_config(packaged), {"data.path": _folder_of(write), **changes})
 
     return experiment
 
@@ -122,7 +123,7 @@ def _on_files(name: str, write: Callable[[str], None], **data: str) -> Callable[
 EXPERIMENTS: dict[str, Callable[[], config.Experiment]] = {
     "synthetic": _synthetic,
     "goemotions": _on_files("goemotions_minilm", _goemotions),
-    "mind": _on_files("mind_minilm", _mind),
+    "mind": _on_files("goemotions_minilm", _mind, name="mind", max_length=128),
     "cifar10": _on_files("cifar10_vgg16", _cifar10, augmentation="none"),
     "cifar10 affine_flip": _on_files("cifar10_vgg16", _cifar10, augmentation="affine_flip"),
     "imagenet": _on_files("imagenet_resnet50", _imagenet, augmentation="none"),
