@@ -11,7 +11,7 @@ from rank4class import data
 from rank4class.models import encoders
 from rank4class.pipelines.task import inputs, task
 from rank4class.pipelines.training import optimization
-from rank4class.pipelines.training.train_step import StepOptions, build_steps
+from rank4class.pipelines.training.train_step import build_steps
 
 # Config -> number of classes and of weights. `goemotions_bert` and `mind_electra` have the same networks;
 # `tpu_test.py` compiles the steps of all six configs with fewer layers.
@@ -86,7 +86,7 @@ def test_two_steps_at_full_size(name):
     strategy = tf.distribute.get_strategy()
     loss = optimization.build_loss(experiment.loss, seed=experiment.seed)
     scorer = loaded.scorer(model, "train")
-    steps = build_steps(strategy, model, scorer, loss, optimizer, StepOptions.of(experiment))
+    steps = build_steps(strategy, model, scorer, loss, optimizer, experiment)
     before = [tf.reduce_sum(variable) for variable in model.trainable_variables]
     results = steps(iter(loaded.training_batches(experiment.batch_size, experiment.seed)), first=0, count=2)
     assert np.isfinite(results.losses).all()

@@ -198,9 +198,8 @@ class Built:
                 experiment.optimizer, schedule.learning_rate, experiment.precision
             )
             self.optimizer.build(self.model.trainable_variables)
-        options = train_step.StepOptions.of(experiment)
         self.step = train_step.replica_step(
-            self.strategy, self.model, trainable.forward, trainable.loss, self.optimizer, options
+            self.strategy, self.model, trainable.forward, trainable.loss, self.optimizer, experiment
         )
 
     def splits_to_evaluate(self):

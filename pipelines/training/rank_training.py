@@ -36,7 +36,6 @@ from rank4class.pipelines.training import (
 )
 from rank4class.pipelines.training.initialization import initialize
 from rank4class.pipelines.training.train_state import TrainState, best_checkpoints, has_checkpoint
-from rank4class.pipelines.training.train_step import StepOptions
 from rank4class.pipelines.training.trainable_rank_model import (
     Draw,
     TrainableRankModel,
@@ -136,8 +135,7 @@ def build_trainer(
         optimizer = optimization.build_optimizer(
             experiment.optimizer, schedule.learning_rate, experiment.precision
         )
-    options = StepOptions.of(experiment)
-    return Trainer(task, optimizer, run_dir, schedule, options, strategy, progress=progress)
+    return Trainer(task, optimizer, run_dir, schedule, experiment, strategy, progress=progress)
 
 
 def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedule:

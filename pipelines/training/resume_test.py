@@ -128,16 +128,6 @@ def test_truncated_checkpoints_are_skipped(truncated, undisturbed, assert_same_r
     assert RunDirectory(str(folder)).sessions()[1]["from_step"] == 34
 
 
-def test_tensorboard_has_no_repeated_points(truncated):
-    folder, _ = truncated
-    restarts = set()
-    for events in sorted(folder.glob("events*")):
-        for event in tf.compat.v1.train.summary_iterator(str(events)):
-            if event.session_log.status:
-                restarts.add(event.step)
-    assert restarts == {35}
-
-
 @pytest.mark.nightly
 def test_resume_with_all_random_draws_and_slots(
     tmp_path, undisturbed, assert_ends_undisturbed, tiny_goemotions, tiny_bert

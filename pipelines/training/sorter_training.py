@@ -15,7 +15,6 @@ from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.sorter_config import SorterExperiment, check
-from rank4class.pipelines.training.train_step import StepOptions
 from rank4class.pipelines.training.trainer import Schedule, Trainer, open_folder
 
 EPOCH = 100_000  # vectors
@@ -55,8 +54,7 @@ def train(
             experiment.optimizer, schedule.learning_rate, experiment.precision
         )
     try:
-        options = StepOptions.of(experiment)
-        return Trainer(task, optimizer, run_dir, schedule, options, strategy, progress=progress).train()
+        return Trainer(task, optimizer, run_dir, schedule, experiment, strategy, progress=progress).train()
     finally:
         run_dir.unlock()
 

@@ -15,30 +15,6 @@ Loss = Callable[[tf.Tensor, Any, Any, tf.Tensor], tf.Tensor]  # step, labels, ou
 
 
 @dataclasses.dataclass(frozen=True)
-class StepOptions:
-    """Options of a training step."""
-
-    batch_size: int  # of all replicas
-    seed: int  # of dropout
-    accumulation_steps: int = 1  # parts that a replica's batch is computed in
-    clip_norm: float | None = None  # upper limit of the gradients' global norm
-    jit_compile: bool = False  # whether XLA compiles the step
-    lazy: bool = False  # whether gradients of embeddings stay sparse, for an optimizer of their rows
-
-    @classmethod
-    def of(cls, experiment: Any) -> "StepOptions":
-        """Returns the options of an experiment."""
-        return cls(
-            batch_size=experiment.batch_size,
-            seed=experiment.seed,
-            accumulation_steps=experiment.accumulation_steps,
-            clip_norm=experiment.optimizer.clip_norm,
-            jit_compile=experiment.jit_compile,
-            lazy=experiment.optimizer.name == "lazy_adam",
-        )
-
-
-@dataclasses.dataclass(frozen=True)
 class StepResults:
     """Results of a group of steps."""
 
@@ -54,16 +30,16 @@ def build_steps(
     forward: Forward,
     loss: Loss,
     optimizer: tf.keras.optimizers.Optimizer,
-    options: StepOptions,
+    experiment: Any,
 ) -> Callable[..., StepResults]:
-    """Compiles training steps; raises ValueError if batch norm cannot see the whole batch.
+    """Compiles the training steps of an experiment; ValueError if batch norm cannot see the whole batch.
 
     The loss is the mean over the whole batch for any number of replicas: each replica divides the sum over
     its examples by `batch_size`, and gradients are summed. Returns a function of an iterator over batches,
     the first step, the number of steps, and whether this worker asks to stop.
     """
-    _check_batch_norm(strategy, model, options)
-    run = loop(strategy, replica_step(strategy, model, forward, loss, optimizer, options))
+    _check_batch_norm(strategy, model, experiment)
+    run = loop(strategy, replica_step(strategy, model, forward, loss, optimizer, experiment))
 
     def take_steps(iterator: Iterator, first: int, count: int, stopping: bool = False) -> StepResults:
         arguments = tf.constant(first, tf.int64), tf.constant(count, tf.int32), tf.constant(stopping)
@@ -111,13 +87,13 @@ def _clock() -> Callable[[], tf.Tensor]:
         return lambda: tf.ensure_shape(tf.numpy_function(time.perf_counter, [], tf.float64), [])
 
 
-def _check_batch_norm(strategy, model, options):
+def _check_batch_norm(strategy, model, experiment):
     """Raises ValueError if replicas cannot exchange statistics. Only TPUs can within XLA or a loop."""
     replicas = strategy.num_replicas_in_sync
     if replicas == 1 or isinstance(strategy, tf.distribute.TPUStrategy):
         return
     for field, plain in (("jit_compile", False), ("accumulation_steps", 1)):
-        value = getattr(options, field)
+        value = getattr(experiment, field)
         if value != plain and any(getattr(layer, "synchronized", False) for layer in model.submodules):
             raise ValueError(
                 f"{field}={value}: not supported with batch norm over {replicas} replicas. "
@@ -131,26 +107,26 @@ def replica_step(
     forward: Forward,
     loss: Loss,
     optimizer: tf.keras.optimizers.Optimizer,
-    options: StepOptions,
+    experiment: Any,
 ) -> Callable[..., tf.Tensor]:
     """Returns one replica's step. All of it runs on the device: a TPU can run no op of the host.
 
     It is a function of the step's number int64, whether to stop, and the replica's features, labels and
     weights, to its shares of the loss, the gradients' norm and the replicas that stop, float32 `[3]`.
     """
-    replicas = strategy.num_replicas_in_sync
+    replicas, clip_norm = strategy.num_replicas_in_sync, experiment.optimizer.clip_norm
     generators = randomness.generators(model)
-    differentiate = _differentiate(model, forward, loss, optimizer, options, replicas)
+    differentiate = _differentiate(model, forward, loss, optimizer, experiment, replicas)
     # A `LossScaleOptimizer` cannot aggregate gradients itself.
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     # A TPU compiles everything that it runs.
-    jit_compile = options.jit_compile and not isinstance(strategy, tf.distribute.TPUStrategy)
+    jit_compile = experiment.jit_compile and not isinstance(strategy, tf.distribute.TPUStrategy)
     if jit_compile and replicas > 1:  # replicas cannot communicate within a compiled function
         differentiate = tf.function(differentiate, jit_compile=True, autograph=False)
 
     def step(number, stopping, features, labels, weights):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        randomness.reset(generators, options.seed, number, replica)
+        randomness.reset(generators, experiment.seed, number, replica)
         value, gradients = differentiate(number, features, labels, weights)
         variables = model.trainable_variables
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
@@ -159,30 +135,30 @@ def replica_step(
         gradients, variables = zip(*pairs, strict=True)
         gradients = [_sum_rows(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]
         norm = tf.linalg.global_norm(gradients)
-        if options.clip_norm is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, options.clip_norm, use_norm=norm)
+        if clip_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
         optimizer.apply_gradients(zip(gradients, variables, strict=True), skip_gradients_aggregation=True)
         return tf.stack([value, norm / replicas, tf.cast(stopping, tf.float32)])
 
     return tf.function(step, jit_compile=jit_compile and replicas == 1, autograph=False)
 
 
-def _differentiate(model, forward, loss, optimizer, options, replicas):
+def _differentiate(model, forward, loss, optimizer, experiment, replicas):
     """Returns a function of a step's number and a replica's batch to its share of the loss, and gradients."""
-    parts = options.accumulation_steps
-    part_size = options.batch_size // (replicas * parts)
+    parts = experiment.accumulation_steps
+    part_size = experiment.batch_size // (replicas * parts)
     scales = isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
 
     def of_part(number, features, labels, weights):
         with tf.GradientTape() as tape:
             outputs = forward(features, training=True)
-            value = tf.reduce_sum(loss(number, labels, outputs, weights)) / options.batch_size
+            value = tf.reduce_sum(loss(number, labels, outputs, weights)) / experiment.batch_size
             value += sum(model.losses) / (replicas * parts)  # weight decay of an encoder
             target = optimizer.get_scaled_loss(value) if scales else value
         gradients = tape.gradient(target, model.trainable_variables)
         if scales:
             gradients = optimizer.get_unscaled_gradients(gradients)
-        if options.lazy:
+        if experiment.optimizer.name == "lazy_adam":  # gradients of embeddings stay sparse
             return value, gradients
         return value, [None if g is None else tf.convert_to_tensor(g) for g in gradients]
 

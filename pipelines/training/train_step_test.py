@@ -9,7 +9,7 @@ from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.task import inputs, task
 from rank4class.pipelines.training import optimization, rank_training, trainable_rank_model
-from rank4class.pipelines.training.train_step import StepOptions, build_steps
+from rank4class.pipelines.training.train_step import build_steps
 
 MIRRORED = "mirrored"  # over the two logical CPUs of conftest.py
 
@@ -47,7 +47,7 @@ def build(experiment, strategy="default", loaded=None, make_optimizer=None):
         loaded.scorer(model, "train"),
         optimization.build_loss(experiment.loss, seed=experiment.seed),
         optimizer,
-        StepOptions.of(experiment),
+        experiment,
     )
     batches = strategy.distribute_datasets_from_function(
         lambda context: loaded.training_batches(experiment.batch_size, experiment.seed, context=context)

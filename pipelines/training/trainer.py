@@ -19,7 +19,7 @@ from rank4class.pipelines.training.preemption import Interrupted, Interruption
 from rank4class.pipelines.training.session import Pace, Session, TrainingTime
 from rank4class.pipelines.training.tensorboard import Summaries
 from rank4class.pipelines.training.train_state import TrainState
-from rank4class.pipelines.training.train_step import StepOptions, StepResults, build_steps
+from rank4class.pipelines.training.train_step import StepResults, build_steps
 from rank4class.progress import Progress, format_epochs, format_rate
 
 SUMMARIES_BETWEEN_EVALUATIONS = 20
@@ -106,20 +106,20 @@ class Trainer:
         optimizer: tf.keras.optimizers.Optimizer,
         run_dir: TrainingDirectory,
         schedule: Schedule,
-        options: StepOptions,
+        experiment: Any,
         strategy: tf.distribute.Strategy,
         *,
         progress: bool = True,
     ):
         self._task, self._optimizer, self._run_dir = task, optimizer, run_dir
-        self._schedule, self._options, self._strategy = schedule, options, strategy
+        self._schedule, self._experiment, self._strategy = schedule, experiment, strategy
         self._is_chief = distribution.is_chief(strategy)
         self._verbose = progress and self._is_chief
         self._summary_steps = max(1, schedule.evaluation_steps // SUMMARIES_BETWEEN_EVALUATIONS)
         self._interruption = Interruption()
         with strategy.scope():
             optimizer.build(task.model.trainable_variables)
-        self._steps = build_steps(strategy, task.model, task.forward, task.loss, optimizer, options)
+        self._steps = build_steps(strategy, task.model, task.forward, task.loss, optimizer, experiment)
         if self._is_chief:
             run_dir.claim(task.hashes, task.class_texts, task.describe)
         self._state = TrainState(
@@ -158,7 +158,7 @@ class Trainer:
             self._run_dir.check_shared(self._task.hashes, self._task.class_texts)
         schedule = self._schedule
         if self._verbose:
-            sizes = f"steps={schedule.total_steps:,}, batch_size={self._options.batch_size:,}"
+            sizes = f"steps={schedule.total_steps:,}, batch_size={self._experiment.batch_size:,}"
             print(f"Training: epochs={format_epochs(schedule.epochs)}, {sizes}", flush=True)
         if step:
             logging.info("Resuming after step %d of %d", step, schedule.total_steps)
@@ -194,7 +194,7 @@ class Trainer:
     def take_steps(self, until: int) -> None:
         """Trains until a number of steps in total."""
         progress, first, loss_sum = self._progress, self._progress.step, 0.0
-        pace = Pace(self._options.batch_size)
+        pace = Pace(self._experiment.batch_size)
         try:
             while progress.step < until:
                 results = self._run_steps(min(self._schedule.steps_per_execution, until - progress.step))
@@ -331,7 +331,7 @@ class Trainer:
             **{split: evaluation.summarize() for split, evaluation in evaluations.items()},
             "best_step": self._state.best_step,
             "steps": self._progress.step,
-            "seed": self._options.seed,
+            "seed": self._experiment.seed,
         }
         if self._is_chief:
             best_step = self._state.best_step or self._progress.step

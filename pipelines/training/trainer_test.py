@@ -10,7 +10,6 @@ import tensorflow as tf
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory
 from rank4class.pipelines.training import session, trainer
-from rank4class.pipelines.training.train_step import StepOptions
 from rank4class.pipelines.training.trainer import Schedule, Trainer
 
 
@@ -80,9 +79,9 @@ def train(task, path, total_steps):
     optimizer = tf.keras.optimizers.SGD(0.5)
     strategy = tf.distribute.get_strategy()
     run_dir = TrainingDirectory(path, config.Experiment())
-    options = StepOptions(batch_size=4, seed=0)
+    experiment = config.Experiment(batch_size=4)
     try:
-        return Trainer(task, optimizer, run_dir, schedule, options, strategy, progress=False).train()
+        return Trainer(task, optimizer, run_dir, schedule, experiment, strategy, progress=False).train()
     finally:
         run_dir.unlock()
 

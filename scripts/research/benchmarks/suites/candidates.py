@@ -38,9 +38,8 @@ class Steps(suite.Workload):
             num_classes=num_classes,
         )
         model({"embedding": vectors[:1]})
-        optimizer = optimization.build_optimizer(
-            config.Optimizer("adam" if count is None else "lazy_adam"), 0.01
-        )
+        part = config.Optimizer("adam" if count is None else "lazy_adam")
+        optimizer = optimization.build_optimizer(part, 0.01)
         optimizer.build(model.trainable_variables)
         self._steps = train_step.build_steps(
             tf.distribute.get_strategy(),
@@ -48,7 +47,7 @@ class Steps(suite.Workload):
             task.scorer(model, "train"),
             optimization.build_loss(config.Loss("softmax"), log_q=True),
             optimizer,
-            train_step.StepOptions(batch_size, seed=0, lazy=count is not None),
+            config.Experiment(batch_size=batch_size, optimizer=part),
         )
         self._batches = iter(task.training_batches(batch_size, seed=0, candidates=candidates))
         self()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from rank4class.pipelines.training import optimization, rank_training
-from rank4class.pipelines.training.train_step import StepOptions, build_steps
+from rank4class.pipelines.training.train_step import build_steps
 from rank4class.scripts.research.benchmarks import datasets, suite
 
 BATCHES = 400  # per step; making the iterator takes some 0.2 seconds
@@ -58,7 +58,7 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
     strategy = tf.distribute.get_strategy()
     loss = optimization.build_loss(experiment.loss, seed=experiment.seed)
     scorer = loaded.scorer(model, "train")
-    steps = build_steps(strategy, model, scorer, loss, optimizer, StepOptions.of(experiment))
+    steps = build_steps(strategy, model, scorer, loss, optimizer, experiment)
     return Training(steps, batches, one_batch=step.kind == "step")
 
 

@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from rank4class import losses, models
 from rank4class.models import class_encoders, interactions
-from rank4class.pipelines import distribution
-from rank4class.pipelines.training.train_step import StepOptions, build_steps
+from rank4class.pipelines import config, distribution
+from rank4class.pipelines.training.train_step import build_steps
 from rank4class.registry import OPTIMIZERS
 from rank4class.scripts.research.benchmarks import suite
 
@@ -88,8 +88,8 @@ class Training(suite.Workload):
             self.model(tf.zeros([1, width]))
             self.optimizer = OPTIMIZERS[optimizer_name](LEARNING_RATE)
             self.optimizer.build(self.model.trainable_variables)
-        options = StepOptions(batch, seed=0, lazy=optimizer_name == "lazy_adam")
-        self._steps = build_steps(strategy, self.model, self.model, _loss, self.optimizer, options)
+        experiment = config.Experiment(batch_size=batch, optimizer=config.Optimizer(optimizer_name))
+        self._steps = build_steps(strategy, self.model, self.model, _loss, self.optimizer, experiment)
         replicas = strategy.num_replicas_in_sync
         share = (*_examples(batch // replicas, n, width), tf.ones([batch // replicas]))
         self._batches = iter(
