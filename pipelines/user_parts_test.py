@@ -15,7 +15,6 @@ from rank4class import data, losses, models
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import import_user_module
 from rank4class.pipelines.task import checks
-from rank4class.registry import OPTIMIZERS
 
 TUTORIAL = pathlib.Path(rank4class.__file__).parent / "docs/tutorials/keras.md"
 LAYER = """
@@ -130,43 +129,6 @@ def test_loss_data_and_interaction_of_a_program(tmp_path, copied_before_changes,
     assert run.evaluate()["top1_error"] < 20.0
     assert run.experiment == experiment
     assert list(run.predict(np.eye(3, dtype=np.float32), k=1)["class"]) == ["a", "b", "c"]
-
-
-@pytest.mark.nightly
-def test_predictions_need_no_dataset_and_no_optimizer_of_the_user(tmp_path):
-    _register_loss_data_and_interaction()
-
-    @OPTIMIZERS.register("my_optimizer")
-    def my_optimizer(schedule, momentum: float = 0.5, **average):
-        return tf.keras.optimizers.SGD(schedule, momentum=momentum, **average)
-
-    experiment = config.Experiment(
-        data=config.Data("my_data", num_examples=60),
-        encoder=config.Encoder("identity"),
-        metrics=("top1_error",),
-        monitor="top1_error",
-        optimizer=config.Optimizer("my_optimizer", learning_rate=0.1, momentum=0.75),
-        steps=20,
-    )
-    run = rank4class.train(experiment, tmp_path / "run", progress=False)
-    eye = np.eye(3, dtype=np.float32)
-    expected, last = run.scores(eye), rank4class.load(tmp_path / "run", "last").scores(eye)
-    my_data = data.DATASETS._entries.pop("my_data")
-    del OPTIMIZERS._entries["my_optimizer"]
-    run = rank4class.load(tmp_path / "run")
-    np.testing.assert_array_equal(run.scores(eye), expected)
-    assert config.values(run.experiment) == config.values(experiment)
-    run.export(tmp_path / "model")
-    assert "my_data" in (tmp_path / "model" / "README.md").read_text()
-    for evaluate in (run.evaluate, lambda: run.evaluate(str(tmp_path))):
-        with pytest.raises(ValueError, match=r"data='my_data' is not registered\. .* with --import="):
-            evaluate()
-    with pytest.raises(ValueError, match="optimizer='my_optimizer' is not registered"):
-        rank4class.load(tmp_path / "run", "last")
-    OPTIMIZERS.register("my_optimizer")(my_optimizer)
-    np.testing.assert_array_equal(rank4class.load(tmp_path / "run", "last").scores(eye), last)
-    data.DATASETS.register("my_data")(my_data)
-    assert run.evaluate()["examples"] == 60
 
 
 def test_a_run_whose_parts_are_not_registered(tmp_path):

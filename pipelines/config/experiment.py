@@ -137,15 +137,11 @@ def changed_fields(experiment: Any) -> dict[str, Any]:
     return {n: field.value for n, field in _fields(experiment).items() if field.value != field.default}
 
 
-def user_parts(experiment: Any) -> dict[str, dict[str, Any]]:
-    """Returns the parts that a user's module registers: kind -> "name", "module", and "defaults" by field."""
+def user_parts(experiment: Any) -> dict[str, dict[str, str]]:
+    """Returns the parts that a user's module registers: kind -> "name" and "module"."""
     chosen = {kind: getattr(experiment, kind) for kind in parts.PARTS if hasattr(experiment, kind)}
     return {
-        kind: {
-            "name": part.name,
-            "module": module,
-            "defaults": {name: field.default for name, field in part.fields.items()},
-        }
+        kind: {"name": part.name, "module": module}
         for kind, part in chosen.items()
         if (module := part.entries.module_of_user(part.name)) is not None
     }
@@ -248,44 +244,28 @@ def to_json(experiment: Any) -> str:
     return json.dumps(vars(experiment), default=vars, indent=2) + "\n"
 
 
-def from_json(
-    text: str,
-    path: str,
-    kind: type[Any] = Experiment,
-    unregistered: Mapping[str, Mapping[str, Any]] = types.MappingProxyType({}),
-) -> Any:
-    """Returns the experiment of a kind that a text from `to_json` holds; raises ValueError if it holds none.
-
-    The `path` is for error messages; `unregistered` has the `user_parts` that no module has registered.
-    """
+def from_json(text: str, path: str, kind: type[Any] = Experiment) -> Any:
+    """Returns the experiment of a kind that a text from `to_json` holds; errors name the path."""
     content = strict_json.parse_object(path, text)
     try:
-        return _build(kind, content, unregistered)
+        return _build(kind, content)
     except ValueError as error:
         raise ValueError(f"{path}: {str(error).rstrip('.')}. {_REMEDY}") from error
 
 
-def _build(kind: Any, content: Mapping[str, Any], unregistered: Mapping[str, Mapping[str, Any]]) -> Any:
+def _build(kind: Any, content: Mapping[str, Any]) -> Any:
     """Returns the experiment or the part of a kind that JSON describes, in which tuples are lists."""
-    values = _with_tuples(content)
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
     if issubclass(kind, parts.Part):
         removed = _REMOVED.get(kind.kind, {})
-        values = {n: value for n, value in values.items() if (n, value) not in removed.items()}
-        defaults = unregistered.get(kind.kind, {}).get("defaults")
-        if defaults is None:
-            return kind(**values)
-        return kind.of_defaults(values.pop("name"), _with_tuples(defaults), values)
+        return kind(**{n: value for n, value in values.items() if (n, value) not in removed.items()})
     types_ = {field.name: field.type for field in dataclasses.fields(kind)}
     for name, value in values.items():
         if name not in types_:
             raise ValueError(f"{name}: {kind.__name__} has no such field")
         if types_[name] in parts.PARTS.values():
-            values[name] = _build(types_[name], value, unregistered)
+            values[name] = _build(types_[name], value)
     return kind(**values)
-
-
-def _with_tuples(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
 
 
 def check_types(experiment: Any) -> None:

@@ -8,7 +8,7 @@ of the entries with an argument from which the framework makes them, the others 
 import inspect
 import itertools
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from rank4class import registry
@@ -49,19 +49,8 @@ final_temperature, prior_temperature.
 
     def __init__(self, name: str | None = None, **values: Any):
         name = self.default if name is None else name
-        self._set(name, self.fields_of(name), values)
-
-    @classmethod
-    def of_defaults(cls, name: str, defaults: Mapping[str, Any], values: Mapping[str, Any]) -> "Part":
-        """Returns the part of an entry that is not registered, from the defaults of its fields."""
-        part = cls.__new__(cls)
-        part._set(name, {field: Option(object, default) for field, default in defaults.items()}, values)
-        return part
-
-    def _set(self, name: str, fields: dict[str, Option], values: Mapping[str, Any]) -> None:
-        defaults = {field: each.default for field, each in fields.items()}
-        vars(self).update({"name": name, **defaults})
-        self.fields = fields
+        self.fields = self.fields_of(name)
+        vars(self).update({"name": name, **{field: each.default for field, each in self.fields.items()}})
         self.check_fields(values)
         vars(self).update(values)
 

@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TextIO
 
 import numpy as np
@@ -99,8 +99,8 @@ class RunDirectory:
     def data_hashes(self) -> dict[str, str]:
         return read_json(self._data)
 
-    def experiment(self, unused: Collection[str] = ()) -> Any:
-        """Returns the folder's experiment; parts of the `unused` kinds need not be registered."""
+    def experiment(self) -> Any:
+        """Returns the folder's experiment; ValueError if the module of a part of the user is not imported."""
         if not files.exists(self._config):
             if not files.exists(self.path):
                 problem = "no such folder. Give the --workdir of a training."
@@ -112,17 +112,14 @@ class RunDirectory:
                 )
             raise FileNotFoundError(f"{self.path}: {problem}")
         parts = read_json(self._user_parts) if files.exists(self._user_parts) else {}
-        unregistered = {
-            kind: part for kind, part in parts.items() if part["name"] not in config.PARTS[kind].names()
-        }
-        for kind, part in unregistered.items():
-            if kind not in unused:
+        for kind, part in parts.items():
+            if part["name"] not in config.PARTS[kind].names():
                 raise ValueError(
                     f"{self.path}: {kind}={part['name']!r} is not registered. Import the module that "
                     f"registers it before you load the run; commands do with --import={part['module']}."
                 )
         text = files.read_text(self._config)
-        return config.from_json(text, self._config, self._experiment_class, unregistered)
+        return config.from_json(text, self._config, self._experiment_class)
 
     def results(self) -> dict[str, Any] | None:
         """Returns the results of a finished run, or None."""

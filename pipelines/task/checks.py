@@ -62,7 +62,7 @@ def check(experiment: config.Experiment, *, trains: bool = True) -> None:
 
 def _check_options(experiment: config.Experiment, trains: bool) -> None:
     data, encoder, class_encoder = experiment.data, experiment.encoder, experiment.class_encoder
-    if data.name in DATASETS:  # or the data are those of a run, see `RunDirectory.experiment`
+    if data.name in DATASETS:  # or the data are in memory
         with arguments.in_section("data."):
             DATASETS.check(data.name, data.options())
     with arguments.in_section("encoder."):
@@ -186,5 +186,4 @@ def check_optimizer(optimizer: config.Optimizer) -> None:
         arguments.check_fraction(warmup_fraction=optimizer.warmup_fraction)
         if optimizer.ema_momentum is not None:
             arguments.check_fraction(False, ema_momentum=optimizer.ema_momentum)
-        if optimizer.name in OPTIMIZERS:  # or it is that of a run, see `RunDirectory.experiment`
-            OPTIMIZERS.build(optimizer.name, schedule=optimizer.learning_rate, **optimizer.options())
+        OPTIMIZERS.build(optimizer.name, schedule=optimizer.learning_rate, **optimizer.options())

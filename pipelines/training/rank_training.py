@@ -185,8 +185,7 @@ class TrainedModel:
 
     def load_task(self) -> TaskData:
         """Loads the data of the training, which may not have changed since."""
-        experiment = self.run_dir.experiment(unused=("optimizer",))
-        loaded = load_data(experiment, self.run_dir.path, self.description.inputs)
+        loaded = load_data(self.experiment, self.run_dir.path, self.description.inputs)
         self.run_dir.check_data(loaded.hashes)
         return loaded
 
@@ -197,8 +196,7 @@ class TrainedModel:
 
         The columns, such as `text_column`, are those of the training where they are None.
         """
-        experiment = self.run_dir.experiment(unused=("optimizer",))
-        name = experiment.data.name
+        name = self.experiment.data.name
         if name not in data.LABELED:
             raise ValueError(
                 f"data.path={path}: dataset {name!r} reads no other labeled files. They can be read for "
@@ -206,7 +204,7 @@ class TrainedModel:
             )
         changes = {"on_invalid_row": on_invalid_row, **columns}
         changes = {f"data.{field}": value for field, value in changes.items() if value is not None}
-        data_config = config.override(experiment, changes).data
+        data_config = config.override(self.experiment, changes).data
         described = self.description
         return loading.load_labeled(data_config, described.inputs, described.class_names, path)
 
@@ -328,7 +326,7 @@ def restore(
     """
     strategy = strategy or tf.distribute.get_strategy()
     run_dir = RunDirectory(path)
-    experiment = run_dir.experiment(unused=("data", "optimizer") if which == "best" else ("data",))
+    experiment = run_dir.experiment()
     checks.check(experiment)
     described = description.read(run_dir.model)
     model = build_model(_with_own_sorter(experiment, run_dir), described, strategy)
