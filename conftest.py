@@ -373,7 +373,7 @@ def assert_same_run():
 
     def contents(folder):
         paths = (path.relative_to(folder) for path in pathlib.Path(folder).rglob("*"))
-        others = re.compile(r"lock|sessions\.jsonl|events\..*|times\.jsonl")
+        others = re.compile(r"lock|sessions\.jsonl|events\..*")
         names = (path for path in paths if not others.fullmatch(path.parts[0]))
         return {name.as_posix(): content(folder / name) for name in names if (folder / name).is_file()}
 

@@ -101,9 +101,7 @@ class Run:
 
     @property
     def history(self) -> pd.DataFrame:
-        """A row for each evaluation: step, training loss, learning rate, validation metrics and "seconds".
-
-        The seconds are those of all training steps so far, over all starts of the command.
+        """A row for each evaluation: step, training loss, learning rate and validation metrics.
 
         >>> rank4class.load("runs/digits").history[["step", "ndcg@5"]].round()
            step  ndcg@5
@@ -111,9 +109,7 @@ class Run:
         1    68    ...
         2   102    ...
         """
-        run_dir = self._trained.run_dir
-        times = run_dir.times()
-        return pd.DataFrame([{**line, "seconds": times[int(line["step"])]} for line in run_dir.history()])
+        return pd.DataFrame(self._trained.run_dir.history())
 
     def predict(
         self,

@@ -255,7 +255,9 @@ def from_json(text: str, path: str, kind: type[Any] = Experiment) -> Any:
 
 def _build(kind: Any, content: Mapping[str, Any]) -> Any:
     """Returns the experiment or the part of a kind that JSON describes, in which tuples are lists."""
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
+    }
     if issubclass(kind, parts.Part):
         removed = _REMOVED.get(kind.kind, {})
         return kind(**{n: value for n, value in values.items() if (n, value) not in removed.items()})

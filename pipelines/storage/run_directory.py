@@ -33,7 +33,6 @@ class RunDirectory:
         self._class_texts = os.path.join(self.path, "class_texts.json")
         self._metrics = os.path.join(self.path, "metrics.jsonl")
         self._sessions = os.path.join(self.path, "sessions.jsonl")
-        self._times = os.path.join(self.path, "times.jsonl")
         self._results = os.path.join(self.path, "results.json")
         self._test_values = os.path.join(self.path, "test_values.npz")
         self._class_vectors = os.path.join(self.path, "class_vectors.npy")
@@ -171,13 +170,6 @@ class RunDirectory:
 
     def write_sessions(self, sessions: list[dict[str, Any]]) -> None:
         _write_lines(self._sessions, sessions)
-
-    def times(self) -> dict[int, float]:
-        """Returns the step of each checkpoint so far -> seconds of training until it."""
-        return {line["step"]: line["seconds"] for line in _read_lines(self._times)}
-
-    def write_times(self, times: dict[int, float]) -> None:
-        _write_lines(self._times, ({"step": step, "seconds": times[step]} for step in times))
 
 
 class TrainingDirectory(RunDirectory):

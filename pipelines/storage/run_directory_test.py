@@ -33,7 +33,6 @@ DAMAGES = {
         ("results.json", lambda run: run.results()),
         ("metrics.jsonl", lambda run: run.history()),
         ("sessions.jsonl", lambda run: run.sessions()),
-        ("times.jsonl", lambda run: run.times()),
     ],
 )
 def test_damaged_files(tmp_path, name, read, damage):

@@ -66,7 +66,6 @@ def test_files_of_a_run(finished_once):
         "results.json",
         "sessions.jsonl",
         "test_values.npz",
-        "times.jsonl",
     ]
     results = rank_training.train(small(), path)  # it is already finished
     assert results == json.loads(pathlib.Path(path, "results.json").read_text())

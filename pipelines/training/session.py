@@ -1,4 +1,4 @@
-"""Session log, training time and throughput."""
+"""Session log and throughput."""
 
 import contextlib
 import datetime
@@ -6,7 +6,6 @@ import importlib.metadata
 import platform
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -48,31 +47,6 @@ class Session:
         """Writes the line with the number of steps so far and the seconds since the start."""
         seconds = round(time.monotonic() - self._started, 1)
         self._run_dir.write_sessions([*self._earlier, {**self.line, "to_step": step, "seconds": seconds}])
-
-
-class TrainingTime:
-    """The seconds that a run has spent in training steps, in all starts of the command: `times.jsonl`.
-
-    Waiting for batches and compiling are included; evaluations, checkpoints and summaries are not. Steps that
-    are repeated after the start at `step` count once.
-    """
-
-    def __init__(self, run_dir: RunDirectory, step: int):
-        self._run_dir = run_dir
-        self._times = {saved: seconds for saved, seconds in run_dir.times().items() if saved <= step}
-        self._seconds = max(self._times.values(), default=0.0)
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Counts the seconds of the block."""
-        started = time.perf_counter()
-        yield
-        self._seconds += time.perf_counter() - started
-
-    def write(self, step: int) -> None:
-        """Writes the seconds until a step. Call it before the checkpoint of that step is written."""
-        self._times[step] = round(self._seconds, 3)
-        self._run_dir.write_times(self._times)
 
 
 def provenance() -> dict[str, Any]:

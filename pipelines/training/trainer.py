@@ -16,7 +16,7 @@ from rank4class.pipelines import distribution
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, write_json
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
-from rank4class.pipelines.training.session import Pace, Session, TrainingTime
+from rank4class.pipelines.training.session import Pace, Session
 from rank4class.pipelines.training.tensorboard import Summaries
 from rank4class.pipelines.training.train_state import TrainState
 from rank4class.pipelines.training.train_step import StepResults, build_steps
@@ -166,7 +166,6 @@ class Trainer:
             # A kill may have come after the last checkpoint and before the history was written.
             self._run_dir.write_history(self._progress.history)
         self._session = Session(self._run_dir, self._strategy, step)
-        self._time = TrainingTime(self._run_dir, step)
         self._summaries = Summaries(self._run_dir.path, writes=self._is_chief)
         self._summaries.write_start(self._run_dir.experiment())
         self._shown = Progress("", "step", schedule.total_steps, start=step, epochs=schedule.epochs)
@@ -221,8 +220,7 @@ class Trainer:
         """Runs steps on the next batches; raises FloatingPointError if one of them is not finite."""
         first = self._progress.step
         try:
-            with self._time.running():
-                results = self._steps(self._batches, first, count, self._interruption.requested)
+            results = self._steps(self._batches, first, count, self._interruption.requested)
         except data.UNREADABLE:
             # Reading the examples one by one finds the unreadable one; if there is none, the error stays.
             for step in range(first, first + count):
@@ -297,8 +295,6 @@ class Trainer:
             print(f"  validation: {evaluation.line()}")
 
     def _save(self) -> None:
-        if self._is_chief:
-            self._time.write(self._progress.step)
         self._state.save()
         if self._is_chief:
             self._run_dir.write_history(self._progress.history)

@@ -1,15 +1,12 @@
 """The trainer on the smallest task: one weight that learns a constant."""
 
 import dataclasses
-import time
-import types
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory
-from rank4class.pipelines.training import session, trainer
 from rank4class.pipelines.training.trainer import Schedule, Trainer
 
 
@@ -103,34 +100,6 @@ def test_tasks_are_trained_evaluated_and_resumed(tmp_path):
     resumed = Constant()
     assert train(resumed, tmp_path, total_steps=4)["test"] == {"error": 1.0}
     assert resumed.calls[0] == "batches from 3"
-
-
-def test_seconds_of_training_are_counted_over_all_starts(tmp_path, monkeypatch):
-    clock = types.SimpleNamespace(now=0.0, perf_counter=lambda: clock.now, monotonic=time.monotonic)
-    monkeypatch.setattr(session, "time", clock)
-    build_steps, evaluate = trainer.build_steps, Constant.evaluate
-
-    def building(*arguments):
-        steps = build_steps(*arguments)
-
-        def taking_ten_seconds_each(batches, first, count, stopping):
-            clock.now += 10.0 * count
-            return steps(batches, first, count, stopping)
-
-        return taking_ten_seconds_each
-
-    def taking_long(*arguments):
-        clock.now += 500.0
-        return evaluate(*arguments)
-
-    monkeypatch.setattr(trainer, "build_steps", building)
-    monkeypatch.setattr(Constant, "evaluate", taking_long)
-    train(Constant(), tmp_path, total_steps=3)
-    assert RunDirectory(tmp_path).times() == {2: 20.0, 3: 30.0}
-    # A kill may come after the times of a step were written and before its checkpoint.
-    RunDirectory(tmp_path).write_times({2: 20.0, 3: 30.0, 4: 70.0})
-    train(Constant(), tmp_path, total_steps=5)
-    assert RunDirectory(tmp_path).times() == {2: 20.0, 3: 30.0, 4: 40.0, 5: 50.0}
 
 
 def test_a_schedule_stops_at_evaluations_and_checkpoints():
