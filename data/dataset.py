@@ -155,7 +155,7 @@ class Dataset:
 
     Raises:
       ValueError: two classes of one name, or a split that is empty, has labels of another number of classes,
-        a label outside the classes, or a label that is excluded.
+        or a label outside the classes.
     """
 
     class_names: tuple[str, ...]
@@ -183,13 +183,6 @@ class Dataset:
                     raise ValueError(
                         f"{split.origin(outside[0])}: label {split.labels[outside[0]]} in the {name} split "
                         f"is outside the class ids 0..{len(self.class_names) - 1}. Correct it."
-                    )
-            if split.excluded is not None:
-                both = split.class_matrix(len(self.class_names)).multiply(split.excluded).tocoo()
-                if both.nnz:
-                    raise ValueError(
-                        f"{split.origin(both.row[0])}: {self.class_names[both.col[0]]!r} in the {name} split "
-                        "is both a label and excluded. Remove one."
                     )
         if "train" in self.splits and not self.splits["train"].kind.ranks_items:
             counts = self.splits["train"].class_counts(len(self.class_names))

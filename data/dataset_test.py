@@ -103,17 +103,6 @@ def test_select_with_exclusions():
     assert [selected.origin(i) for i in range(2)] == ["row 1", "row 3"]
 
 
-def test_excluded_labels_are_rejected():
-    labels, excluded = np.eye(3, dtype=np.float32), np.zeros([3, 3], bool)
-    excluded[2, 1:] = True
-    origins = np.array(["user 4", "user 5", "user 9"], object)
-    split = data.Split({"id": np.arange(3)}, csr_array(labels), origins, csr_array(excluded))
-    with pytest.raises(
-        ValueError, match="^user 9: 'c' in the test split is both a label and excluded. Remove one.$"
-    ):
-        data.Dataset(tuple("abc"), {"test": split})
-
-
 @few
 @hypothesis.given(
     counts=st.lists(st.integers(0, 12), min_size=1, max_size=30).filter(lambda counts: sum(counts) >= 10),

@@ -208,10 +208,6 @@ def recall_triplet(
     """
     arguments.check_at_least(0, margin=margin)
     scores, where = _checked(scores, where, rank=2)
-    if not scores.shape[:1].is_compatible_with(scores.shape[1:]):
-        raise ValueError(
-            f"scores={scores.shape}: not square. Give the scores of all pairs of B queries and B items."
-        )
 
     def of_rows(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
         places = _ranks(rank_fn, scores, where)

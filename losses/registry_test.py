@@ -39,7 +39,7 @@ def test_unknown_names_list_the_known():
     message = r"loss='aprox_ndcg': unknown\. Did you mean 'approx_ndcg'\? There are: .*softmax, "
     with pytest.raises(ValueError, match=message):
         losses.get("aprox_ndcg")
-    with pytest.raises(ValueError, match=r"temperature: loss 'mse' has no such option\. It has: none\."):
+    with pytest.raises(TypeError, match="temperature: MSE has no such option. It has: none."):
         losses.get("mse", temperature=1.0)
     for name in ("ndgc@5", "top_error", "ndcg@five", "top5_errors"):
         message = f"metric='{name}': unknown. There are: topK_accuracy, topK_error, ndcg@K"

@@ -62,12 +62,7 @@ class FixedCounts(Part):
     def __init__(self, probabilities: tuple[float, ...], **kwargs: Any):
         super().__init__(**kwargs)
         self.probabilities = tuple(map(float, probabilities))
-        for count, probability in enumerate(self.probabilities):
-            if not 0.0 <= probability <= 1.0:
-                raise ValueError(
-                    f"probabilities={self.probabilities}: {probability} of count {count} is not in [0, 1]. "
-                    "Correct it."
-                )
+        arguments.check_at_least(0, **{f"probability of count {i}": p for i, p in enumerate(probabilities)})
         total = sum(self.probabilities)
         if not abs(total - 1.0) < 1e-6:
             raise ValueError(

@@ -106,9 +106,6 @@ class RankModel(tf.keras.Model):
         if self.save_spec() is None:
             raise ValueError("RankModel: no weights to save yet. Call it on features first.")
         (features, *_), _ = self.save_spec()
-        if not isinstance(features, dict | tf.TensorSpec):
-            problem = "a .keras file describes a dict of features or one tensor. Use a dict."
-            raise ValueError(f"features={features}: {problem}")
         specs = features if isinstance(features, dict) else {"": features}
         return {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in specs.items()}
 

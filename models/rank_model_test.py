@@ -227,18 +227,6 @@ def test_invalid_features(name, features, message, method):
         model(features) if method == "call" else model.fit(features, np.arange(B), verbose=0)
 
 
-def test_a_keras_file_requires_a_dict_or_one_tensor(tmp_path):
-    @tf.keras.utils.register_keras_serializable(package="rank_model_test")
-    class Sum(tf.keras.layers.Layer):
-        def call(self, pair):
-            return pair[0] + pair[1]
-
-    model = rank_model(Sum(), class_encoders.Embedding(N, D))
-    model((VECTORS, VECTORS))
-    with pytest.raises(ValueError, match=r"a \.keras file describes a dict of features or one tensor"):
-        model.save(tmp_path / "model.keras")
-
-
 def test_a_model_with_two_outputs_requires_named_labels_and_losses():
     model = rank_model(encoders.Identity(D), count_prior=count_priors.LearnedCounts(N - 1))
     loss, labels = tf.keras.losses.MeanSquaredError(), np.ones([B, N], np.float32)

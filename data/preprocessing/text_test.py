@@ -251,9 +251,8 @@ def test_punctuation_of_unicode_15(minilm_ids):
     [
         ("[]", r"tokenizer_config\.json: not a JSON object"),
         ("{\n\n", r"tokenizer_config\.json: not JSON: Expecting property name .* at line 3, column 1\.$"),
-        (b'{"a": "\xe9"}', r"tokenizer_config\.json: the file is not UTF-8: "),
-        ('{"do_lower_case": "false"}', r"tokenizer_config\.json: do_lower_case 'false' is not true or"),
-        ('{"do_lower_case": null}', r"do_lower_case None is not true or false"),
+        ('{"do_lower_case": "false"}', r"tokenizer_config\.json: do_lower_case 'false' is not supported"),
+        ('{"do_lower_case": null}', r"do_lower_case None is not supported"),
         (
             '{"strip_accents": false}',
             r"config\.json: strip_accents False is not supported, only True\. Choose",
@@ -267,14 +266,6 @@ def test_punctuation_of_unicode_15(minilm_ids):
     ],
 )
 def test_invalid_tokenizer_configs(folder, content, message):
-    content = content if isinstance(content, bytes) else content.encode()
-    (folder / "tokenizer_config.json").write_bytes(content)
+    (folder / "tokenizer_config.json").write_text(content)
     with pytest.raises(ValueError, match=message):
-        data.WordPiece.from_folder(str(folder), 6)
-
-
-def test_repeated_word_piece(folder):
-    with open(folder / "vocab.txt", "a") as file:
-        file.write("ball\n")
-    with pytest.raises(ValueError, match=r"vocab\.txt:10: word piece 'ball' is repeated"):
         data.WordPiece.from_folder(str(folder), 6)

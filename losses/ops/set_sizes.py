@@ -245,17 +245,15 @@ def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -
     one_each = tf.zeros_like(scores[..., :1]) + tf.zeros_like(counts)
     log_prior = tensors.broadcast("log_prior", log_prior, tf.float64, one_each)
     impossible = (counts > coins.size_of(where)[..., None]) & (log_prior > -float("inf"))
-    faults = {
-        "is NaN": tf.reduce_any(tf.math.is_nan(log_prior), axis=-1),
-        "has no possible count": tf.reduce_all(log_prior == -float("inf"), axis=-1),
-        "is plus infinity": tf.reduce_any(log_prior == float("inf"), axis=-1),
-        "allows more classes than take part": tf.reduce_any(impossible, axis=-1),
-    }
-    for fault, wrong in faults.items():
-        if (culprit := tensors.first_wrong(~wrong)) is not None:
-            raise ValueError(f"log_prior{culprit}: {fault}. Correct it.")
-        log_prior = tf.where(wrong[..., None], tf.constant(float("nan"), tf.float64), log_prior)
-    return log_prior
+    right = tf.math.is_finite(tf.reduce_max(log_prior, axis=-1)) & ~tf.reduce_any(
+        impossible | tf.math.is_nan(log_prior), axis=-1
+    )
+    if (culprit := tensors.first_wrong(right)) is not None:
+        raise ValueError(
+            f"log_prior{culprit}: no distribution of counts up to the number of classes that take part. "
+            "Correct it."
+        )
+    return tf.where(right[..., None], log_prior, tf.constant(float("nan"), tf.float64))
 
 
 @tf.function(jit_compile=True, autograph=False)

@@ -29,12 +29,6 @@ def hugging_face_files(
       Name of the file -> content.
     """
     network = encoder.config
-    if encoder.NAME == "bert" and network["embedding_size"] != network["hidden_size"]:
-        raise ValueError(
-            f"encoder='bert': its embeddings of width {network['embedding_size']} are narrower than its "
-            f"states ({network['hidden_size']}), which Hugging Face's BERT does not allow. Export a "
-            "SavedModel."
-        )
     config = {
         "architectures": [f"{encoder.NAME.capitalize()}Model"],
         "model_type": encoder.NAME,

@@ -8,7 +8,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from rank4class import models
-from rank4class.models import checkpoints, encoders
+from rank4class.models import checkpoints
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"word{i}" for i in range(16)))
 
@@ -57,10 +57,3 @@ def test_a_stated_pooling_precedes_that_of_the_export(tmp_path, write_bert_folde
         ValueError, match="not describe this encoder: pooling='max': unknown. There are: pooler"
     ):
         models.get("encoder", "bert", path=str(tmp_path))
-
-
-def test_narrow_embeddings_of_a_bert_have_no_place(tmp_path):
-    sizes = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "inner_size": 16}
-    encoder = encoders.Bert(vocab_size=len(WORDS), embedding_size=4, **sizes)
-    with pytest.raises(ValueError, match=r"encoder='bert': its embeddings of width 4 are narrower than its"):
-        write(tmp_path / "export", encoder)

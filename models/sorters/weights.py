@@ -54,11 +54,6 @@ def restore(sorter: tf.keras.layers.Layer, trained: str) -> None:
     path = _shipped_file(name, sorter.n) if trained == SHIPPED else trained
     metadata, tensors = _load(path)
     sizes = metadata.get("sizes")
-    if metadata.get("sorter", name) != name:
-        raise ValueError(
-            f"trained={path}: weights of sorter {metadata['sorter']!r}, not {name!r}. Choose a file of "
-            f"{name!r}."
-        )
     if sorter.n is not None and sizes and str(sorter.n) not in sizes.split(","):
         raise ValueError(f"trained={path}: for lists of {sizes} scores, not of {sorter.n}. Choose another n.")
     assign(sorter, tensors, path)
