@@ -246,12 +246,6 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
                 num_classes,
             )
             return _draw_at_random(split, fractions, seed)
-        untrained = np.flatnonzero(~np.isin(split.labels[indices[name]], split.labels[rest]))
-        if len(untrained):
-            raise ValueError(
-                f"data.{name}_fraction={fraction}: no training example is left of the class of "
-                f"{split.origin(indices[name][untrained[0]])}. Lower it, or give the split."
-            )
         min_count = 2  # one for the next split, one for training
     indices["train"] = np.concatenate([rest, *training])
     return {name: split.select(np.sort(part)) for name, part in indices.items()}

@@ -215,11 +215,6 @@ def test_seed_determines_the_splits():
             "data.test_fraction=0.75: 9 of 12 examples, but 8 can be drawn and leave an",
         ),
         ([0, 1, 2, 0], 0.1, "0.1: no class has 3 examples, one for each split"),
-        (
-            [1] * 3 + [0] * 30,
-            0.9,
-            "0.9: no training example is left of the class of row 1. Lower it, or give",
-        ),
     ],
 )
 def test_too_few_examples_to_draw(labels, fraction, message):

@@ -42,7 +42,6 @@ import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
 from rank4class import compat
-from rank4class.losses import docstrings
 from rank4class.losses.ops import gumbel, label_checks, ranks, tensors
 from rank4class.registry import LOSSES
 
@@ -159,9 +158,16 @@ class RankingLoss(tf.keras.losses.Loss):
 
 def register(loss: type[RankingLoss]) -> type[RankingLoss]:
     """Registers a Keras loss under its function's name and lets Keras load it."""
-    docstrings.add_common_arguments(loss.function, __doc__)
+    add_common_arguments(loss.function, __doc__)
     LOSSES.register(loss.function.__name__)(loss)
     return serializable(loss)
+
+
+def add_common_arguments(function: Callable[..., Any], module: str | None) -> None:
+    """Appends the common arguments and errors of a module's docstring, for `help` and notebooks."""
+    if module and function.__doc__ and "Common arguments:" not in function.__doc__:
+        common = module[module.index("Common arguments:") :]
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__)}\n\n{common}"
 
 
 serializable = tf.keras.utils.register_keras_serializable(package="rank4class")

@@ -281,7 +281,7 @@ VECTOR = {"vector_column": "v"}
         (
             csv_of(**TEXTS),
             {"text_column": "txt"},
-            r"csv: no column 'txt'\. The columns are 'text', 'label'\.",
+            r"csv: no column 'txt'\. Did you mean 'text'\? The columns are 'text', 'label'\.",
         ),
         (
             csv_of(**TEXTS),

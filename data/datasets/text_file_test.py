@@ -425,7 +425,7 @@ def test_null_is_an_empty_second_text_and_integers_are_labels_in_json(tmp_path):
             KEYS,
             ROWS,
             {"label_column": "lable"},
-            r"no column 'lable'\. The columns are 'text', 'other', 'label'\. ",
+            r"no column 'lable'\. Did you mean 'label'\? The columns are 'text', 'other', 'label'\. ",
         ),
         (KEYS, ROWS, {"label_column": "lable"}, r"Choose among them with data\.label_column\.$"),
         (

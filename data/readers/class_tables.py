@@ -1,12 +1,12 @@
 """Files with one class per line: its name, and a description of it, its weight or its frequency."""
 
-import difflib
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from rank4class.data.readers import rows
+from rank4class.registry import did_you_mean
 
 
 def class_names(path: str) -> dict[str, str]:
@@ -77,9 +77,8 @@ def _table(path: str, class_names: Sequence[str], kind: str) -> list[tuple[str, 
         if not tab or not value.strip():
             raise ValueError(f"{where}: not a class name, a tab and a {kind}. Correct the line.")
         if name not in known:
-            close = difflib.get_close_matches(name, class_names, n=1)
-            names = rows.listed(list(dict.fromkeys([*close, *class_names])))  # the closest first
-            raise ValueError(f"{where}: unknown class {name!r}. The classes are {names}.")
+            hint = f"{did_you_mean(name, class_names)}The classes are {rows.listed(class_names)}."
+            raise ValueError(f"{where}: unknown class {name!r}. {hint}")
         if name in values:
             raise ValueError(f"{where}: class {name!r} is repeated. Remove the line.")
         values[name] = where, value

@@ -55,7 +55,7 @@ def test_messages_with_many_classes(tmp_path):
     path = tmp_path / "texts.tsv"
     names = (*(f"name {i}" for i in range(5000)), "other")
     for content, message in (
-        ("othre\tx\n", "unknown class 'othre'. The classes are other, name 0, .*, name 8 and 4991 more.$"),
+        ("othre\tx\n", "unknown class 'othre'. Did you mean 'other'. .* name 0, .*, name 9 and 4991 more.$"),
         ("name 0\tx\n", "no description of name 1, .*, name 10 and 4990 more. Add a line for each.$"),
     ):
         path.write_text(content)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rank4class.data.readers import rows
+from rank4class.registry import did_you_mean
 
 Row = Mapping[str, Any]  # by column
 
@@ -99,7 +100,5 @@ def normalize_text(text: str) -> str:
 
 def _alternatives(column: str, names: Sequence[str]) -> str:
     """Returns the missing column and the existing ones for a message."""
-    folded = normalize_text(column).replace(" ", "")
-    similar = [name for name in names if normalize_text(name).replace(" ", "") == folded and name != column]
-    hint = f" Did you mean {similar[0]!r}?" if similar else ""
-    return f"{column!r}.{hint} The columns are {rows.listed([repr(name[:40]) for name in names])}."
+    hint = did_you_mean(column, [name for name in names if name != column])
+    return f"{column!r}. {hint}The columns are {rows.listed([repr(name[:40]) for name in names])}."

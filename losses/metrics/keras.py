@@ -13,8 +13,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
 from rank4class import arguments
-from rank4class.losses import docstrings
-from rank4class.losses.base import labels_of
+from rank4class.losses.base import add_common_arguments, labels_of
 from rank4class.losses.metrics import forms, functional
 from rank4class.losses.ops import tensors, top_relevant
 
@@ -38,7 +37,7 @@ def _register(*patterns: str) -> Callable:
     """Adds a Keras metric to `METRICS` under patterns of names and lets Keras load it."""
 
     def add(metric: type[RankingMetric]) -> type[RankingMetric]:
-        docstrings.add_common_arguments(metric.function, functional.__doc__)
+        add_common_arguments(metric.function, functional.__doc__)
         METRICS.update(dict.fromkeys(patterns, metric))
         return tf.keras.utils.register_keras_serializable(package="rank4class")(metric)
 
