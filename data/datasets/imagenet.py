@@ -1,19 +1,17 @@
-"""ImageNet: as folders, as its published archives, or as records."""
+"""ImageNet: as folders, or as records."""
 
 import os
 import re
-import tarfile
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class.data.dataset import Dataset, Split
 from rank4class.data.datasets import image_folder
-from rank4class.data.readers import files, prepared, records, rows
+from rank4class.data.readers import records, rows
 from rank4class.data.registry import DATASETS
 
-TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
-LAYOUTS = f"train/ and val/, with {TRAIN_TAR} and {VALIDATION_TAR}, or with records"
+LAYOUTS = "train/ and val/, or with records"
 
 
 @DATASETS.register("imagenet")
@@ -26,12 +24,10 @@ def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_ro
       path: required; folder with one of
         - `train/<synset>/*` and `val/<synset>/*` (or `validation/`) with `files.IMAGE_ENDINGS`. The
           classes are the folders of `train`, sorted; other files are ignored.
-        - `ILSVRC2012_img_train.tar` and `ILSVRC2012_img_val.tar` as published. TensorFlow Datasets
-          prepares them once, which takes as much space again, temporarily twice as much.
-        - records prepared by TensorFlow Datasets (with `dataset_info.json`), or the Model Garden's
-          (`train-00000-of-01024` ..., `validation-00000-of-00128` ...), also in object storage. One pass
-          builds an index, which is stored in `tfds_dir`, or next to them if None.
-      tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
+        - records prepared by TensorFlow Datasets (with `dataset_info.json`; `tfds build imagenet2012
+          --manual_dir=FOLDER` makes them of the published archives), or the Model Garden's
+          (`train-00000-of-01024` ..., `validation-00000-of-00128` ...), also in object storage.
+      tfds_dir: folder of an index of the records, which one pass builds; None stores it next to them.
       on_invalid_row: "fail" or "skip" for images that cannot be read, when they are read.
 
     Returns:
@@ -50,9 +46,6 @@ def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_ro
         class_names, train, validation = _from_tfds(path, tfds_dir or path)
     elif any(re.fullmatch(r"train-\d{5}-of-\d{5}", name) for name in names):
         class_names, train, validation = _from_model_garden(path, names, tfds_dir or path)
-    elif TRAIN_TAR in names or VALIDATION_TAR in names:
-        folder = _prepare(path, tfds_dir)
-        class_names, train, validation = _from_tfds(folder, tfds_dir or folder)
     elif os.path.isdir(os.path.join(path, "train")):
         class_names, train, validation = _from_folders(path)
     else:
@@ -70,31 +63,6 @@ def _from_folders(path):
     images = {folder: image_folder.images_by_class(folder, ignored) for folder in (train, validation)}
     class_names = tuple(images[train])
     return class_names, *(image_folder.examples(each, images[each], class_names, train) for each in images)
-
-
-def _prepare(path, tfds_dir):
-    """Returns the folder of the records that TensorFlow Datasets makes of the published archives."""
-    import tensorflow_datasets as tfds  # slow to import
-
-    builder = tfds.builder("imagenet2012", data_dir=tfds_dir, try_gcs=False)
-    if not builder.is_prepared():
-        names, _ = (_names_in_archive(os.path.join(path, name)) for name in (VALIDATION_TAR, TRAIN_TAR))
-        # TensorFlow Datasets assigns a published list of labels to the sorted names.
-        if sorted(names) != [f"ILSVRC2012_val_{i:08}.JPEG" for i in range(1, len(names) + 1)]:
-            raise files.damaged(VALIDATION_TAR, "other images than ILSVRC2012_val_00000001.JPEG, ...")
-        prepared.prepare(builder, manual_dir=path)
-    return str(builder.data_dir)
-
-
-def _names_in_archive(path):
-    if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"{path}: no such file. Download it.")
-    with tf.io.gfile.GFile(path, "rb") as file:
-        file.seek(max(0, file.size() - 1024))
-        if file.read() != bytes(1024):  # the end of an archive
-            raise files.damaged(path, "truncated")
-    with tf.io.gfile.GFile(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
-        return archive.getnames()
 
 
 def _from_tfds(path, index_folder):

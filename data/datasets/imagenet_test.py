@@ -1,9 +1,7 @@
 """ImageNet: its layouts, stored indices of records, and errors for invalid files."""
 
-import io
 import itertools
 import os
-import tarfile
 
 import numpy as np
 import pytest
@@ -71,19 +69,13 @@ def test_invalid_folders(tiny_imagenet):
     (tiny_imagenet / "train" / "n03").rmdir()
     assert message() == "FOLDER/val: no class folder. Sort the images into one folder per class."
     (tiny_imagenet / "train").rename(tiny_imagenet / "training")
-    assert message() == (
-        "data.path=FOLDER: no folder with train/ and val/, with ILSVRC2012_img_train.tar and "
-        "ILSVRC2012_img_val.tar, or with records. Set it to one."
-    )
+    assert message() == ("data.path=FOLDER: no folder with train/ and val/, or with records. Set it to one.")
     with pytest.raises(
         ValueError, match=r"^data\.path=None: required\. Set it to a folder with train/ and val/"
     ):
         data.get("imagenet")
     with pytest.raises(ValueError, match=r"^data\.on_invalid_row='skp': unknown\. There are: fail, skip"):
         data.get("imagenet", path=str(tiny_imagenet), on_invalid_row="skp")
-
-
-SYNSETS = ("n01443537", "n01484850", "n02085620")  # goldfish, great white shark, Chihuahua
 
 
 def gray(value):
@@ -96,77 +88,6 @@ def greys(dataset, name):
     features = {key: tf.constant(values) for key, values in dataset.splits[name].features.items()}
     images = data.DecodeAndCrop(8)(features)["image"].numpy()
     return (images.mean(axis=(1, 2, 3)) * 25.5).round().astype(int) * 10
-
-
-def archive(files):
-    """Returns the bytes of a tar archive."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as tar:
-        for name, value in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(value)
-            tar.addfile(info, io.BytesIO(value))
-    return content.getvalue()
-
-
-def synset_archive(i):
-    """Returns the archive of synset `i`: `i + 2` images, where image `j` has the shade `50 * i + 10 * j`."""
-    return archive({f"{SYNSETS[i]}_{j}.JPEG": gray(50 * i + 10 * j) for j in range(i + 2)})
-
-
-@pytest.fixture
-def archives(tmp_path):
-    """Writes a few images as ImageNet's published archives; returns their folder."""
-    train = {f"{synset}.tar": synset_archive(i) for i, synset in enumerate(SYNSETS)}
-    (tmp_path / "ILSVRC2012_img_train.tar").write_bytes(archive(train))
-    # As in the published archive, files are not in the order of their names.
-    validation = {f"ILSVRC2012_val_{i:08}.JPEG": gray(10 * i) for i in (3, 1, 4, 2)}
-    (tmp_path / "ILSVRC2012_img_val.tar").write_bytes(archive(validation))
-    return tmp_path
-
-
-@pytest.mark.nightly
-def test_archives_are_prepared_once(archives, tmp_path):
-    tfds_dir = tmp_path / "prepared"
-    dataset = data.get("imagenet", path=str(archives), tfds_dir=str(tfds_dir))
-    assert len(dataset.class_names) == 1000
-    train, validation = dataset.splits["train"], dataset.splits["validation"]
-    assert dataset.splits["test"] is validation
-    names = [dataset.class_names[label] for label in train.labels]
-    expected = [(name, 50 * i + 10 * j) for i, name in enumerate(SYNSETS) for j in range(i + 2)]
-    assert sorted(zip(names, greys(dataset, "train"), strict=True)) == expected
-    # The labels of images 1 to 4 are the first lines of the published list.
-    first = [label for _, label in sorted(zip(greys(dataset, "test"), validation.labels, strict=True))]
-    assert [dataset.class_names[i] for i in first] == ["n01751748", "n09193705", "n02105855", "n04263257"]
-    [file] = set(validation.features["file"])
-    assert [validation.origin(i) for i in range(4)] == [f"{file} record {i}" for i in (1, 2, 3, 4)]
-
-    (archives / "ILSVRC2012_img_train.tar").write_bytes(b"")
-    again = data.get("imagenet", path=str(archives), tfds_dir=str(tfds_dir))
-    np.testing.assert_array_equal(again.splits["train"].features["offset"], train.features["offset"])
-
-
-def test_invalid_archives(archives, tmp_path):
-    def message():
-        with pytest.raises((ValueError, FileNotFoundError)) as caught:
-            data.get("imagenet", path=str(archives), tfds_dir=str(tmp_path / "prepared"))
-        return str(caught.value).replace(str(archives), "FOLDER")
-
-    train, validation = archives / "ILSVRC2012_img_train.tar", archives / "ILSVRC2012_img_val.tar"
-    whole = validation.read_bytes()
-    for end in (0, 700, 5000, len(whole) // 2, len(whole) - 9000):
-        validation.write_bytes(whole[:end])
-        assert message() == ("FOLDER/ILSVRC2012_img_val.tar: truncated. Download it again."), end
-    names = [f"ILSVRC2012_val_{i:08}.JPEG" for i in (1, 3)]
-    validation.write_bytes(archive(dict.fromkeys(names, b"x")))
-    assert message() == (
-        "ILSVRC2012_img_val.tar: other images than ILSVRC2012_val_00000001.JPEG, .... Download it again."
-    )
-    validation.unlink()
-    assert message() == "FOLDER/ILSVRC2012_img_val.tar: no such file. Download it."
-    validation.write_bytes(whole)
-    train.write_bytes(b"")
-    assert message() == "FOLDER/ILSVRC2012_img_train.tar: truncated. Download it again."
 
 
 def write_records(path, rows):
