@@ -69,18 +69,14 @@ def require_extra(name: str) -> None:
 
 
 def _requirements(extra: str) -> Iterator[str]:
-    """Yields the names of the packages of an extra and of the extras that it includes."""
+    """Yields the names of the packages of an extra, without those of the extras that it includes."""
     try:
         stated = metadata.requires("rank4class") or []
     except metadata.PackageNotFoundError:  # imported from a checkout that is not installed
         return
     for requirement in map(Requirement, stated):
-        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
-            continue
-        if requirement.marker and requirement.name != "rank4class":
+        if requirement.marker and requirement.marker.evaluate({"extra": extra}):
             yield requirement.name
-        for included in requirement.extras if requirement.name == "rank4class" else ():
-            yield from _requirements(included)
 
 
 def _is_missing(package: str) -> bool:

@@ -62,7 +62,8 @@ class FixedCounts(Part):
     def __init__(self, probabilities: tuple[float, ...], **kwargs: Any):
         super().__init__(**kwargs)
         self.probabilities = tuple(map(float, probabilities))
-        arguments.check_at_least(0, **{f"probability of count {i}": p for i, p in enumerate(probabilities)})
+        named: dict[str, Any] = {f"probability of count {i}": p for i, p in enumerate(probabilities)}
+        arguments.check_at_least(0, **named)
         total = sum(self.probabilities)
         if not abs(total - 1.0) < 1e-6:
             raise ValueError(

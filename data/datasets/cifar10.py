@@ -1,5 +1,6 @@
 """CIFAR-10."""
 
+import glob
 import os
 
 import numpy as np
@@ -32,12 +33,10 @@ def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
     """
     if not path:
         return small_images.hold_out_tenth(*small_images.from_tfds("cifar10", "CIFAR-10", tfds_dir))
-    names = [f"data_batch_{i}.bin" for i in range(1, 6)]
-    for folder in (path, os.path.join(path, "cifar-10-batches-bin")):
-        train_paths = [file for name in names if os.path.isfile(file := os.path.join(folder, name))]
-        if train_paths:
-            break
-    else:
+    inner = os.path.join(path, "cifar-10-batches-bin")
+    folder = inner if os.path.isdir(inner) else path
+    train_paths = sorted(glob.glob(os.path.join(glob.escape(folder), "data_batch_[1-5].bin")))
+    if not train_paths:
         raise FileNotFoundError(
             f"data.path={path}: no binary files of CIFAR-10 (data_batch_*.bin). Set it to the folder of the "
             "binary version."

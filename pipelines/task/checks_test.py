@@ -57,7 +57,7 @@ from rank4class.pipelines.task import checks
         ({"epochs": float("inf")}, r"epochs=inf: not a finite number\. Choose one\."),
         ({"encoder.hidden": ()}, r"encoder\.hidden=\(\): at least 1 needed\. Add a width\."),
         ({"encoder.name": "small_cnn", "encoder.filters": ()}, r"encoder\.filters=\(\): at least 1 needed\."),
-        ({"encoder.hidden": (8, 0)}, r"encoder\.hidden=\(8, 0\): 0 is not a positive integer\. Choose one\."),
+        ({"encoder.hidden": (8, 0)}, r"encoder\.hidden=0: not an integer of at least 1\. Choose one\."),
         ({"encoder.dropout": 1.0}, r"encoder\.dropout=1\.0: not in \[0, 1\)\. Choose another value\."),
         ({"encoder.name": "resnet50", "encoder.frozen": True}, "requires pretrained weights"),
         ({"interaction.name": "lc_mlp", "interaction.units": 0}, r"interaction\.units=0: not an integer of"),
