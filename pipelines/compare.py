@@ -35,9 +35,8 @@ def compare(runs: Sequence[Run | str | os.PathLike], split: str = "test") -> pd.
     first_values = dict(first.evaluate_examples(split))
     rows = []
     for i, other in enumerate(others, 1):
-        differences = [
-            name for name in ("classes", split) if other.data_hashes[name] != first.data_hashes[name]
-        ]
+        hashes, other_hashes = first.data_hashes, other.data_hashes
+        differences = [name for name in ("classes", split) if hashes[name] != other_hashes[name]]
         if other.experiment.data.held_out != first.experiment.data.held_out:
             differences.append("data.held_out")
         if differences:
@@ -45,7 +44,7 @@ def compare(runs: Sequence[Run | str | os.PathLike], split: str = "test") -> pd.
                 f"runs: {other} and {first} differ in {differences[0]}. Compare runs of the same data."
             )
         same_weights = (
-            other.data_hashes["train"] == first.data_hashes["train"]
+            other_hashes["train"] == hashes["train"]
             and other.experiment.propensity == first.experiment.propensity
         )
         other_values = dict(other.evaluate_examples(split))

@@ -61,6 +61,13 @@ def test_a_sorter_file_of_the_user(tmp_path):
         rank_training.train(tuned, str(tmp_path / "again"), progress=False)
 
 
+def test_losses_of_a_batch_with_one_example_per_part(tmp_path):
+    experiment = small(**{"loss.name": "mean_average_precision", "batch_size": 64, "accumulation_steps": 64})
+    message = "batch_size=64: loss 'mean_average_precision' ranks the examples of a part of a batch"
+    with pytest.raises(ValueError, match=message):
+        rank_training.train(experiment, str(tmp_path), progress=False)
+
+
 @pytest.mark.nightly
 def test_a_grid_of_rank_functions(tmp_path):
     runs = grid.run_grid(

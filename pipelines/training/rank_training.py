@@ -336,7 +336,9 @@ def restore(
     else:
         step = _read_last(experiment, run_dir, model, run, strategy)
     if step is None:
-        raise FileNotFoundError(_missing_checkpoint_message(run_dir, which))
+        reads_last = which == "best" and run_dir.results()
+        remedy = "Read the last one: --checkpoint=last" if reads_last else "Train it first"
+        raise FileNotFoundError(f"{run_dir.path}: no checkpoint yet. {remedy}.")
     if which == "last":
         return TrainedModel(run_dir, experiment, described, model, step, strategy)
     return TrainedModel(
@@ -362,12 +364,6 @@ def _with_own_sorter(experiment: config.Experiment, run_dir: RunDirectory) -> co
     """Returns the experiment with the copy of the sorter's file in the run's folder, if there is one."""
     path = os.path.join(run_dir.model, description.SORTER)
     return config.override(experiment, {"loss.sorter": path}) if files.exists(path) else experiment
-
-
-def _missing_checkpoint_message(run_dir, which):
-    if which == "best" and run_dir.results():
-        return f"{run_dir.path}: no best checkpoint. Read the last one: --checkpoint=last."
-    return f"{run_dir.path}: no checkpoint yet. Train it first."
 
 
 def _read_best(run_dir, model, run):

@@ -331,6 +331,11 @@ def build_rank_fn(
     n = source.num_scored("train")
     if experiment.loss.name in losses.BATCH_LOSSES:
         n = experiment.batch_size // (strategy.num_replicas_in_sync * experiment.accumulation_steps)
+        if n < 2:
+            raise ValueError(
+                f"batch_size={experiment.batch_size}: loss {experiment.loss.name!r} ranks the examples of a "
+                "part of a batch, which has one. Raise it, or lower accumulation_steps."
+            )
     with strategy.scope():
         return rank_functions.get(experiment.loss.rank_fn, n, experiment.loss.sorter)
 
