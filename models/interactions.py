@@ -150,18 +150,22 @@ def _dot(h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
 class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
     """An MLP on the pairs of `h` and `c_i`: two layers of `units` with ReLU and dropout, then one score.
 
+    With `residual` the dot product with its bias is added to it, and the weights that read out the score
+    start at zero: the first scores are those of `Dot`.
+
     A subclass computes the pre-activations of the first layer. The classes are processed in blocks, so the
     inputs of all pairs never exist together, and the values of a block are recomputed for the gradient,
     except for a stored first layer. A `seed` of None for the dropout takes a random one.
     """
 
-    SAVED = ("units", "dropout", "seed")
+    SAVED = ("units", "dropout", "residual", "seed")
 
-    def __init__(self, units: int = 128, dropout: float = 0.0, **kwargs: Any):
+    def __init__(self, units: int = 128, dropout: float = 0.0, residual: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         arguments.check_integer(units=units)
         arguments.check_fraction(dropout=dropout)
         self.units, self.dropout, self.seed = units, dropout, kwargs.get("seed")
+        self.residual, self.dot = residual, Dot() if residual else None
 
     def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         (_, width), (_, class_width) = shapes
@@ -170,8 +174,10 @@ class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
         self.first_bias = add("first_bias", [k], initializer="zeros")
         self.second_kernel = add("second_kernel", [k, k])
         self.second_bias = add("second_bias", [k], initializer="zeros")
-        self.read_out = add("read_out", [k, 1])
+        self.read_out = add("read_out", [k, 1], **({"initializer": "zeros"} if self.residual else {}))
         self.read_out_bias = add("read_out_bias", [1], initializer="zeros")
+        if self.dot is not None:
+            self.dot.build(shapes)
         super().build(shapes)
 
     def pair_width(self, width: int, class_width: int) -> int:
@@ -186,8 +192,16 @@ class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
         """Returns the first layer's pre-activations, `[B * n, units]`."""
         raise NotImplementedError
 
-    def call(self, inputs: Sequence[tf.Tensor], training: bool | None = None) -> tf.Tensor:
-        h, c = inputs
+    def call(
+        self,
+        inputs: Sequence[tf.Tensor],
+        training: bool | None = None,
+        class_ids: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        scores = self._mlp(*inputs, training)
+        return scores if self.dot is None else self.dot(inputs, class_ids=class_ids) + scores
+
+    def _mlp(self, h: tf.Tensor, c: tf.Tensor, training: bool | None) -> tf.Tensor:
         seed = None
         if training and self.dropout:
             seed = self._random_generator.random_uniform([2], 0, tf.int32.max, tf.int32)
@@ -305,6 +319,7 @@ class LatentCrossMlp(_Mlp):
     Args:
       units: `k`, the width of both layers.
       dropout: dropout rate after each layer.
+      residual: whether to add the MLP to the dot product with a bias per class, from 0 on.
 
     >>> LatentCrossMlp(units=8)([tf.ones([2, 4]), tf.ones([3, 4])]).shape
     TensorShape([2, 3])
@@ -344,6 +359,7 @@ class ConcatMlp(_Mlp):
     Args:
       units: `k`, the width of both layers.
       dropout: dropout rate after each layer.
+      residual: whether to add the MLP to the dot product with a bias per class, from 0 on.
 
     >>> ConcatMlp(units=8)([tf.ones([2, 4]), tf.ones([3, 4])]).shape
     TensorShape([2, 3])

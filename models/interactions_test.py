@@ -91,6 +91,31 @@ class TestEveryInteraction:
         np.testing.assert_allclose(scores, interaction([tf.cast(x, tf.float32) for x in rounded]), 0.02, 0.02)
 
 
+@pytest.mark.parametrize("name", MLPS)
+class TestResidual:
+    def test_starts_as_the_dot_product_to_the_bit(self, name):
+        h, c = vectors()
+        residual, dot = models.get("interaction", name, units=K, residual=True), interactions.Dot()
+        np.testing.assert_array_equal(residual([h, c]), dot([h, c]))
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(tf.sin(residual([h, c])))
+        assert np.any(tape.gradient(value, residual.read_out))
+
+    def test_adds_the_mlp_to_the_dot_product(self, name):
+        h, c = vectors()
+        residual = build(name, residual=True)
+        watched = [h, c, *residual.trainable_variables]
+        sum_of_naive = lambda: naive(residual, name, h, c) + naive(residual.dot, "dot", h, c)  # noqa: E731
+        forms = (lambda: residual([h, c]), sum_of_naive)
+        assert_all_close([value_and_gradients(form, watched) for form in forms])
+        copy = tf.keras.layers.deserialize(tf.keras.layers.serialize(residual))
+        copy([h, c])
+        copy.set_weights(residual.get_weights())
+        candidates = tf.constant([3, 1])
+        actual = copy([h, tf.gather(c, candidates)], class_ids=candidates)
+        np.testing.assert_allclose(actual, tf.gather(residual([h, c]), candidates, axis=1), rtol=1e-5)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", MLPS)
 @pytest.mark.parametrize(("blocks", "stored"), [(2, False), (2, True), (4, True), (5, False)])

@@ -390,6 +390,10 @@ class Optimizer(Part):
       clip_norm: largest norm of the gradient of all weights; a larger gradient is scaled down.
       ema_momentum: momentum of a moving average of the weights, in (0, 1), which validation, the best
         checkpoint and the results use; None keeps no average.
+      encoder_multiplier, class_encoder_multiplier, interaction_multiplier: factors of the learning rate, and
+        of the weight decay, of the weights of a part.
+      layer_decay: factor of the rate of a layer of a text encoder over that of the layer above it, in (0, 1].
+        The highest layer has it once, and the embeddings once more than the lowest.
     """
 
     kind = "optimizer"
@@ -402,6 +406,10 @@ class Optimizer(Part):
     decay: str = "none"
     clip_norm: float | None = None
     ema_momentum: float | None = None
+    encoder_multiplier: float = 1.0
+    class_encoder_multiplier: float = 1.0
+    interaction_multiplier: float = 1.0
+    layer_decay: float = 1.0
 
 
 PARTS: dict[str, type[Part]] = {

@@ -184,6 +184,13 @@ def check_optimizer(optimizer: config.Optimizer) -> None:
         arguments.check_choice(config.DECAYS, decay=optimizer.decay)
         arguments.check_positive(learning_rate=optimizer.learning_rate, clip_norm=optimizer.clip_norm)
         arguments.check_fraction(warmup_fraction=optimizer.warmup_fraction)
+        multipliers = (
+            "encoder_multiplier",
+            "class_encoder_multiplier",
+            "interaction_multiplier",
+            "layer_decay",
+        )
+        arguments.check_positive(**{field: getattr(optimizer, field) for field in multipliers})
         if optimizer.ema_momentum is not None:
             arguments.check_fraction(False, ema_momentum=optimizer.ema_momentum)
         OPTIMIZERS.build(optimizer.name, schedule=optimizer.learning_rate, **optimizer.options())

@@ -1,6 +1,7 @@
 """Losses, optimizers and their schedules, built from the config."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -12,6 +13,7 @@ from rank4class import losses
 from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.task import count_priors
+from rank4class.pipelines.training.optimizers import ByPart
 from rank4class.registry import OPTIMIZERS
 
 LearningRateSchedule: TypeAlias = tf.keras.optimizers.schedules.LearningRateSchedule
@@ -97,17 +99,54 @@ def build_schedule(optimizer_config: config.Optimizer, total_steps: int) -> Lear
 
 
 def build_optimizer(
-    optimizer_config: config.Optimizer, schedule: LearningRateSchedule | float, precision: str = "float32"
+    optimizer_config: config.Optimizer,
+    schedule: LearningRateSchedule | float,
+    precision: str = "float32",
+    model: tf.keras.Model | None = None,
 ) -> tf.keras.optimizers.Optimizer:
-    """Builds the Keras optimizer; with "mixed_float16" it scales the loss."""
+    """Builds the Keras optimizer; with "mixed_float16" it scales the loss.
+
+    The parts of the `model` have separate learning rates; see `rate_factors`.
+    """
     momentum = optimizer_config.ema_momentum
     average = {"use_ema": momentum is not None, "ema_momentum": momentum or 0.0}
     # On a GPU Keras would start a program of XLA for each variable.
     options = {**optimizer_config.options(), **average, "jit_compile": False}
     optimizer = OPTIMIZERS[optimizer_config.name](schedule, **options)
+    if model is not None and (factors := rate_factors(optimizer_config, model)):
+        if not isinstance(optimizer, ByPart):
+            raise ValueError(f"optimizer={optimizer_config.name!r}: has one learning rate. Choose 'adamw'.")
+        optimizer.set_factors({optimizer._var_key(v.deref()): factor for v, factor in factors.items()})
     if precision == "mixed_float16":
         return tf.keras.mixed_precision.LossScaleOptimizer(optimizer)
     return optimizer
+
+
+def rate_factors(optimizer_config: config.Optimizer, model: tf.keras.Model) -> dict[Any, float]:
+    """Returns the factors other than 1 of the learning rates, by the references of variables.
+
+    Raises:
+      ValueError: a factor is of a part that the model has not, or does not train.
+    """
+    factors: dict[Any, float] = {}
+    for part in ("encoder", "class_encoder", "interaction"):
+        field = f"{part}_multiplier"
+        if (factor := getattr(optimizer_config, field)) != 1.0:
+            variables = getattr(getattr(model, part, None), "trainable_variables", None)
+            if not variables:
+                raise ValueError(f"optimizer.{field}={factor}: no weights of the {part} train. Leave it out.")
+            factors |= {variable.ref(): factor for variable in variables}
+    if (decay := optimizer_config.layer_decay) != 1.0:
+        named = model.encoder.named_variables() if hasattr(model.encoder, "named_variables") else {}
+        layers = {name: int(match[1]) for name in named if (match := re.search(r"layer_(\d+)/", name))}
+        if not layers:
+            raise ValueError(f"optimizer.layer_decay={decay}: for encoders of texts only. Leave it out.")
+        for name, variable in named.items():
+            is_top = "pooler" in name
+            layer = max(layers.values()) + 1 if is_top else layers.get(name, -1)  # embeddings are below all
+            power = max(layers.values()) + 1 - layer
+            factors[variable.ref()] = factors.get(variable.ref(), 1.0) * decay**power
+    return factors
 
 
 def assign_averages(model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer) -> None:

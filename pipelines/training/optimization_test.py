@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class import losses
+from rank4class import losses, models
+from rank4class.models import interactions
 from rank4class.pipelines import config
 from rank4class.pipelines.task import task
 from rank4class.pipelines.training import optimization
@@ -124,6 +125,64 @@ def test_adam_equals_that_of_keras(rng, name, weight_decay):
     for name, value in after_steps(ours, values, gradients).items():
         # The kernel computes 1 - beta_2 in float32, 1.3e-5 too small for 0.999; four steps sum up to 0.2.
         np.testing.assert_allclose(value, expected[name], rtol=1e-6, atol=0.2 * 1.3e-5)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("strategy", [None, "mirrored"])
+def test_a_factor_of_a_variable_multiplies_its_rate_and_decay(name, strategy, rng):
+    options = {"weight_decay": 0.1} if name == "adamw" else {}
+    scope = tf.distribute.MirroredStrategy(["CPU:0"]) if strategy else tf.distribute.get_strategy()
+    values, gradients = rng.normal(size=[3]), rng.normal(size=[2, 3]).astype(np.float32)
+    ends = {}
+    with scope.scope():
+        for rate, factor in ((0.1, 1.0), (0.025, 1.0), (0.1, 0.25)):
+            parts = [tf.Variable(values, dtype=tf.float32) for _ in range(2)]
+            schedule = tf.keras.optimizers.schedules.PolynomialDecay(rate, 5, 0.0)
+            optimizer = optimization.build_optimizer(config.Optimizer(name, **options), schedule)
+            optimizer.build(parts)
+            optimizer.set_factors({optimizer._var_key(parts[1]): factor})
+            step = tf.function(lambda g, o=optimizer, v=parts: o.apply_gradients([(g, each) for each in v]))
+            for gradient in gradients:
+                scope.run(step, args=(tf.constant(gradient),))
+            ends[rate, factor] = [each.numpy() for each in parts]
+    np.testing.assert_array_equal(ends[0.1, 0.25][0], ends[0.1, 1.0][0])
+    np.testing.assert_allclose(ends[0.1, 0.25][1], ends[0.025, 1.0][1], rtol=1e-6)
+
+
+def test_rates_of_parts_and_of_the_layers_of_an_encoder():
+    sizes = {"vocab_size": 9, "hidden_size": 4, "num_layers": 2, "num_heads": 1, "inner_size": 4}
+    encoder, tokens = models.encoders.Bert(**sizes, max_positions=4), tf.ones([1, 2], tf.int32)
+    model = models.RankModel(
+        encoder, models.get("class_encoder", "embedding", num_classes=3, width=4), interactions.Dot(), 3
+    )
+    model({name: tokens for name in encoder.FEATURES})
+    part = config.Optimizer(layer_decay=0.5, encoder_multiplier=3.0, interaction_multiplier=10.0)
+    factors = optimization.rate_factors(part, model)
+    named = encoder.named_variables()
+    depths = {"word_embeddings": 3, "transformer/layer_0": 2, "transformer/layer_1": 1, "pooler": 0}
+    for name, variable in named.items():
+        (depth,) = [power for key, power in depths.items() if key in name] or [3]
+        assert factors[variable.ref()] == 3.0 * 0.5**depth, name
+    assert factors[model.interaction.bias.ref()] == 10.0
+    assert model.class_encoder.table.ref() not in factors
+    assert optimization.rate_factors(config.Optimizer(), model) == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"encoder_multiplier": 2.0},
+            r"optimizer\.encoder_multiplier=2\.0: no weights of the encoder train\.",
+        ),
+        ({"layer_decay": 0.5}, r"optimizer\.layer_decay=0\.5: for encoders of texts only\. Leave it out\."),
+    ],
+)
+def test_rates_of_what_the_model_does_not_train(fields, message):
+    model = tf.keras.Sequential()
+    model.encoder = tf.keras.layers.Identity()
+    with pytest.raises(ValueError, match=message):
+        optimization.build_optimizer(config.Optimizer(**fields), 0.1, model=model)
 
 
 def test_lazy_adam_updates_the_rows_of_a_batch(rng):

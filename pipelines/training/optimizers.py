@@ -1,5 +1,7 @@
 """Keras optimizers by name. The arguments of a function become the fields of `config.Optimizer`."""
 
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -9,6 +11,38 @@ from rank4class.registry import OPTIMIZERS
 
 Schedule: TypeAlias = float | tf.keras.optimizers.schedules.LearningRateSchedule
 WITHOUT_DECAY = ["bias", "beta", "gamma", "log_temperature"]  # of normalizations: offsets and scales
+
+
+class ByPart(tf.keras.optimizers.Optimizer):
+    """An optimizer whose learning rate and weight decay are multiplied by a factor of the variable."""
+
+    def set_factors(self, factors: Mapping[str, float]) -> None:
+        """Sets the factors by the key of the variable; all others are 1."""
+        self.__dict__["_factors"] = factors  # an attribute would be in checkpoints
+
+    def _factor(self, variable: tf.Variable) -> float:
+        return self.__dict__.get("_factors", {}).get(self._var_key(variable), 1.0)
+
+    @property
+    def learning_rate(self) -> tf.Tensor:
+        """The rate, times the factor of the variable that is updated."""
+        rate, factor = super().learning_rate, self.__dict__.get("_current", 1.0)
+        return rate if factor == 1.0 else factor * rate
+
+    @contextlib.contextmanager
+    def _updating(self, variable: tf.Variable) -> Iterator[None]:
+        self.__dict__["_current"] = self._factor(variable)
+        yield
+        self.__dict__["_current"] = 1.0
+
+    def update_step(self, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> None:
+        with self._updating(variable):
+            super().update_step(gradient, variable)
+
+    def _apply_weight_decay(self, variables: Sequence[tf.Variable]) -> None:
+        for variable in variables if self.weight_decay else ():
+            with self._updating(variable):
+                super()._apply_weight_decay([variable])
 
 
 @OPTIMIZERS.register("adam")
@@ -39,17 +73,25 @@ def adamw(schedule: Schedule, weight_decay: float = 0.0, **average: Any) -> tf.k
 @OPTIMIZERS.register("adagrad")
 def adagrad(schedule: Schedule, **average: Any) -> tf.keras.optimizers.Optimizer:
     """Returns Adagrad."""
-    return tf.keras.optimizers.Adagrad(schedule, **average)
+    return _Adagrad(schedule, **average)
 
 
 @OPTIMIZERS.register("sgd")
 def sgd(schedule: Schedule, momentum: float = 0.0, **average: Any) -> tf.keras.optimizers.Optimizer:
     """Returns stochastic gradient descent, with momentum."""
     arguments.check_fraction(momentum=momentum)
-    return tf.keras.optimizers.SGD(schedule, momentum=momentum, **average)
+    return _Sgd(schedule, momentum=momentum, **average)
 
 
-class _Adam(tf.keras.optimizers.Adam):
+class _Adagrad(ByPart, tf.keras.optimizers.Adagrad):
+    pass
+
+
+class _Sgd(ByPart, tf.keras.optimizers.SGD):
+    pass
+
+
+class _Adam(ByPart, tf.keras.optimizers.Adam):
     """Keras's Adam with TensorFlow's fused kernel, a third of the passes over the weights.
 
     Of a sparse gradient, whose rows differ, only these rows are updated: see `lazy_adam`.
@@ -66,6 +108,8 @@ class _Adam(tf.keras.optimizers.Adam):
         m, v = self._momentums[index], self._velocities[index]
         dtype = variable.dtype
         rate, power_1, power_2 = self._of_step
+        if (factor := self._factor(variable)) != 1.0:
+            rate = factor * rate
         beta_1, beta_2 = tf.constant(self.beta_1, dtype), tf.constant(self.beta_2, dtype)
         if not isinstance(gradient, tf.IndexedSlices):
             tf.raw_ops.ResourceApplyAdam(

@@ -133,7 +133,7 @@ def build_trainer(
             raise ValueError(f"init_from={experiment.init_from}: {error}") from error
     with strategy.scope():
         optimizer = optimization.build_optimizer(
-            experiment.optimizer, schedule.learning_rate, experiment.precision
+            experiment.optimizer, schedule.learning_rate, experiment.precision, task.model
         )
     return Trainer(task, optimizer, run_dir, schedule, experiment, strategy, progress=progress)
 
