@@ -198,7 +198,8 @@ class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
         training: bool | None = None,
         class_ids: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        scores = self._mlp(*inputs, training)
+        h, c = inputs
+        scores = self._mlp(h, c, training)
         return scores if self.dot is None else self.dot(inputs, class_ids=class_ids) + scores
 
     def _mlp(self, h: tf.Tensor, c: tf.Tensor, training: bool | None) -> tf.Tensor:
