@@ -176,11 +176,6 @@ def test_vgg16_has_the_published_dropout():
     assert [layer.rate for layer in dropouts] == [0.3, *[0.4] * 7, 0.5, 0.5]
 
 
-def test_vgg16_rejects_other_image_sizes():
-    with pytest.raises(ValueError, match=r"image=\(3, 8, 8, 1\): VGG16 takes images of 32 x 32 x 3"):
-        encoders.Vgg16()(images())
-
-
 def test_ids_outside_the_table():
     with pytest.raises(ValueError, match="num_ids=None: not an integer of at least 1"):
         encoders.InstanceEmbedding()({"id": tf.constant([0])})

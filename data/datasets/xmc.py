@@ -61,23 +61,14 @@ def xmc(path: str | None = None, validation_fraction: float = 0.1, split_seed: i
             f"data.path={path}: neither {TEXTS[0]} nor {SPARSE[0]} there. Set it to the folder of one."
         )
     paths = [os.path.join(path, name) for name in present[0]]
-    for each in paths:
-        if not os.path.isfile(each):
-            raise FileNotFoundError(f"{each}: no such file. Copy it there.")
     if present[0] == TEXTS:
         names = [title for _, [title] in _json_rows(paths[2], title=str)]
         train, test = (_read_texts(each, len(names)) for each in paths[:2])
     else:
         train, test = map(_read_sparse, paths)
-        if _sizes(train) != _sizes(test):
-            raise ValueError(
-                f"{paths[1]}: {_sizes(test)}, but {_sizes(train)} in {paths[0]}. Give files of one dataset."
-            )
         num_labels = train.labels.shape[1]
         paths += [each for name in LABEL_NAMES if os.path.isfile(each := os.path.join(path, name))][:1]
         names = [line for _, line in rows.lines(paths[2])] if paths[2:] else list(map(str, range(num_labels)))
-        if len(names) != num_labels:
-            raise ValueError(f"{paths[2]}: {len(names):,} names of {num_labels:,} labels. Give one for each.")
     if os.path.isfile(filter_path := os.path.join(path, FILTER)):
         test = _exclude(test, filter_path)
         paths.append(filter_path)
@@ -145,10 +136,6 @@ def _read_sparse(path: str) -> Split:
     if matrix.shape[0] != points:
         raise files.damaged(path, f"{rows.counted(matrix.shape[0], 'row')}, but {points:,} in the first line")
     return Split({"embedding": features.matrix("feature", width, values)}, matrix, labels.origins())
-
-
-def _sizes(split: Split) -> str:
-    return f"{split.features['embedding'].shape[1]:,} features and {split.labels.shape[1]:,} labels"
 
 
 def _read_texts(path: str, num_labels: int) -> Split:

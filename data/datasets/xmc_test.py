@@ -105,12 +105,7 @@ def test_texts(texts):
         ("train.txt", TRAIN.replace("2:3", "2:nan"), r"train\.txt:4: feature 2 is not finite\. Correct it"),
         ("train.txt", TRAIN.replace("2:3", "2:"), r"train\.txt:4: not LABEL,LABEL FEATURE:VALUE"),
         ("train.txt", TRAIN.replace("1 1:1.5", "a 1:1.5"), r"train\.txt:3: not LABEL,LABEL FEATURE:VALUE"),
-        (
-            "test.txt",
-            TEST.replace("2 4 3", "2 5 3"),
-            "5 features and 3 labels, but 4 features and 3 labels in",
-        ),
-        ("Y.txt", "pen\nink\n", r"Y\.txt: 2 names of 3 labels\. Give one for each"),
+        ("Y.txt", "pen\nink\n", r"labels: 3 classes in the train split, but 2 class_names\. Give a name for"),
         ("filter_labels_test.txt", "2 0\n", r"filter_labels_test\.txt: not lines of an example and a label"),
     ],
 )
@@ -140,7 +135,7 @@ def test_truncated_and_missing_files(texts):
     with pytest.raises(ValueError, match=r"trn\.json\.gz: not a complete gzip file .*Download it again"):
         load(texts)
     (texts / "lbl.json.gz").unlink()
-    with pytest.raises(FileNotFoundError, match=r"lbl\.json\.gz: no such file\. Copy it there"):
+    with pytest.raises(FileNotFoundError, match=r"No such file.*lbl\.json\.gz"):
         load(texts)
     with pytest.raises(FileNotFoundError, match="data.path=None: neither trn.json.gz nor train.txt there"):
         data.get("xmc")

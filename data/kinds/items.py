@@ -1,7 +1,6 @@
 """Lists of items, such as the documents of a query, which are ranked in place of classes."""
 
 import itertools
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,8 +23,6 @@ class Items(Kind):
 
     def _read(self, path, specs, bad_rows, columns, ids):
         width = specs["items"].shape[2]
-        if os.path.isdir(path):
-            raise ValueError(f"{path}: a folder. Give a file of queries.")
         queries = letor.read_queries(path)
         if queries.values.shape[1] > width:
             raise ValueError(

@@ -245,11 +245,8 @@ def _checked(
     k = tensors.dense("k", k)
     if not k.dtype.is_integer:
         raise ValueError(f"k={k.dtype.name}: not integers. Cast it to int32.")
-    if k.shape.rank and not k.shape.is_compatible_with(scores.shape[:-1]):
-        raise ValueError(
-            f"k={k.shape}: not one per instance. Give a number, or the shape {scores.shape[:-1]}."
-        )
-    k = tf.broadcast_to(tensors.widen(k), tf.shape(scores)[:-1])
+    k = tensors.widen(k)
+    k = tensors.broadcast("k", k, k.dtype, scores[..., 0])
     size = tf.math.count_nonzero(where, axis=-1, dtype=k.dtype)
     if (culprit := tensors.first_wrong((k >= 0) & (k <= size))) is not None:
         place = tuple(culprit)

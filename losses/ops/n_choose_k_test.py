@@ -194,7 +194,7 @@ def test_invalid_instances_have_nan_and_do_not_change_others():
     [
         ([[0.0, 0.0]], 3, r"k\[0\]=3: outside 0\.\.2\. Choose"),
         ([[0.0, 0.0], [0.0, 0.0]], [1, -1], r"k\[1\]=-1: outside 0\.\.2\. Choose"),
-        ([[0.0, 0.0]], [1, 1], r"k=\(2,\): not one per instance\. Give a number, or the shape \(1,\)\."),
+        ([[0.0, 0.0]], [1, 1], r"k=\(2,\): cannot be broadcast to \(1,\)\."),
         ([[0.0, 0.0]], 1.0, r"k=float32: not integers\. Cast"),
         ([[0, 1]], 1, r"scores=int32 \(1, 2\): not floats of shape \[\.\.\., n\]\. Convert"),
         (0.0, 1, r"scores=float32 \(\): not floats of shape \[\.\.\., n\]\. Convert"),

@@ -46,7 +46,8 @@ def log_z_by_count(
     array([[0.    , 1.0986, 1.0986, 0.    ]], dtype=float32)
     """
     scores, where, dtype = n_choose_k.checked(scores, where)
-    most = _checked_most(most, scores)
+    most = scores.shape[-1] if most is None else most
+    arguments.check_integer(0, scores.shape[-1], most=most)
 
     @tf.custom_gradient
     def value(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
@@ -212,18 +213,6 @@ def _of_size(log_prior: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
     last = tensors.length(log_prior) - 1
     log_p = tf.gather(log_prior, tf.minimum(k, last), batch_dims=k.shape.rank)
     return tf.where(k <= last, log_p, -float("inf"))
-
-
-def _checked_most(most: int | None, scores: tf.Tensor) -> int:
-    n = scores.shape[-1]
-    if most is None:
-        if n is None:
-            raise ValueError("most=None: the scores are of unknown length. Set it to the largest count.")
-        return n
-    arguments.check_integer(0, most=most)
-    if n is not None and most > n:
-        raise ValueError(f"most={most}: there are only {n} classes. Lower it.")
-    return int(most)
 
 
 @tf.autograph.experimental.do_not_convert

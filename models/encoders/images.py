@@ -93,11 +93,6 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
         return _by_layer(self.layers)
 
     def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
-        if features["image"].shape[1:] != [32, 32, 3]:
-            raise ValueError(
-                f"image={features['image'].shape}: VGG16 takes images of 32 x 32 x 3. Resize the images, or "
-                "choose another encoder."
-            )
         image = (features["image"] - self.PIXEL_MEAN) / self.PIXEL_DEVIATION
         return super().call({"image": image}, training=training)
 
