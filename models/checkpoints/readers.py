@@ -1,7 +1,6 @@
 """Readers of the files of checkpoints: tensors in safetensors and TensorFlow's format, and JSON."""
 
 import dataclasses
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -61,10 +60,5 @@ def read_tensorflow(prefix: str) -> Tensors:
 
 def read_json(path: str) -> dict[str, Any]:
     """Returns the object in a JSON file."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path}: no such file. Add the published one.")
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            return strict_json.parse_object(path, file.read())
-    except ValueError as error:
-        raise ValueError(f"{error} Download it again.") from error
+    with open(path, encoding="utf-8-sig") as file:
+        return strict_json.parse_object(path, file.read())
