@@ -1,7 +1,5 @@
 """Instances with several relevant classes each, for tests and measurements of scale."""
 
-from typing import NamedTuple
-
 import numpy as np
 import scipy.sparse
 
@@ -14,18 +12,6 @@ POPULARITY = 1.0  # standard deviation of its logarithm
 SPREAD = 0.5  # standard deviation of the logarithm of the number of relevant classes
 MIN_RELEVANT = 3  # relevant classes per instance, one for each split
 CHUNK = 1 << 24  # scores per step, which take some 300 MB
-
-
-class Factors(NamedTuple):
-    """The hidden factors of the relevant classes."""
-
-    instances: np.ndarray
-    classes: np.ndarray
-    log_popularity: np.ndarray
-
-    def affinity(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Returns the dot products of some instances with all classes, float32 `[rows, n]`."""
-        return self.instances[rows] @ self.classes.T
 
 
 @DATASETS.register("synthetic_retrieval")
@@ -74,19 +60,21 @@ def synthetic_retrieval(
     return Dataset(tuple(f"class {i}" for i in range(num_classes)), splits)
 
 
-def draw_factors(rng: np.random.Generator, num_classes: int, num_examples: int, width: int) -> Factors:
-    """Returns the `Factors` of classes and instances."""
+def draw_factors(
+    rng: np.random.Generator, num_classes: int, num_examples: int, width: int
+) -> tuple[np.ndarray, ...]:
+    """Returns the vectors of instances and of classes, and the logarithms of the classes' popularity."""
     scale = (AFFINITY / width**0.5) ** 0.5  # of a coordinate: the dot product sums `width` products
     instances, classes = (
         rng.normal(scale=scale, size=[count, width]).astype(np.float32)
         for count in (num_examples, num_classes)
     )
-    return Factors(instances, classes, rng.normal(scale=POPULARITY, size=num_classes).astype(np.float32))
+    return instances, classes, rng.normal(scale=POPULARITY, size=num_classes).astype(np.float32)
 
 
 def _draw_relevant(rng, factors, num_relevant):
     """Returns a CSR array, float32 `[N, n]`, of 1 for each relevant class of an instance."""
-    size, n = len(factors.instances), len(factors.classes)
+    size, n = (len(each) for each in factors[:2])
     counts = num_relevant * np.exp(rng.normal(-(SPREAD**2) / 2, SPREAD, size=size))
     counts = np.clip(np.round(counts), MIN_RELEVANT, n // 2).astype(int)
     step = max(1, CHUNK // n)
@@ -102,8 +90,9 @@ def _draw_classes(rng, factors, rows, counts):
 
     The smallest of exponential times are a draw in proportion to their rates (the Gumbel top-k trick).
     """
-    rates = factors.affinity(rows)
-    rates += factors.log_popularity
+    instances, classes, log_popularity = factors
+    rates = instances[rows] @ classes.T
+    rates += log_popularity
     np.exp(rates, out=rates)
     times = rng.standard_exponential(rates.shape, np.float32)
     times /= rates

@@ -1,6 +1,5 @@
 """Rows of any kind with labels, from a user's tables."""
 
-import collections
 import itertools
 import os
 from collections.abc import Collection, Sequence
@@ -167,20 +166,19 @@ def to_split(
 
 
 def _warn_of_joined(labels: Collection[str], path: str) -> None:
-    """Logs a warning for labels that seem to be several, joined: most parts occur in more than one label."""
+    """Logs a warning for a label that seems to be several, joined: each of its parts is a label too."""
     for separator in ";,|":
-        parts = {label: {part.strip() for part in label.split(separator)} for label in labels}
-        joined = sorted(label for label in labels if separator in label)
-        counts = collections.Counter(itertools.chain.from_iterable(parts.values()))
-        known = set().union(*(parts[label] for label in joined))
-        if 2 * sum(counts[part] > 1 for part in known) > len(known):
-            logging.warning(
-                "%s: %s of %s labels contain %r, such as %r, and each is a separate class. For several "
-                "labels per row, set data.label_separator=%r.",
-                path,
-                f"{len(joined):,}",
-                f"{len(labels):,}",
-                separator,
-                joined[0],
-                separator,
-            )
+        joined = [label for label in labels if separator in label]
+        for label in joined:
+            if all(part.strip() in labels for part in label.split(separator)):
+                logging.warning(
+                    "%s: %s of %s labels contain %r, such as %r, and each is a separate class. For several "
+                    "labels per row, set data.label_separator=%r.",
+                    path,
+                    f"{len(joined):,}",
+                    f"{len(labels):,}",
+                    separator,
+                    label,
+                    separator,
+                )
+                break

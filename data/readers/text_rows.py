@@ -12,7 +12,6 @@ from rank4class.data.readers.columns import Columns, Row, normalize_text
 
 FORMATS = (".tsv", ".csv", ".jsonl")
 STANDARD_INPUT = "-"
-BYTE_ORDER_MARK = "\ufeff"
 # Usual names of columns: a row with one of each is a header line.
 TEXT_NAMES = (
     "text", "texts", "sentence", "sentence1", "sentence_1", "document", "content", "body", "title",
@@ -101,16 +100,10 @@ def separator_hint(fields: Sequence[str]) -> str:
 
 def _check_header(where: str, row: Row, columns: Columns) -> None:
     """Raises ValueError for a first row with usual names of columns if columns are selected by position."""
-    if _bare(row.get(str(columns.text_column), "")) not in TEXT_NAMES:
-        return
-    if columns.label_column is None or _bare(row[columns.label_column]) in LABEL_NAMES:
+    text, label = (normalize_text(row.get(str(c), "")) for c in (columns.text_column, columns.label_column))
+    if text in TEXT_NAMES and (columns.label_column is None or label in LABEL_NAMES):
         column, field = next(iter(columns.by_column().items()))
         raise ValueError(
             f"{where}: the row is a header line, but {field}={column} is a position in a file without one. "
             "Select the columns by name, or remove the row."
         )
-
-
-def _bare(cell: str) -> str:
-    """Returns a cell in the form in which names of columns are compared."""
-    return normalize_text(cell.strip(f'{BYTE_ORDER_MARK}"'))
