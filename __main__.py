@@ -2,13 +2,14 @@
 
 import ast
 import contextlib
-import difflib
 import os
 import pathlib
 import runpy
 import signal
 import sys
 from collections.abc import Iterator
+
+from rank4class.registry import did_you_mean
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 USAGE = """Multiclass classification as ranking.
@@ -42,8 +43,7 @@ def main() -> None:
         return
     commands = files()
     if name not in commands:
-        close = difflib.get_close_matches(name, commands, n=1)
-        hint = f"Did you mean {close[0]}? " if close else ""
+        hint = did_you_mean(name, commands)
         sys.exit(f"error: {name}: no command. {hint}There are: {', '.join(commands)}.")
     sys.argv[:2] = [f"rank4class {name}"]
     try:

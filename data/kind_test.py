@@ -199,9 +199,7 @@ def test_columns_that_cannot_be_read(tmp_path):
         with pytest.raises(ValueError, match=message):
             data.kind_of(specs).check_columns(path, **columns)
     (tmp_path / "pairs.txt").write_text("one\n")
-    with pytest.raises(
-        ValueError, match=r"pairs\.txt: one text per line, but the model takes pairs of texts\."
-    ):
+    with pytest.raises(ValueError, match=r"pairs\.txt:1: no 'b'\. The columns are 'a'\. Choose among"):
         read(tmp_path / "pairs.txt", PAIR, columns=Columns("a", "b"))
     with pytest.raises(ValueError, match=r"text_pair_column=b: the model takes one text\. Leave it out\."):
         read(tmp_path / "pairs.txt", ID, columns=Columns("a", "b"))

@@ -55,7 +55,7 @@ def goemotions(
 def _from_folder(folder, bad_rows):
     """Returns the class names, split -> all comments, and path -> SHA-256."""
     names_path = os.path.join(folder, "emotions.txt")
-    names = tuple(class_tables.class_names(names_path))
+    names = class_tables.class_names(names_path)
     ids, known = list(map(str, range(len(names)))), f"one of the ids 0 to {len(names) - 1}"
     paths = {split: os.path.join(folder, file) for split, file in FILES.items()}
     reader = tables.Reader(COLUMNS, bad_rows)

@@ -226,7 +226,7 @@ def test_class_list_fixes_class_ids(tmp_path):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("spam\nham\njam\nham\n", r"classes\.txt:4: class name 'ham' is repeated"),
+        ("spam\nham\njam\nham\n", r"class_names: 'ham' is repeated\. Rename one"),
         ("spam\nham\n\njam\n", r"classes\.txt:3: no class name"),
         ("spam\n", r"classes\.txt: spam is the only class"),
         ("", r"classes\.txt: the file is empty"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from rank4class.data.kind import KINDS, Arrays, Kind, Specs, digests
 from rank4class.data.preprocessing.text import WordPiece
-from rank4class.data.readers import tables, text_rows
+from rank4class.data.readers import tables
 from rank4class.data.readers.columns import normalize_text
 
 
@@ -31,10 +31,6 @@ class Texts(Kind):
     def _read(self, path, specs, bad_rows, columns, ids):
         if "text_pair" in specs and columns.text_pair_column is None:
             raise ValueError("text_pair_column=None: the model takes pairs of texts. Name the second column.")
-        if "text_pair" in specs and not text_rows.has_columns(path):
-            raise ValueError(
-                f"{path}: one text per line, but the model takes pairs of texts. Give a file with columns."
-            )
         columns = columns.without_labels()._replace(text_column=columns.text_column or "text")
         for example in tables.Reader(columns, bad_rows).examples(path):
             yield example.where, example.features

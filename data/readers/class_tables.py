@@ -9,17 +9,14 @@ from rank4class.data.readers import rows
 from rank4class.registry import did_you_mean
 
 
-def class_names(path: str) -> dict[str, str]:
-    """Reads the names of the classes, one per line in the order of their ids: name -> `path:number`."""
-    lines: dict[str, str] = {}
+def class_names(path: str) -> tuple[str, ...]:
+    """Reads the names of the classes, one per line in the order of their ids."""
+    names = []
     for where, line in rows.lines(path):
-        name = line.strip()
-        if not name:
+        if not line.strip():
             raise ValueError(f"{where}: no class name. Remove the line.")
-        if name in lines:
-            raise ValueError(f"{where}: class name {name!r} is repeated. Remove the line.")
-        lines[name] = where
-    return lines
+        names.append(line.strip())
+    return tuple(names)
 
 
 def class_descriptions(path: str, class_names: Sequence[str]) -> list[str]:

@@ -33,7 +33,7 @@ def find(folder: str, names: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def class_names(classes: str | None, present: Collection[str], train_path: str) -> tuple[str, ...]:
     """Returns the names in the file `classes`, or those that are present in training, by `sort_names`."""
-    names = tuple(class_tables.class_names(classes)) if classes else tuple(sort_names(present))
+    names = class_tables.class_names(classes) if classes else tuple(sort_names(present))
     if len(names) < 2:
         raise ValueError(f"{classes or train_path}: {', '.join(names)} is the only class. Give at least two.")
     return names

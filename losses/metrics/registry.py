@@ -31,15 +31,13 @@ def get_metric(name: str, ties: str = "worst", max_relevant: int | None = None) 
         match = re.fullmatch(pattern, name)
         if match:
             return metric(*map(int, match.groups()), ties=ties, max_relevant=max_relevant)
-    of_sets = {**SET_METRICS, **DECISION_METRICS}
-    if name in of_sets:
-        return of_sets[name]
-    for pattern, of_prediction_sets in PREDICTION_SET_METRICS.items():
+    of_sets = {**SET_METRICS, **DECISION_METRICS, **PREDICTION_SET_METRICS}
+    for pattern in of_sets:
         if re.fullmatch(pattern, name):
-            return of_prediction_sets
+            return of_sets[pattern]
     if of_split := split_metric(name):
         return of_split
-    patterns = (*METRICS, *of_sets, *PREDICTION_SET_METRICS, *SPLIT_METRICS)
+    patterns = (*METRICS, *of_sets, *SPLIT_METRICS)
     known = ", ".join(patterns).replace(r"([1-9]\d?)", "P")
     known = re.sub(r"\(.*?\)", "K", known)
     raise ValueError(f"metric={name!r}: unknown. There are: {known}.")
