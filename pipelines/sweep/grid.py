@@ -142,8 +142,8 @@ def run_grid(
             path = os.path.join(root, f"{name}-seed{seed}")
             runs.append(GridRun(experiment, path, ignored(base, experiment, tune)))
             parallel.stored_results(runs[-1])  # raises before the first run is trained
-        waiting, draw = iter(runs), plots.draw_evaluation if pictures else None
-        for ended, (run, outcome) in enumerate(pool.train(lambda: next(waiting, None), draw), 1):
+        draw = plots.draw_evaluation if pictures else None
+        for ended, (run, outcome) in enumerate(pool.train(runs, draw), 1):
             pool.report(ended, len(runs), run, outcome, "test")
             if isinstance(outcome, FloatingPointError):
                 raise outcome

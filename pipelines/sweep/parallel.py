@@ -68,16 +68,15 @@ class Pool:
         self._first: GridRun | None = None  # whose data the others must have
         self._started, self._trained = time.monotonic(), 0
 
-    def train(
-        self, take: Callable[[], AnyRun | None], draw: Draw | None = None
-    ) -> Iterator[tuple[AnyRun, Outcome]]:
+    def train(self, runs: Iterable[AnyRun], draw: Draw | None = None) -> Iterator[tuple[AnyRun, Outcome]]:
         """Yields each run with its outcome when it ends, at once if it is finished already; see `start`.
 
-        `take` returns the next run; None if none can start before an outcome, or at all.
+        The next run is taken when one can start.
         """
         pending: dict[Future, AnyRun] = {}
+        waiting = iter(runs)
         while True:
-            while len(pending) < self._jobs and (run := take()) is not None:
+            while len(pending) < self._jobs and (run := next(waiting, None)) is not None:
                 if results := stored_results(run):
                     self.check_data(run)
                     yield run, results

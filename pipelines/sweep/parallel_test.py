@@ -32,9 +32,8 @@ def runs_below(folder, **changes):
 
 def train_all(waiting, jobs):
     """Yields the runs with their outcomes."""
-    waiting = iter(waiting)
     with parallel.start(base(), "nowhere", jobs) as pool:
-        yield from pool.train(lambda: next(waiting, None))
+        yield from pool.train(waiting)
 
 
 def when_training(runs, action):

@@ -3,11 +3,10 @@
 import dataclasses
 import hashlib
 import itertools
-import json
 import math
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -27,41 +26,31 @@ PROPOSALS = 100  # of a trial, at most, until one is new
 
 @dataclasses.dataclass
 class Trial:
-    """A choice that is trained with each tuning seed."""
+    """A choice that is trained with each tuning seed, up to one that diverges."""
 
     choice: space.Choice
-    values: list[float | None]  # the best of each seed; None until its run has ended, NaN if it diverged
-    started: int = 0  # number of runs
+    values: dict[int, float] = dataclasses.field(default_factory=dict)  # by seed, NaN if it diverged
 
     @property
-    def known(self) -> list[Any]:
-        """The values of the first seeds, up to one that diverged or has not ended."""
-        return list(
-            itertools.takewhile(lambda value: value is not None and not math.isnan(value), self.values)
-        )
+    def known(self) -> list[float]:
+        """The values of the first seeds, up to one that diverged."""
+        values = [value for _, value in sorted(self.values.items())]
+        return list(itertools.takewhile(math.isfinite, values))
 
     @property
-    def state(self) -> str:
-        """One of "running", "complete" and "diverged"."""
-        if any(value is not None and math.isnan(value) for value in self.values):
-            return "diverged"
-        return "running" if None in self.values else "complete"
+    def diverged(self) -> bool:
+        """Whether a seed has diverged."""
+        return any(map(math.isnan, self.values.values()))
 
     @property
     def mean(self) -> float:
-        """The mean of the values; NaN if the trial is not complete."""
-        return sum(self.known) / len(self.values) if self.state == "complete" else math.nan
-
-    @property
-    def num_runs(self) -> int:
-        """The number of runs that have ended."""
-        return len(self.known) + (self.state == "diverged")
+        """The mean of the values; NaN if a seed has diverged."""
+        return math.nan if self.diverged else sum(self.known) / len(self.values)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class _TrialRun(GridRun):
     trial: Trial
-    number: int  # of its seed among the tuning seeds
 
 
 class Search:
@@ -70,7 +59,8 @@ class Search:
     All combinations are tried; if there are more than `num_trials`, TPE proposes as many choices for each
     cell. Once all combinations have been tried, each list of numbers gets another value at an end where the
     best value of a cell is, for all cells that have the field, up to `widen` times: all cells get the same
-    budget. The trials are recorded in `search.json`, from which a killed search resumes.
+    budget. The choices are a function of the outcomes before them, for any number of jobs, so that a killed
+    search that is started again finds its finished runs.
     """
 
     def __init__(
@@ -83,41 +73,21 @@ class Search:
         num_trials: int | None,
         widen: int,
     ):
-        self._root, self._seeds, self._tune = root, tuple(seeds), dict(tune)
-        self._num_trials, self._rounds, self._widen_limit = num_trials, 0, widen
+        self._root, self._seeds, self._tune, self._widen_limit = root, tuple(seeds), dict(tune), widen
         self._added: list[dict[str, Any]] = []
         choices = {name: space.combinations(cell, tune) for name, cell in cells.items()}
         self._fixed = {name: one[0] for name, one in choices.items() if len(one) == 1}
         self._cells = {name: cell for name, cell in cells.items() if name not in self._fixed}
+        self._trials: dict[str, list[Trial]] = {name: [] for name in self._cells}
         # TPE proposes the choices of the other cells.
-        self._choices = {name: choices[name] for name in self._cells if not self._is_sampled(choices[name])}
+        self._choices = {
+            name: choices[name] for name in self._cells if not self._is_sampled(choices[name], num_trials)
+        }
         self._planned = {name: len(self._choices.get(name, ())) or num_trials or 0 for name in self._cells}
-        # Of all that the trials depend on: widening joins the cells, TPE counts trials.
-        experiments = {name: config.to_json(cell) for name, cell in sorted(cells.items())}
-        values = {field: repr(values) for field, values in tune.items()}
-        text = json.dumps([experiments, values, self._seeds, num_trials])
-        self._digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        self._trials = self._read()
 
-    def _is_sampled(self, choices: Sequence[space.Choice]) -> bool:
+    def _is_sampled(self, choices: Sequence[space.Choice], num_trials: int | None) -> bool:
         has_range = any(isinstance(self._tune[field], space.Range) for one in choices for field in one)
-        return self._num_trials is not None and (has_range or len(choices) > self._num_trials)
-
-    def _read(self) -> dict[str, list[Trial]]:
-        """Returns the recorded trials by cell; the runs of running ones are trained or read again."""
-        trials: dict[str, list[Trial]] = {name: [] for name in self._cells}
-        search = search_report.read(self._root)
-        for cell in search["cells"] if search and search["digest"] == self._digest else ():
-            for entry in cell["trials"]:
-                trial, state = self._new_trial(entry["choice"]), entry["state"]
-                if state != "running":
-                    trial.values = [*entry["values"], *([math.nan] if state == "diverged" else [])]
-                    trial.started = len(trial.values)
-                trials[cell["cell"]].append(trial)
-        return trials
-
-    def _new_trial(self, choice: space.Choice) -> Trial:
-        return Trial(choice, [None] * len(self._seeds))
+        return num_trials is not None and (has_range or len(choices) > num_trials)
 
     def run(self, pool: parallel.Pool) -> None:
         """Trains all trials; prints the choices and warnings of values at a boundary.
@@ -125,18 +95,19 @@ class Search:
         Raises FloatingPointError if all trials of a cell diverged, and the errors of `parallel.Pool.train`.
         """
         files.make_folder(self._root)
-        for name, trials in self._trials.items():
-            for run in (self._run(name, trial, 0) for trial in trials if trial.num_runs):
-                if files.exists(run.path):  # it may have been removed
-                    pool.check_data(run)
-        for run, outcome in pool.train(self._next):
-            diverged = isinstance(outcome, FloatingPointError)
-            value = math.nan if diverged else float(outcome["validation"][run.experiment.monitor])
-            run.trial.values[run.number] = value if math.isfinite(value) else math.nan
-            if run.trial.state != "running":
-                self._write()
-            pool.report(*self._progress(), run, outcome, "validation")
-        self._write()
+        rounds = 0
+        while True:
+            if new := self._new_trials():
+                for run, outcome in pool.train(self._runs(new)):
+                    diverged = isinstance(outcome, FloatingPointError)
+                    value = math.nan if diverged else float(outcome["validation"][run.experiment.monitor])
+                    run.trial.values[run.experiment.seed] = value if math.isfinite(value) else math.nan
+                    pool.report(*self._progress(), run, outcome, "validation")
+                write_json(os.path.join(self._root, search_report.SEARCH), self.summary())
+            elif rounds < self._widen_limit and self._widen():
+                rounds += 1
+            else:
+                break
         for name in self._cells:
             for note in self._notes(name):
                 print(f"  {name}: {note}", flush=True)
@@ -147,57 +118,40 @@ class Search:
         """Returns the choice of the best trial of each cell, the first of several."""
         return {**self._fixed, **{name: self._best(name).choice for name in self._cells}}
 
-    def _run(self, name: str, trial: Trial, i: int) -> _TrialRun:
-        folder = space.folder_name(name, trial.choice, self._seeds[i])
-        experiment = space.apply(self._cells[name], {**trial.choice, "seed": self._seeds[i]})
-        return _TrialRun(experiment, os.path.join(self._root, TUNING, folder), trial=trial, number=i)
-
-    def _next(self) -> _TrialRun | None:
-        """Returns the next run to train; None if there is none before a run in progress has ended."""
-        while not (started := self._started_run()):
-            if any(trial.state == "running" for name in self._cells for trial in self._planned_trials(name)):
-                return None
-            if self._rounds == self._widen_limit or not self._widen():
-                return None
-            self._rounds += 1
-        return started
-
-    def _started_run(self) -> _TrialRun | None:
-        """Starts the next seed of a running trial, or a trial of the cell with the fewest running ones."""
-        running = {
-            name: [trial for trial in self._planned_trials(name) if trial.state == "running"]
-            for name in self._cells
-        }
-        for name, trials in running.items():
-            for trial in trials:
-                if trial.started < len(self._seeds):
-                    trial.started += 1
-                    return self._run(name, trial, trial.started - 1)
-        for name in sorted(self._cells, key=lambda name: len(running[name])):
-            trials = self._trials[name]
-            if len(trials) < self._planned[name]:
-                choice = self._choices[name][len(trials)] if name in self._choices else self._propose(name)
+    def _new_trials(self) -> dict[str, list[Trial]]:
+        """Adds the next trials: all combinations, or the random choices of TPE, then one of each cell."""
+        new = {}
+        for name, trials in self._trials.items():
+            start, end = len(trials), self._planned[name]
+            if name not in self._choices:
+                end = min(end, max(start + 1, self._num_random(name)))
+            for i in range(start, end):
+                choice = self._choices[name][i] if name in self._choices else self._propose(name)
                 if choice is None:
-                    self._planned[name] = len(trials)
-                    continue
-                trials.append(self._new_trial(choice))
-                self._write()
-                return self._started_run()
-        return None
+                    self._planned[name] = i
+                    break
+                trials.append(Trial(choice))
+            if len(trials) > start:
+                new[name] = trials[start:]
+        return new
 
-    def _planned_trials(self, name: str) -> list[Trial]:
-        """Returns the trials of a cell up to the number that is planned at the moment."""
-        return self._trials[name][: self._planned[name]]
+    def _runs(self, new: Mapping[str, Sequence[Trial]]) -> Iterator[_TrialRun]:
+        """Yields the runs of trials, without those after a seed that has diverged."""
+        for name, trials in new.items():
+            for trial, seed in itertools.product(trials, self._seeds):
+                if not trial.diverged:
+                    folder = space.folder_name(name, trial.choice, seed)
+                    experiment = space.apply(self._cells[name], {**trial.choice, "seed": seed})
+                    yield _TrialRun(experiment, os.path.join(self._root, TUNING, folder), trial=trial)
 
     def _progress(self) -> tuple[int, int]:
-        """Returns the number of runs that have ended, and of those that are planned at the moment."""
-        ended = planned = 0
-        for name, trials in self._trials.items():
-            ended += sum(value is not None for trial in trials for value in trial.values)
-            waiting = max(0, self._planned[name] - len(trials)) * len(self._seeds)
-            runs = [trial.started if trial.state == "diverged" else len(self._seeds) for trial in trials]
-            planned += sum(runs) + waiting
-        return ended, planned
+        """Returns the number of runs that have ended or are left out, and of those that are planned."""
+        trials = itertools.chain(*self._trials.values())
+        ended = sum(len(self._seeds if trial.diverged else trial.values) for trial in trials)
+        return ended, sum(self._planned.values()) * len(self._seeds)
+
+    def _num_random(self, name: str) -> int:
+        return min(RANDOM_TRIALS, math.ceil(self._planned[name] / 3))
 
     def _propose(self, name: str) -> space.Choice | None:
         """Returns a new choice that TPE proposes, a function of the trials before it; None without one."""
@@ -205,13 +159,13 @@ class Search:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(
-                n_startup_trials=min(RANDOM_TRIALS, math.ceil(self._planned[name] / 3)),
-                constant_liar=True,  # running trials count as bad ones, so that they are not proposed again
+                n_startup_trials=self._num_random(name),
+                constant_liar=True,  # choices that are asked for again count as bad ones
                 seed=int(hashlib.sha256(f"{name} {len(trials)}".encode()).hexdigest()[:8], 16),
             )
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         study = optuna.create_study(direction="maximize" if higher else "minimize", sampler=sampler)
-        study.add_trials(list(map(self._frozen, trials)))
+        study.add_trials([self._frozen(trial) for trial in trials if trial.values])
         tried = [trial.choice for trial in trials]
         for _ in range(PROPOSALS):
             choice = self._suggest(study.ask(), self._cells[name])
@@ -220,10 +174,9 @@ class Search:
         return None
 
     def _frozen(self, trial: Trial) -> FrozenTrial:
-        states = {"complete": TrialState.COMPLETE, "diverged": TrialState.PRUNED}
         return optuna.trial.create_trial(
-            state=states.get(trial.state, TrialState.RUNNING),
-            value=trial.mean if trial.state == "complete" else None,
+            state=TrialState.PRUNED if trial.diverged else TrialState.COMPLETE,
+            value=None if trial.diverged else trial.mean,
             params={field: _encoded(value, self._tune[field]) for field, value in trial.choice.items()},
             distributions={field: _distribution(self._tune[field]) for field in trial.choice},
         )
@@ -237,7 +190,7 @@ class Search:
 
     def _best(self, name: str) -> Trial:
         """Returns the best complete trial of a cell, the first of several."""
-        complete = [trial for trial in self._planned_trials(name) if trial.state == "complete"]
+        complete = [trial for trial in self._trials[name] if not trial.diverged]
         if not complete:
             tried = {field for trial in self._trials[name] for field in trial.choice}
             fields = ", ".join(field for field in self._tune if field in tried)
@@ -284,32 +237,27 @@ class Search:
             if (end := space.boundary(self._tune[field], value))
         ]
 
-    def _write(self) -> None:
-        write_json(os.path.join(self._root, search_report.SEARCH), self.summary())
-
     def summary(self) -> dict[str, Any]:
         """Returns the search as `docs/reference/files.md` describes `search.json`."""
         cells = []
-        for name in self._cells:
-            trials = self._planned_trials(name)
-            best = self._best(name) if any(trial.state == "complete" for trial in trials) else None
+        for name, trials in self._trials.items():
+            best = None if all(trial.diverged for trial in trials) else self._best(name)
             entries = [
                 {
                     "number": number,
                     "choice": trial.choice,
                     "values": trial.known,
                     "mean": trial.mean,
-                    "state": trial.state,
+                    "state": "diverged" if trial.diverged else "complete",
                     "best": trial is best,
                 }
                 for number, trial in enumerate(trials)
             ]
-            runs = sum(trial.num_runs for trial in trials)
+            runs = sum(len(trial.known) + trial.diverged for trial in trials)
             notes = self._notes(name) if best else []
             cells.append({"cell": name, "trials": entries, "runs": runs, "notes": notes})
         sampled = self._cells.keys() - self._choices.keys()
         return {
-            "digest": self._digest,
             "sampler": "tpe" if sampled else "grid",
             "seeds": self._seeds,
             "fields": {field: space.text_of(values) for field, values in self._tune.items()},

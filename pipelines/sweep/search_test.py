@@ -304,10 +304,18 @@ def test_tpe_finds_the_best_region(search):
     assert drawn / 20 < 0.5 < proposed / 40
 
 
-def test_jobs_take_trials_of_the_cell_with_the_fewest_running_ones(search):
-    _, started = search(lambda _: 1.0, {RATE: (0.1, 0.2)}, losses=("mse", "softmax"), seeds=SEEDS[:1], jobs=3)
-    runs = [run.removesuffix("-seed10000").replace(f"-{RATE}=", " ") for run in started]
-    assert runs == ["mse 0.1", "softmax 0.1", "mse 0.2", "softmax 0.2"]
+@pytest.mark.parametrize("tune", [RANGES, {RATE: (0.1, 0.2, 0.3)}])
+def test_jobs_do_not_change_the_choices(search, finished, tune):
+    options = {"tune": tune, "num_trials": 8, "losses": ("mse", "softmax"), "widen": 1}
+
+    def value_of(experiment):
+        return math.nan if rate_of(experiment) == 0.2 else bumpy(experiment)
+
+    one, started = search(value_of, **options)
+    finished.clear()
+    three, started_together = search(value_of, **options, jobs=3)
+    assert one.summary() == three.summary()
+    assert set(started) <= set(started_together)
 
 
 def test_other_values_or_seeds_are_another_study(search):
@@ -316,19 +324,3 @@ def test_other_values_or_seeds_are_another_study(search):
     assert len(started) == 3  # no finished run is repeated
     made, _ = search(peak, {RATE: (0.1, 0.2)}, seeds=SEEDS[:2])
     assert [trial["values"] for trial in made.summary()["cells"][0]["trials"]] == [[47.0, 47.0], [48.0, 48.0]]
-
-
-def test_a_search_of_fewer_cells_counts_its_own_trials(search):
-    """The first search widens the field at the end where another cell has its best value."""
-    best_below = {"mse": 0.01, "softmax": 0.8}
-
-    def value_of(experiment):
-        return -abs(math.log2(rate_of(experiment) / best_below[experiment.loss.name]))
-
-    tune = {RATE: (0.05, 0.1, 0.2)}
-    search(value_of, tune, losses=("softmax", "mse"), widen=1)
-    made, _ = search(value_of, tune, losses=("mse",), widen=1)
-    (cell,) = made.summary()["cells"]
-    assert made.choices() == {"mse": {RATE: 0.025}}
-    assert [trial["choice"][RATE] for trial in cell["trials"]] == [0.05, 0.1, 0.2, 0.025]
-    assert cell["notes"] == [f"{RATE}=0.025 is at the low end of the values tried: try values beyond it"]
