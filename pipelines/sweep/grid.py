@@ -127,7 +127,7 @@ def run_grid(
             )
     named = {cell_name(cell): cell for cell in cells}
     chosen = {name: choices[0] for name, choices in zip(named, combinations, strict=True)}
-    with parallel.start(base, root, jobs, executor) as pool:
+    with parallel.start(root, jobs, executor) as pool:
         if is_searched:
             from rank4class.pipelines.sweep.search import Search  # imports Optuna
 

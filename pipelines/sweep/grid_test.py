@@ -89,7 +89,6 @@ def test_finished_runs_are_not_repeated(tuned):
     assert len(list(root.rglob("results.json"))) == 6 + 4
     assert [run.experiment.seed for run in runs] == [0, 1, 0, 1]
     assert "[  4/4] mse-dot-seed1: test top1_error" in printed
-    assert "tuning/" not in printed  # the search is complete
 
 
 @pytest.mark.nightly
@@ -160,7 +159,7 @@ def trained_by(monkeypatch):
     def run(root, value_of, data_of=lambda _: "data", **axes):
         started = []
 
-        def train(sweep, base, cache_dir, packed, path, draw):
+        def train(sweep, cache_dir, packed, path, draw):
             experiment = packed.experiment
             started.append(os.path.relpath(path, root))
             os.makedirs(path)

@@ -24,7 +24,6 @@ from rank4class.pipelines import config, configs
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.sweep.grid_run import GridRun
-from rank4class.pipelines.task import loading
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
@@ -51,19 +50,11 @@ def stored_results(run: GridRun) -> dict[str, Any] | None:
 class Pool:
     """Trains up to `jobs` runs at once through an executor; the interruption records signals meanwhile.
 
-    The runs have the data of `base`, except what depends on frozen encoders, checkpoints or texts of the
-    classes: a run loads its own. The folder of the sweep also has the outputs of a frozen encoder.
+    The runs of a process share their data. The folder of the sweep also has the outputs of a frozen encoder.
     """
 
-    def __init__(
-        self,
-        base: config.Experiment,
-        root: str,
-        executor: Executor,
-        jobs: int,
-        interruption: Interruption | None,
-    ):
-        self._shared, self._root = (uuid.uuid4().hex, _Packed(base), root), root
+    def __init__(self, root: str, executor: Executor, jobs: int, interruption: Interruption | None):
+        self._sweep, self._root = uuid.uuid4().hex, root
         self._executor, self._jobs, self._interruption = executor, jobs, interruption
         self._first: GridRun | None = None  # whose data the others must have
         self._started, self._trained = time.monotonic(), 0
@@ -109,9 +100,8 @@ class Pool:
         print(f"{place(ended, total, left)} {folder}: {shown}", flush=True)
 
     def _submit(self, run: GridRun, draw: Draw | None) -> Future:
-        # A process that the executor starts inherits that interrupts are ignored.
-        with _ignored_interrupts() if self._interruption else contextlib.nullcontext():
-            future = self._executor.submit(_train, *self._shared, _Packed(run.experiment), run.path, draw)
+        packed = _Packed(run.experiment)
+        future = self._executor.submit(_train, self._sweep, self._root, packed, run.path, draw)
         # CPython's pool may start a process after its watcher has listed them, so that the watcher misses
         # its death. Another task makes it list them again.
         self._executor.submit(int)
@@ -142,14 +132,14 @@ def _data_hashes(run: GridRun) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def start(base: config.Experiment, root: str, jobs: int, executor: Executor | None = None) -> Iterator[Pool]:
+def start(root: str, jobs: int, executor: Executor | None = None) -> Iterator[Pool]:
     """Starts a `Pool`; at the end of the block its runs in progress save and stop."""
     with contextlib.ExitStack() as stack:
         if executor is None and jobs > 1:
             executor = stack.enter_context(_processes(jobs))
         interruption = stack.enter_context(Interruption()) if executor else None
         stack.callback(_loaded.clear)
-        yield Pool(base, root, executor or _ThisProcess(), jobs, interruption)
+        yield Pool(root, executor or _ThisProcess(), jobs, interruption)
 
 
 class _ThisProcess(Executor):
@@ -172,7 +162,6 @@ def _processes(jobs: int) -> Iterator[Executor]:
         tf.config.threading.get_intra_op_parallelism_threads(),
         tf.config.threading.get_inter_op_parallelism_threads(),
     )
-    others = multiprocessing.active_children()
     settings = stop, context.Value("i", 0), context.Event(), jobs, threads, sys.orig_argv
     executor = concurrent.futures.ProcessPoolExecutor(jobs, context, _start_process, settings)
     try:
@@ -181,27 +170,8 @@ def _processes(jobs: int) -> Iterator[Executor]:
         link.close()
         raise
     finally:
-        try:
-            executor.shutdown(cancel_futures=True)
-        except KeyboardInterrupt:
-            for process in multiprocessing.active_children():
-                if process not in others:
-                    process.kill()
-            raise
+        executor.shutdown(cancel_futures=True)
         link.close()
-
-
-@contextlib.contextmanager
-def _ignored_interrupts() -> Iterator[None]:
-    """Lets processes started within the block ignore Ctrl-C, which a terminal sends to all of them."""
-    if threading.current_thread() is not threading.main_thread():  # no other thread may handle signals
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _start_process(
@@ -214,6 +184,7 @@ def _start_process(
 ) -> None:
     """Prepares a process of several; `started` counts them."""
     global _index, _is_loaded
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all processes
     threading.Thread(target=_stop_with_parent, args=[stop], daemon=True).start()
     sys.orig_argv = command  # the sessions of the runs record it
     tf.config.threading.set_intra_op_parallelism_threads(threads[0])
@@ -258,39 +229,22 @@ def _unpacked(text: str, modules: list[str]) -> _Packed:
     return _Packed(config.from_json(text, "experiment"))
 
 
-_loaded: dict[str, TaskData] = {}  # the data of the last sweep of this process
+_loaded: dict[tuple[str, str], TaskData] = {}  # the last data of this process, by sweep and fields
 _index: int = 0  # of this process of a sweep
 _is_loaded: Any = threading.Event()  # whether the first process has loaded the data
 
 
-def _train(
-    sweep: str, base: _Packed, cache_dir: str, packed: _Packed, path: str, draw: Draw | None
-) -> Outcome:
-    if sweep not in _loaded:
+def _train(sweep: str, cache_dir: str, packed: _Packed, path: str, draw: Draw | None) -> Outcome:
+    one = packed.experiment
+    fields = one.data, one.encoder, one.class_encoder, one.sets, one.evaluation_batch_size
+    key = sweep, repr(fields)
+    if key not in _loaded:
         if _index:
             _is_loaded.wait()  # for the outputs of a frozen encoder, which the first process computes
         _loaded.clear()
-        _loaded[sweep] = rank_training.load_data(base.experiment, cache_dir)
+        _loaded[key] = rank_training.load_data(one, cache_dir)
         _is_loaded.set()
-    loaded = _data_of(base.experiment, _loaded[sweep], cache_dir, packed.experiment)
     try:
-        return rank_training.train(packed.experiment, path, loaded=loaded, progress=False, draw=draw)
+        return rank_training.train(one, path, loaded=_loaded[key], progress=False, draw=draw)
     except FloatingPointError as error:
         return error
-
-
-def _data_of(
-    base: config.Experiment, loaded: TaskData, cache_dir: str, experiment: config.Experiment
-) -> TaskData:
-    """Returns the data of an experiment, from those of `base` where they can be shared."""
-    shares_classes = all(
-        getattr(base.class_encoder, field) == getattr(experiment.class_encoder, field)
-        for field in ("name", "init", "texts", "path")
-    )
-    encoders = base.encoder, experiment.encoder
-    if shares_classes and encoders[0] == encoders[1]:
-        return loaded
-    shares_inputs = encoders[0].path == encoders[1].path and not any(one.frozen for one in encoders)
-    if shares_classes and shares_inputs and loaded.class_vectors is None:  # an encoder made the vectors
-        return loading.with_encoder(loaded, experiment.encoder)
-    return rank_training.load_data(experiment, cache_dir)

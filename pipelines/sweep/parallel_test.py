@@ -4,7 +4,6 @@ import re
 import signal
 import threading
 import time
-import types
 
 import pytest
 import tensorflow as tf
@@ -14,7 +13,6 @@ from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.sweep import parallel
 from rank4class.pipelines.sweep.grid_run import GridRun
-from rank4class.pipelines.task import loading
 from rank4class.pipelines.training import rank_training
 
 FILES = ("results.json", "metrics.jsonl", "calibration.json")
@@ -32,7 +30,7 @@ def runs_below(folder, **changes):
 
 def train_all(waiting, jobs):
     """Yields the runs with their outcomes."""
-    with parallel.start(base(), "nowhere", jobs) as pool:
+    with parallel.start("nowhere", jobs) as pool:
         yield from pool.train(waiting)
 
 
@@ -65,31 +63,16 @@ def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
     assert handlers == [signal.getsignal(signal.SIGINT)]  # Ctrl-C stops the loading in this process
 
 
-@pytest.mark.parametrize(
-    ("changes", "vectors", "expected"),
-    [
-        ({"loss.name": "mse", "class_encoder.weight_decay": 0.1}, None, "shared"),
-        ({"encoder.dropout": 0.3}, None, "with encoder"),
-        ({"encoder.name": "identity"}, None, "with encoder"),
-        ({"encoder.dropout": 0.3}, "vectors", "loaded"),  # the encoder has made the vectors of the classes
-        ({"class_encoder.name": "frozen_text"}, None, "loaded"),
-        ({"encoder.name": "bert", "encoder.path": "folder"}, None, "loaded"),
-        ({"encoder.name": "bert", "encoder.frozen": True}, None, "loaded"),
-    ],
-)
-def test_tasks_of_runs_that_differ_in_more_than_the_loss(monkeypatch, changes, vectors, expected):
-    task = types.SimpleNamespace(class_vectors=vectors)
-    monkeypatch.setattr(rank_training, "load_data", lambda experiment, folder: ("loaded", experiment, folder))
-    monkeypatch.setattr(loading, "with_encoder", lambda task, encoder: ("with encoder", task, encoder))
-    experiment = config.override(base(), changes)
-    assert (
-        parallel._data_of(base(), task, "cache", experiment)
-        == {
-            "shared": task,
-            "with encoder": ("with encoder", task, experiment.encoder),
-            "loaded": ("loaded", experiment, "cache"),
-        }[expected]
-    )
+def test_runs_share_their_data_unless_these_differ(monkeypatch):
+    loaded, trained_on = [], []
+    monkeypatch.setattr(rank_training, "load_data", lambda one, _: loaded.append(one.encoder) or len(loaded))
+    monkeypatch.setattr(rank_training, "train", lambda *_, loaded, **__: trained_on.append(loaded) or {"": 0})
+    monkeypatch.setattr(parallel.Pool, "check_data", lambda *_: None)
+    changes = ({}, {"loss.name": "mse", "epochs": 2.0}, {"encoder.dropout": 0.3}, {})
+    runs = [GridRun(base(**one), str(i)) for i, one in enumerate(changes)]
+    for _ in range(2):  # the data may change between two sweeps
+        list(train_all(runs, jobs=1))
+    assert trained_on == [1, 1, 2, 3, 4, 4, 5, 6]
 
 
 def test_each_process_sees_one_gpu(monkeypatch):

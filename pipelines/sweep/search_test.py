@@ -36,7 +36,7 @@ class FormulaPool(parallel.Pool):
     """
 
     def __init__(self, root, value_of, finished, jobs, killed):
-        super().__init__(config.Experiment(), root, None, jobs, None)
+        super().__init__(root, None, jobs, None)
         self._value_of, self._finished, self._killed, self.started = value_of, finished, killed, []
 
     def _submit(self, run, draw):
