@@ -403,7 +403,6 @@ def test_train_evaluate_and_sweep_on_queries(output_of, write_queries, tmp_path)
     swept = output_of("sweep", *letor, *cell, *one_trial)
     assert "[  2/2] tuning/n_choose_k-dot-encoder.weight_decay=0.1-seed10000" in swept
     assert "[  1/1] n_choose_k-dot-seed0" in swept
-    assert (tmp_path / "grid" / "cutoffs.png").exists()
     assert not (tmp_path / "grid" / "differences.png").exists()  # of a single cell
 
 

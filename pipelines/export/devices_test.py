@@ -1,7 +1,5 @@
 """Predictions and evaluations on two devices equal those on one, to the bit and in order."""
 
-from unittest import mock
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +7,6 @@ import tensorflow as tf
 import rank4class
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.export import prediction
 
 pytestmark = pytest.mark.nightly
 
@@ -144,10 +141,3 @@ def test_lists_of_items(tmp_path, write_queries, mirrored):
     one, two = predicted(runs, tmp_path / "train.txt", tmp_path, batch_size=5)
     assert one == two
     assert one[0] == (24, [])
-
-
-def test_strategies_of_several_machines_are_refused():
-    strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy)
-    message = r"does not predict\. Set it to 'mirrored' or 'default', and give each"
-    with pytest.raises(ValueError, match=message):
-        prediction.Predictor(mock.Mock(class_names=("a", "b")), 1, None, strategy)

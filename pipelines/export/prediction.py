@@ -57,12 +57,6 @@ class Predictor:
         if k is not None:
             answers.check_k(k)
         self._k, self._known, self._num_classes = k, known, len(answers.class_names)
-        not_one_machine = tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.TPUStrategy
-        if isinstance(strategy, not_one_machine):
-            raise ValueError(
-                f"strategy={type(strategy).__name__}: does not predict. Set it to 'mirrored' or 'default', "
-                "and give each machine a part of the inputs."
-            )
         self._replicas = strategy.num_replicas_in_sync
         self._lengths_of, self._kind = answers.padded_lengths, answers.kind
 

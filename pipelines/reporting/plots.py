@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib.image
 import numpy as np
 import pandas as pd
 import sklearn.metrics
@@ -205,13 +204,6 @@ def count_distributions(
     not_finite = f"\nnot finite: {np.count_nonzero(~finite):,}" if not finite.all() else ""
     figure.suptitle(title + not_finite, fontsize=TEXT)
     return pixels(figure)
-
-
-def save_reliability(calibrated: Calibrated, path: str) -> None:
-    """Writes the `reliability_diagram` as a picture."""
-    buffer = io.BytesIO()
-    matplotlib.image.imsave(buffer, reliability_diagram(calibrated), format="png")
-    files.write(path, buffer.getvalue())
 
 
 def reliability_diagram(calibrated: Calibrated) -> np.ndarray:

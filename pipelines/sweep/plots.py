@@ -1,6 +1,6 @@
-"""Plots of a sweep: differences from the baseline, test metrics by cut-off, and validation curves."""
+"""Plots of a sweep: differences from the baseline, and validation curves."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,30 +8,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rank4class.losses.metrics.sets import stated_coverage
 from rank4class.pipelines.evaluation.evaluator import metric_heading
 from rank4class.pipelines.reporting import style
 from rank4class.pipelines.reporting.plots import save_with_legend
 from rank4class.pipelines.sweep import grid_tables
 
-MAX_SINGLE_CUTOFFS = 2  # cut-offs of one metric that are still plotted in separate panels
+MAX_CUTOFFS = 2  # of one metric that all have a panel
 SHOWN_FROM = 0.5  # fraction of the epochs after which the curves fit into their panels
-
-
-def split_metrics(names: Iterable[str]) -> tuple[list[str], dict[str, list[int]]]:
-    """Splits metrics into those with a separate panel and those plotted by cut-off, name -> cut-offs.
-
-    >>> split_metrics(["mrr", "ndcg", "ndcg@1", "ndcg@5", "ndcg@10", "map@5"])
-    (['mrr', 'ndcg', 'map@5'], {'ndcg': [1, 5, 10]})
-    """
-    names = list(names)
-    cutoffs: dict[str, list[int]] = {}
-    for name in names:
-        base, at, cutoff = name.partition("@")
-        if at:
-            cutoffs.setdefault(base, []).append(int(cutoff))
-    by_cutoff = {base: sorted(ks) for base, ks in cutoffs.items() if len(ks) > MAX_SINGLE_CUTOFFS}
-    return [name for name in names if "@" not in name or name.partition("@")[0] not in by_cutoff], by_cutoff
 
 
 def differences(
@@ -57,10 +40,8 @@ def differences(
             axis.plot([low, high], [y, y], color=color, linewidth=1.5)
             marker = style.marker(one["name"].get("interaction", "dot"))
             axis.plot(one["difference"], y, marker, color=color, mfc=color if is_separable else "white", ms=7)
-        definition = summary["metrics"][metric]
-        axis.set_title(
-            f"{grid_tables.heading(metric, summary)}\n{_direction(definition)} is better", fontsize=10
-        )
+        direction = "higher" if summary["metrics"][metric]["higher_is_better"] else "lower"
+        axis.set_title(f"{grid_tables.heading(metric, summary)}\n{direction} is better", fontsize=10)
         axis.xaxis.set_major_locator(MaxNLocator(5))
         style.finish(axis, "x")
     axes[0].set_yticks(range(len(names)), names)
@@ -73,55 +54,22 @@ def differences(
     return figure
 
 
-def plot_cutoffs(summary: Mapping[str, Any], cutoffs: dict[str, list[int]], path: str) -> None:
-    """Plots test metrics with their intervals by their cut-offs, name -> cut-offs: a line per cell."""
-    cells = summary["cells"]
-    names = [cell["name"] for cell in cells]
-    shows_interaction = len({name["interaction"] for name in names}) > 1
-    styles = style.loss_styles(dict.fromkeys(name["loss"] for name in names))
-    figure = Figure(figsize=(7.0 * len(cutoffs), 4.5))
-    axes = figure.subplots(1, len(cutoffs), squeeze=False)
-    for axis, (base, ks) in zip(axes[0], cutoffs.items(), strict=True):
-        definition = summary["metrics"][f"{base}@{ks[0]}"]
-        for i, (cell, name) in enumerate(zip(cells, names, strict=True)):
-            entries = [cell["metrics"][f"{base}@{k}"] for k in ks]
-            means = np.array([entry["mean"] for entry in entries], float)
-            ends = np.array([entry["interval"] or [entry["mean"]] * 2 for entry in entries], float).T
-            ends = np.clip(ends, 0.0, 100.0 if definition["percent"] else np.inf)
-            color, dashes = styles[name["loss"]]
-            axis.errorbar(
-                np.array(ks) + 0.5 * ((i + 0.5) / len(cells) - 0.5),  # side by side
-                means,
-                yerr=np.nan_to_num(np.abs(ends - means)),
-                marker=style.marker(name["interaction"]),
-                ms=5,
-                color=color,
-                linestyle=dashes,
-                capsize=2,
-                elinewidth=0.8,
-                label=grid_tables.joined(name) if shows_interaction else name["loss"],
-            )
-        is_of_sets = stated_coverage(f"{base}@{ks[0]}") is not None
-        heading = metric_heading(f"{base}@{ks[0]}").replace(f"@{ks[0]}", "@P" if is_of_sets else "@K")
-        axis.set_title(f"{heading}, {_direction(definition)} is better", fontsize=10)
-        axis.set_xlabel("P, the stated coverage (%)" if is_of_sets else "K")
-        axis.set_xticks(ks)
-        style.finish(axis, "y")
-    save_with_legend(figure, axes[0, 0], path)
-
-
 def selected_metrics(names: Sequence[str], monitor: str) -> list[str]:
     """Returns the metrics to draw: of those at several K, the monitor, or that of the largest K.
 
-    >>> names = ["ndcg", "ndcg@1", "ndcg@3", "ndcg@5"]
+    >>> names = ["ndcg", "ndcg@1", "ndcg@3", "ndcg@5", "map@5"]
     >>> selected_metrics(names, "ndcg"), selected_metrics(names, "ndcg@1")
-    (['ndcg', 'ndcg@5'], ['ndcg', 'ndcg@1'])
+    (['ndcg', 'map@5', 'ndcg@5'], ['ndcg', 'map@5', 'ndcg@1'])
     """
-    single, by_cutoff = split_metrics(names)
-    monitored, at_k, _ = monitor.partition("@")
+    cutoffs: dict[str, list[int]] = {}
+    for base, at, cutoff in (name.partition("@") for name in names):
+        if at:
+            cutoffs.setdefault(base, []).append(int(cutoff))
+    many = {base: max(ks) for base, ks in cutoffs.items() if len(ks) > MAX_CUTOFFS}
+    monitored, at, _ = monitor.partition("@")
     return [
-        *single,
-        *(monitor if at_k and base == monitored else f"{base}@{ks[-1]}" for base, ks in by_cutoff.items()),
+        *(name for name in names if "@" not in name or name.partition("@")[0] not in many),
+        *(monitor if at and base == monitored else f"{base}@{k}" for base, k in many.items()),
     ]
 
 
@@ -157,7 +105,3 @@ def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, path: 
         axis.set_xlabel("Epochs")
     figure.suptitle("The axes are cut where the first epochs are worse.", fontsize=9, color="0.35")
     save_with_legend(figure, axes[0, 0], path)
-
-
-def _direction(definition: Mapping[str, Any]) -> str:
-    return "higher" if definition["higher_is_better"] else "lower"

@@ -13,7 +13,7 @@ from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.reporting import tables
-from rank4class.pipelines.reporting.plots import save, save_reliability
+from rank4class.pipelines.reporting.plots import save
 from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
 from rank4class.pipelines.sweep import (
@@ -25,7 +25,6 @@ from rank4class.pipelines.sweep import (
     tensorboard_grid,
 )
 from rank4class.pipelines.sweep.grid_run import GridRun, cell_of
-from rank4class.pipelines.training import rank_training
 
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
 GRID = "grid.json"  # file of a grid's summary
@@ -66,7 +65,7 @@ def calibration_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
     """Returns the cells whose runs are all calibrated, with one figure per seed of `CALIBRATION_METRICS`."""
     cells = []
     for group in _cells(runs):
-        if not all(map(_is_calibrated, group)):
+        if not all("calibration" in run.results["test"] for run in group):
             continue
         stored = [run.results["test"]["calibration"] for run in group]
         values, intervals = {}, {}
@@ -77,10 +76,6 @@ def calibration_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
         seeds = [run.experiment.seed for run in group]
         cells.append(grid_summary.Cell(group[0].cell, seeds, values, intervals))
     return cells
-
-
-def _is_calibrated(run: GridRun) -> bool:
-    return "calibration" in run.results["test"]
 
 
 def summarize(
@@ -130,15 +125,6 @@ def summarize_calibration(
     return summary | {"best": {}}
 
 
-def best_run(runs: Sequence[GridRun]) -> GridRun:
-    """Returns the run of the first seed of the cell with the best mean validation value of the monitor."""
-    monitor = runs[0].experiment.monitor
-    groups = _cells(runs)
-    means = [np.mean([run.results["validation"][monitor] for run in group]) for group in groups]
-    best = np.argmax(means) if losses.get_metric(monitor).higher_is_better else np.argmin(means)
-    return groups[best][0]
-
-
 def write_grid(
     runs: Sequence[GridRun],
     root: str | os.PathLike,
@@ -152,7 +138,7 @@ def write_grid(
     summary = summarize(runs, tuned, baseline=baseline, margin=margin)
     write_json(os.path.join(root, GRID), summary)
     sections = [
-        *_write_plots(runs, summary, root),
+        *_write_curves(runs, root),
         tables.markdown_table(training_table(runs, tuned, root)),
         *(search_report.search_blocks(search) if search else ()),
     ]
@@ -179,14 +165,8 @@ def _opening(summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
     return paragraphs
 
 
-def _write_plots(runs: Sequence[GridRun], summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
-    """Writes the plots of a grid; returns the Markdown paragraphs that show them."""
-    paragraphs, best = [], best_run(runs)
-    monitor = best.experiment.monitor
-    _, by_cutoff = plots.split_metrics(summary["metrics"])
-    if by_cutoff:
-        plots.plot_cutoffs(summary, by_cutoff, os.path.join(root, "cutoffs.png"))
-        paragraphs.append("![Test metrics by cut-off](cutoffs.png)")
+def _write_curves(runs: Sequence[GridRun], root: str | os.PathLike) -> list[str]:
+    """Writes the plot of the validation curves; returns the Markdown paragraphs that show it."""
     curves = pd.DataFrame(
         # An evaluation has a training loss too.
         {**evaluation, **run.cell, "seed": run.experiment.seed, "epochs": run.epochs(int(evaluation["step"]))}
@@ -194,18 +174,9 @@ def _write_plots(runs: Sequence[GridRun], summary: Mapping[str, Any], root: str 
         for evaluation in RunDirectory(run.path).history()
     )
     names = evaluator.metric_names(runs[0].results["validation"])
-    plots.plot_curves(curves, names, monitor, os.path.join(root, "curves.png"))
+    plots.plot_curves(curves, names, runs[0].experiment.monitor, os.path.join(root, "curves.png"))
     caption = "The curves are means over the seeds, the bands reach from the lowest seed to the highest."
-    paragraphs += ["![Validation curves](curves.png)", caption]
-    if _is_calibrated(best):
-        trained = rank_training.restore(best.path)
-        calibrated = trained.evaluate(trained.load_task()).calibrated
-        assert calibrated is not None
-        save_reliability(calibrated, os.path.join(root, "reliability.png"))
-        cell = f"{best.name}, seed {best.experiment.seed}"
-        caption = f"The diagram is of {cell}: the cell with the best validation {monitor}."
-        paragraphs += ["![Reliability diagram](reliability.png)", caption]
-    return paragraphs
+    return ["![Validation curves](curves.png)", caption]
 
 
 def _notes(runs: Sequence[GridRun], tuned: Collection[str], summary: Mapping[str, Any]) -> list[str]:
@@ -229,9 +200,6 @@ def _notes(runs: Sequence[GridRun], tuned: Collection[str], summary: Mapping[str
     for group in _cells(runs):
         if group[0].ignored:
             lines.append(f"{group[0].name} has no {', '.join(group[0].ignored)}: ignored.")
-    if any(map(_is_calibrated, runs)):
-        names = dict.fromkeys(run.name for run in runs if not _is_calibrated(run))
-        lines += [f"{name} has a run without a calibration: the table of them omits it." for name in names]
     packages = ", ".join(f"{name} {version}" for name, version in summary["packages"].items())
     return [
         *lines,

@@ -4,7 +4,6 @@ import json
 import numpy as np
 import pytest
 import scipy.stats
-from matplotlib.figure import Figure
 
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
@@ -98,7 +97,7 @@ def test_a_grids_summary(tmp_path):
 
 
 def test_a_grids_report(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "_write_plots", lambda *_: ["![Plots](plots.png)"])
+    monkeypatch.setattr(report, "_write_curves", lambda *_: ["![Plots](plots.png)"])
     runs = stored_grid(tmp_path)
     path = report.write_grid(runs, tmp_path, baseline=report.BASELINE)
     assert path == str(tmp_path / "report.md")
@@ -195,51 +194,6 @@ def test_a_grids_calibration_by_hand():
         ],
     ]
     assert report.calibration_cells(runs[2:]) == []
-    dataset = {f"{split}_examples": 10 for split in ("train", "validation", "test")}
-    provenance = {"command": "train", "hosts": [], "seconds": 1.0, "commits": ["5eed"], "packages": {}}
-    notes = report._notes(runs, (), {"dataset": dataset, **provenance})
-    assert "approx_ndcg-dot has a run without a calibration: the table of them omits it." in notes
-
-
-def test_the_best_run_has_the_first_seed_of_the_best_cell():
-    figures = (4.0, 2.0, 0.5, 0.4)
-    runs = [
-        with_calibration("mse", 0, 99.0, *figures),
-        with_calibration("mse", 1, 81.0, *figures),  # mean 90
-        with_calibration("softmax", 0, 90.0, *figures),
-        with_calibration("softmax", 1, 92.0, *figures),  # mean 91
-    ]
-    assert report.best_run(runs) is runs[2]
-    for one in runs:
-        one.experiment.monitor = "top1_error"
-    runs[1].results["validation"]["top1_error"] = 2.5
-    assert report.best_run(runs) is runs[0]
-
-
-def test_error_bars_equal_the_intervals(tmp_path, monkeypatch):
-    names = [f"ndcg@{k}" for k in (1, 2, 5)]
-    cells = [
-        grid_summary.Cell(
-            {"loss": loss, "interaction": "dot"},
-            range(3),
-            dict(zip(names, np.random.default_rng(seed).random([3, 3, 50]), strict=True)),
-        )
-        for seed, loss in enumerate(("mse", "softmax"))
-    ]
-    summary = grid_summary.summarize(cells)
-    summary["cells"][1]["metrics"]["ndcg@5"]["interval"] = None
-    figures = []
-    monkeypatch.setattr(plots, "Figure", lambda **kwargs: figures.append(Figure(**kwargs)) or figures[-1])
-    plots.plot_cutoffs(summary, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
-    (axis,) = figures[0].axes
-    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["mse", "softmax"]
-    assert axis.get_xticks().tolist() == [1, 2, 5]
-    drawn = [[(low, high) for (_, low), (_, high) in bars.get_segments()] for bars in axis.collections]
-    entries = [[cell["metrics"][name] for name in names] for cell in summary["cells"]]
-    expected = [[entry["interval"] or [entry["mean"]] * 2 for entry in row] for row in entries]
-    np.testing.assert_allclose(drawn, expected)
-    means = [line.get_ydata().tolist() for line in axis.lines if len(line.get_ydata()) == 3][::3]
-    assert means == [[entry["mean"] for entry in row] for row in entries]
 
 
 def calibrated(ece):
