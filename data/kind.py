@@ -189,11 +189,6 @@ class Kind:
         dtypes = {name: getattr(value, "dtype", object) for name, value in inputs[0].items()}
         return {name: np.array([each[name] for each in inputs], dtypes[name]) for name in dtypes}
 
-    def blank(self, specs: Specs) -> dict[str, tf.Tensor]:
-        """Returns a batch of one input that replaces an empty batch, which the encoder cannot take, or {}."""
-        del specs
-        return {}
-
 
 def kind_of(features: Collection[str]) -> Kind:
     """Returns the kind of examples with some features.

@@ -66,9 +66,6 @@ class ImageFiles(Images):
             raise ValueError(f"{where}={value!r}: the model takes paths of images. Give strings.")
         return {"image_bytes": _bytes(value)}
 
-    def blank(self, specs: Specs) -> dict[str, tf.Tensor]:
-        return {"image_bytes": tf.io.encode_png(tf.zeros([1, 2, 2, 3], tf.uint8))}
-
 
 def _files_below(folder: str) -> Iterator[str]:
     """Yields the files of a folder, then those of its folders, except hidden ones."""

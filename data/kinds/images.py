@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class.data.kind import KINDS, Arrays, Kind, Specs
+from rank4class.data.kind import KINDS, Arrays, Kind
 from rank4class.data.preprocessing import images
 
 
@@ -36,7 +36,3 @@ class Images(Kind):
                 "Scale the array."
             )
         return super()._numbers(source, array, spec)
-
-    def blank(self, specs: Specs) -> dict[str, tf.Tensor]:
-        """Returns one black image: convolutions of oneDNN fail without a row."""
-        return {name: tf.zeros([1, *spec.shape[1:]], spec.dtype) for name, spec in specs.items()}

@@ -48,7 +48,6 @@ class Answers(tf.Module):
             self.limits = self.sets.limits(coverage)
         self._prior_shift = None if prior is None else _prior_shift(trained, prior)
         self._count_prior = count_priors.get(trained.experiment.count_prior)
-        self._blank = self.kind.blank(self.specs)
         model, parts = trained.model, [inputs.preprocess, inputs.encoder]
         if isinstance(model, models.RankModel):
             # An export has the vectors of the classes in place of the class encoder.
@@ -215,11 +214,7 @@ class Answers(tf.Module):
                 raw[name] = tf.debugging.assert_all_finite(
                     value, f"{name}: a number is not finite. Correct it."
                 )
-        rows = tf.shape(next(iter(raw.values())))[0]
-        for name, blank in self._blank.items():
-            raw[name] = tf.concat([raw[name], blank[: tf.cast(rows == 0, tf.int32)]], axis=0)
-        outputs = layer(self._inputs(raw), training=False)
-        return tf.nest.map_structure(lambda output: output[:rows], outputs)
+        return layer(self._inputs(raw), training=False)
 
 
 def sets_of(trained: TrainedModel, coverage: float) -> PredictionSets:

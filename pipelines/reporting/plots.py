@@ -31,7 +31,6 @@ MAX_COUNTED = 12  # largest number of classes whose cells show counts
 MAX_DRAWN = 40  # largest number of classes of a confusion matrix
 SINGLE_RANKS = 5  # ranks that always have a separate bar
 LOG_BINS = 6  # bars of the ranks beyond
-SHOWN_EXAMPLES = 4  # examples with a separate panel
 NAME_WIDTH = 28  # characters
 DPI = 100
 
@@ -170,39 +169,29 @@ def rank_fractions(ranks: np.ndarray, edges: np.ndarray) -> np.ndarray:
 def count_distributions(
     probabilities: np.ndarray, counts: np.ndarray, training_counts: np.ndarray
 ) -> np.ndarray:
-    """Draws predicted distributions of the number of classes, `[N, m + 1]`: of some examples, and their mean.
+    """Draws the mean predicted distribution of the number of classes, of `[N, m + 1]`.
 
-    A bar is the probability of a number, orange if no training example has that number of classes. A dark
-    outline is the true number; in the mean, the fraction of each true number. Numbers more than a third above
-    the largest known one share the last bar.
+    A bar is the mean probability of a number, orange if no training example has that number of classes, and a
+    dark outline the fraction of the examples that have it. Examples that are not finite have no bar. Numbers
+    more than a third above the largest known one share the last bar.
     """
     probabilities, counts = np.asarray(probabilities, np.float64), np.asarray(counts)
     last = max(*counts, *training_counts)
     last = min(probabilities.shape[1] - 1, last + max(2, last // 3))
     is_known = np.isin(np.arange(last + 1), training_counts)
     shown = np.column_stack([probabilities[:, :last], probabilities[:, last:].sum(axis=1)])
-    true = counts[:, None] == np.arange(last + 1)
-    finite = np.isfinite(shown).all(axis=1)
-    mean = shown[finite].mean(axis=0) if finite.any() else np.full(last + 1, np.nan)
-    panels = [(f"example {i + 1}", shown[i], true[i]) for i in range(min(SHOWN_EXAMPLES, len(shown)))]
-    panels.append((f"mean of {len(shown):,}", mean, true.mean(axis=0)))
-    figure = Figure(figsize=(1.9 * len(panels), 2.6), dpi=DPI, layout="constrained")
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axis, (title, predicted, outline) in zip(axes, panels, strict=True):
-        colors = np.where(is_known, RIGHT, WRONG)
-        axis.bar(range(last + 1), np.nan_to_num(predicted), 0.85, color=colors)
-        width = np.where(outline, 1.2, 0.0)
-        axis.bar(range(last + 1), outline, 0.85, fill=False, edgecolor="0.2", linewidth=width)
-        axis.set_title(title, fontsize=TEXT)
-        axis.set_ylim(0.0, 1.05)
-        axis.locator_params("x", nbins=5, integer=True)
-        axis.yaxis.set_major_formatter("{x:.0%}")
-        finish(axis, "y")
+    predicted = shown[np.isfinite(shown).all(axis=1)].sum(axis=0) / len(shown)
+    true = np.bincount(counts, minlength=last + 1) / len(counts)
+    figure, axis = _card()
+    axis.bar(range(last + 1), predicted, 0.85, color=np.where(is_known, RIGHT, WRONG))
+    outline = np.where(true, 1.2, 0.0)
+    axis.bar(range(last + 1), true, 0.85, fill=False, edgecolor="0.2", linewidth=outline)
+    axis.locator_params("x", integer=True)
+    axis.yaxis.set_major_formatter("{x:.0%}")
     open_ended = f" ({last}: {last} or more)" if last < probabilities.shape[1] - 1 else ""
-    figure.supxlabel(f"number of classes{open_ended}", fontsize=TEXT)
-    title = f"numbers that no training example has: {np.nan_to_num(mean)[~is_known].sum():.1%}"
-    not_finite = f"\nnot finite: {np.count_nonzero(~finite):,}" if not finite.all() else ""
-    figure.suptitle(title + not_finite, fontsize=TEXT)
+    axis.set_xlabel(f"number of classes{open_ended}", fontsize=TEXT)
+    axis.set_title(f"not in training: {predicted[~is_known].sum():.1%}", fontsize=TEXT, loc="left")
+    finish(axis, "y")
     return pixels(figure)
 
 
