@@ -1,11 +1,7 @@
 """MIND: news articles by category."""
 
 import hashlib
-import io
 import os
-import re
-import zipfile
-import zlib
 
 import numpy as np
 
@@ -29,7 +25,7 @@ def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
 
     Args:
       path: required; folder with any of the published `MIND{large,small}_{train,dev,test}`, each a folder
-        with `news.tsv` or a zip file of it, or with one `news.tsv` (columns `COLUMNS`, no header).
+        with `news.tsv`, or with one `news.tsv` (columns `COLUMNS`, no header).
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns, is not
         UTF-8, has a NUL character, or no id, category or title.
 
@@ -39,7 +35,7 @@ def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
 
     Raises:
       FileNotFoundError: no `news.tsv`.
-      ValueError: no path; a damaged zip file; an empty file; an invalid row, named by file and line.
+      ValueError: no path; an empty file; an invalid row, named by file and line.
     """
     bad_rows = rows.BadRows(on_invalid_row)
     if not path:
@@ -57,41 +53,26 @@ def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
 
 def _find_files(folder):
     """Returns the names of the files with articles, relative to the folder."""
-    candidates = [["news.tsv"], *([os.path.join(part, "news.tsv"), f"{part}.zip"] for part in PARTS)]
-    present = [[name for name in names if os.path.isfile(os.path.join(folder, name))] for names in candidates]
-    if not any(present):
+    names = ["news.tsv", *(os.path.join(part, "news.tsv") for part in PARTS)]
+    present = [name for name in names if os.path.isfile(os.path.join(folder, name))]
+    if not present:
         raise FileNotFoundError(
-            f"data.path={folder}: no news.tsv, nor any of {', '.join(PARTS)} as folder or zip file. Set it "
-            "to the folder of MIND."
+            f"data.path={folder}: no news.tsv, nor any of {', '.join(PARTS)} with one. Set it to the folder "
+            "of MIND, with its zip files unpacked."
         )
-    return [names[0] for names in present if names]
+    return present
 
 
 def _articles(folder, names, bad_rows):
     """Returns id -> article, a dict by column with the `origin` of its first row."""
     articles: dict[str, dict[str, str]] = {}
     for name in names:
-        news, shown_name = _open(folder, name)
-        with news, bad_rows.whole_file():
-            for where, line in rows.lines(shown_name, bad_rows, news):
+        with open(os.path.join(folder, name), "rb") as news, bad_rows.whole_file():
+            for where, line in rows.lines(name, bad_rows, news):
                 with bad_rows.row():
                     article = _article(where, line)
                     articles.setdefault(article["id"], article)
     return articles
-
-
-def _open(folder, name):
-    """Returns a news.tsv, or the one in a zip file, opened as bytes, and its name in errors."""
-    path = os.path.join(folder, name)
-    if not name.endswith(".zip"):
-        return open(path, "rb"), name
-    try:
-        with zipfile.ZipFile(path) as archive:
-            # At the top or in a folder there.
-            [news] = [each for each in archive.namelist() if re.fullmatch(r"([^/]+/)?news\.tsv", each)]
-            return io.BytesIO(archive.read(news)), f"{name}/{news}"
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-        raise files.damaged(path, f"not a complete zip file with news.tsv ({error})") from error
 
 
 def _article(where, line):

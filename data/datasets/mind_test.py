@@ -2,8 +2,6 @@
 
 import hashlib
 import re
-import shutil
-import zipfile
 
 import numpy as np
 import pytest
@@ -145,40 +143,3 @@ def test_quotes_entities_and_windows_line_endings(tmp_path):
     titles = np.concatenate([split.features["text"] for split in splits.values()])
     assert set(titles) == {f'"Quoted, it\'s" {i}' for i in range(20)}
     assert {abstract for split in splits.values() for abstract in split.features["text_pair"]} == {""}
-
-
-@pytest.mark.parametrize("inner", ["", "MINDlarge_train/"])
-def test_published_zip_files(tiny_mind, tmp_path, inner):
-    expected = contents(load(tiny_mind))
-    with zipfile.ZipFile(tmp_path / "MINDlarge_train.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.write(tmp_path / "MINDlarge_train" / "news.tsv", f"{inner}news.tsv")
-        archive.writestr(f"{inner}behaviors.tsv", "1\tU1\n")
-        archive.writestr("__MACOSX/MINDlarge_train/news.tsv", "ignored")
-    shutil.rmtree(tmp_path / "MINDlarge_train")
-    (tmp_path / "MINDlarge_dev.zip").write_text("ignored, since its folder exists")
-    dataset = load(tiny_mind)
-    assert contents(dataset) == expected
-    assert set(dataset.files) == {
-        str(tmp_path / name) for name in ("MINDlarge_train.zip", "MINDlarge_dev/news.tsv")
-    }
-    origins = np.concatenate([split.origins for split in dataset.splits.values()])
-    assert f"MINDlarge_train.zip/{inner}news.tsv:70" in origins
-
-
-def test_invalid_zip_files(tmp_path):
-    path = tmp_path / "MINDsmall_train.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("news.tsv", "".join(article(f"N{i}", title=f"title {i * i}") for i in range(999)))
-    whole = path.read_bytes()
-    damaged = bytearray(whole)
-    damaged[len(whole) // 2] ^= 255
-    for content in (whole[:-500], damaged, b"<html>not found</html>"):
-        path.write_bytes(content)
-        with pytest.raises(
-            ValueError, match=r"MINDsmall_train\.zip: not a complete zip file .*\. Download it"
-        ):
-            load(tmp_path, on_invalid_row="skip")
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("behaviors.tsv", "")
-    with pytest.raises(ValueError, match=r"MINDsmall_train\.zip: not a complete zip file with news\.tsv"):
-        load(tmp_path)

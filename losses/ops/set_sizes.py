@@ -219,11 +219,6 @@ def _of_size(log_prior: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
 def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """Returns the prior of each instance in float64, `[..., m + 1]`; NaN if it is invalid."""
     log_prior = tensors.dense("log_prior", log_prior)
-    if not log_prior.dtype.is_floating or not log_prior.shape.rank or not log_prior.shape[-1]:
-        raise ValueError(
-            f"log_prior={log_prior.dtype.name} {log_prior.shape}: not floats of shape [..., m + 1]. "
-            "Convert it."
-        )
     most, n = log_prior.shape[-1] - 1, scores.shape[-1]
     if n is not None and most > n:
         raise ValueError(

@@ -191,7 +191,6 @@ def test_in_a_graph(jit_compile):
     ("prior", "where", "message"),
     [
         (np.zeros(4), None, r"log_prior=\(4,\): of counts up to 3, but there are only 2 classes\. Shorten"),
-        (np.array([0, 1]), None, r"log_prior=int64 \(2,\): not floats of shape \[..., m \+ 1\]\. "),
         (np.zeros([5, 2]), None, r"log_prior=\(5, 2\): cannot be broadcast to \(1, 2\)\. "),
         (np.array([0.0, np.nan]), None, r"log_prior\[0\]: no distribution of counts up to .* Correct it\."),
         (np.full(3, -np.inf), None, r"log_prior\[0\]: no distribution of counts"),

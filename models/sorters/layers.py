@@ -343,11 +343,6 @@ def get(name: str, n: int | None = None, trained: str | None = weights.SHIPPED, 
     SORTERS.check(name, options)
     sorter = SORTERS[name]
     if issubclass(sorter, LearnedSorter):
-        if options and trained == weights.SHIPPED:
-            raise ValueError(
-                f"trained={trained!r}: sorter {name!r} is shipped for the default {', '.join(options)}. "
-                "Set trained=None."
-            )
         if trained not in (None, weights.SHIPPED):
             options = {**weights.options(name, trained), **options}
         options["trained"] = trained

@@ -227,13 +227,16 @@ def test_a_saved_sorter_does_not_need_its_file(tmp_path):
             {"name": "bubble"},
             "sorter='bubble': unknown. There are: exact, handcrafted, cnn, lstm, equivariant",
         ),
-        pytest.param({"name": "lstm"}, "n=None: sorter 'lstm' ranks", marks=pytest.mark.nightly),
+        pytest.param({"name": "lstm"}, "n=None: no weights of sorter 'lstm'", marks=pytest.mark.nightly),
         ({"name": "cnn", "n": 57}, "no weights of sorter 'cnn' for lists of 57 are shipped.*train_sorter"),
         ({"name": "cnn", "n": 1, "trained": None}, "n=1: not an integer of at least 2"),
         ({"name": "cnn", "n": 9, "trained": None, "layers": 0}, "layers=0: not"),
         ({"name": "exact", "sharpness": 2.0}, "sharpness: sorter 'exact' has no such option"),
         ({"name": "cnn", "n": 9, "trained": "nowhere"}, "nowhere: cannot be read"),
-        ({"name": "lstm", "n": 10, "units": 4}, "sorter 'lstm' is shipped for the default units"),
+        (
+            {"name": "lstm", "n": 10, "units": 4},
+            "other weights than those of sorter 'lstm' with n=10. Set the options",
+        ),
     ],
 )
 def test_invalid_arguments(arguments, message):

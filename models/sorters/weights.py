@@ -95,8 +95,6 @@ def name_of(sorter: tf.keras.layers.Layer) -> str:
 def _shipped_file(name: str, n: int | None) -> str:
     """Returns the file of the shipped weights of a sorter for lists of a length."""
     any_length = "n" not in SORTERS.options(name)
-    if n is None and not any_length:
-        raise ValueError(f"n=None: sorter {name!r} ranks lists of one length. Set n to it.")
     paths = glob.glob(os.path.join(_FOLDER, f"{name}*"))
     by_size = {int(size): path for path in paths for size in _load(path)[0]["sizes"].split(",")}
     if any_length and paths:

@@ -57,7 +57,7 @@ def test_a_file_names_the_options_of_its_sorter(tmp_path):
 def test_metadata_of_the_shipped_weights():
     assert sorters.about("cnn", 28)["sizes"] == "28"
     assert sorters.about("equivariant", 28)["sizes"] == "100"
-    with pytest.raises(ValueError, match="n=None: sorter 'cnn' ranks lists of one length"):
+    with pytest.raises(ValueError, match="n=None: no weights of sorter 'cnn' for lists of None are shipped"):
         sorters.about("cnn")
     with pytest.raises(ValueError, match="sorter='bubble': unknown"):
         sorters.about("bubble")
