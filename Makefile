@@ -1,6 +1,7 @@
 # make demo       the main job, on real data that scikit-learn embeds
 # make test       lint, types, import rules, doctests and the fast tests, in about five minutes
-# make test_all   the same, and then the tests marked nightly
+# make test_all   the same, and then the tests marked nightly, in about 15 minutes
+# make tutorials  runs the tutorials that take several minutes each: texts, notebook, reverse_dictionary
 # make gpu_test   the tests marked gpu, on a machine with a GPU: parts and trainings against the CPU's
 # make docs       builds the documentation into site/, strictly and without the network
 # make notebooks  writes the tutorials as notebooks into docs/notebooks
@@ -14,7 +15,7 @@ PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3
 INSTALLED := $(VENV)/installed
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test_all gpu_test lint docs notebooks figures lock clean
+.PHONY: demo test test_all tutorials gpu_test lint docs notebooks figures lock clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.demo
@@ -25,10 +26,13 @@ test: lint
 	$(PYTEST) -m "not nightly"
 
 # A process keeps every program that XLA has compiled: each part has separate processes.
-NIGHTLY = "losses *_test.py" models data "pipelines --ignore=pipelines/paper_test.py" "pipelines/paper_test.py --dist load" "scripts docs"
+NIGHTLY = "losses models data *_test.py" "pipelines --ignore=pipelines/paper_test.py" "pipelines/paper_test.py scripts docs"
 
 test_all: test docs
-	failed=; for part in $(NIGHTLY); do $(PYTEST) -m nightly $$part || failed="$$failed $$part"; done; test -z "$$failed"
+	failed=; for part in $(NIGHTLY); do $(PYTEST) -m "nightly and not tutorial" $$part || failed="$$failed $$part"; done; test -z "$$failed"
+
+tutorials: $(INSTALLED)
+	$(VENV)/bin/python -m pytest -m tutorial docs/tutorials_test.py
 
 gpu_test: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -m gpu pipelines/gpu_test.py

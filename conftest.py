@@ -4,6 +4,7 @@ import contextlib
 import gc
 import io
 import json
+import multiprocessing
 import os
 import pathlib
 import random
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 import traceback
+import types
 from unittest import mock
 
 import numpy as np
@@ -101,6 +103,23 @@ def _warm():
     model.compile("adam", loss=losses.Softmax(), metrics=[losses.NDCG(2)])
     model.fit(scores, np.array([0]), verbose=0)
     gc.freeze()  # excludes TensorFlow's objects from garbage collection
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _few_resamples():
+    """Lets bootstraps draw 100 resamples: those of the library take a third of the time of a short run."""
+    from rank4class.pipelines.evaluation import statistics
+
+    with mock.patch.object(statistics, "RESAMPLES", 100):
+        yield
+
+
+@pytest.fixture
+def all_resamples(monkeypatch):
+    """Lets the bootstraps of a test draw as many resamples as those of a user."""
+    from rank4class.pipelines.evaluation import statistics
+
+    monkeypatch.setattr(statistics, "RESAMPLES", 2000)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -336,6 +355,17 @@ def imported(tmp_path_factory):
 
 
 @pytest.fixture
+def forked_workers(monkeypatch):
+    """Forks the processes of a sweep from one that has imported TensorFlow, once for all tests."""
+    from rank4class.pipelines.sweep import parallel
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["rank4class.pipelines.sweep.parallel"])
+    changes = {"get_context": lambda _: context, "active_children": multiprocessing.active_children}
+    monkeypatch.setattr(parallel, "multiprocessing", types.SimpleNamespace(**changes))
+
+
+@pytest.fixture
 def restored_registries():
     """Removes the parts that a test registers; the package's are registered once, by their imports."""
     from rank4class import registry
@@ -455,7 +485,7 @@ def tiny_goemotions(tmp_path):
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_bert_folder():
     """Returns a function that writes a two-layer BERT or ELECTRA of random weights in Hugging Face's layout.
 
@@ -518,12 +548,22 @@ def write_bert_folder():
     return write
 
 
+@pytest.fixture(scope="session")
+def write_tiny_bert(write_bert_folder):
+    """Returns a function that writes an encoder of one layer whose vocabulary knows `tiny_goemotions`."""
+
+    def write(folder):
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+        words = ["great", "happy", "day", "awful", "bad", "mess", "the", "table", "is", "here"]
+        tensors = write_bert_folder(folder, words=[*special, *words])
+        second = [name for name in tensors if ".layer.1." in name]
+        write_bert_folder(folder, words=[*special, *words], drop=second, num_hidden_layers=1)
+        return str(folder)
+
+    return write
+
+
 @pytest.fixture
-def tiny_bert(tmp_path, write_bert_folder):
-    """Writes an encoder of one layer whose vocabulary knows `tiny_goemotions`; returns its folder."""
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    words = ["great", "happy", "day", "awful", "bad", "mess", "the", "table", "is", "here"]
-    tensors = write_bert_folder(tmp_path / "encoder", words=[*special, *words])
-    second = [name for name in tensors if ".layer.1." in name]
-    write_bert_folder(tmp_path / "encoder", words=[*special, *words], drop=second, num_hidden_layers=1)
-    return str(tmp_path / "encoder")
+def tiny_bert(tmp_path, write_tiny_bert):
+    """Returns the folder of the encoder of `write_tiny_bert`."""
+    return write_tiny_bert(tmp_path / "encoder")

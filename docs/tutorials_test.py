@@ -109,8 +109,16 @@ def test_all_tutorials_are_here():
     assert [page.stem for page in PAGES] == names
 
 
+# They encode thousands of texts with MiniLM, on data that cannot be smaller without another page.
+LONG = ("notebook", "reverse_dictionary", "texts")
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.tutorial] if page.stem in LONG else []) for page in PAGES],
+    ids=lambda page: page.stem,
+)
 def test_tutorial_runs(page, tmp_path):
     if page.stem == "reverse_dictionary" and not os.path.isdir("/usr/share/wordnet"):
         pytest.skip("needs Debian's package wordnet-base")

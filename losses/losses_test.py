@@ -176,15 +176,13 @@ def assert_equal_to_tf_ranking(name, scores, dense, *ids, theirs=None, **options
         np.testing.assert_allclose(actual[1], expected[1], rtol=1e-5, atol=atol)
 
 
-# One instance of 1,000 classes: both sides have tensors of all pairs and eight samples.
+# One instance of 200 classes: both sides have tensors of all pairs and eight samples.
 @pytest.mark.parametrize(
     ("n", "batch"),
-    [(28, 8), *(pytest.param(*size, marks=pytest.mark.nightly) for size in ((2, 8), (1000, 1)))],
+    [(28, 8), *(pytest.param(*size, marks=pytest.mark.nightly) for size in ((2, 8), (200, 1)))],
 )
 @pytest.mark.parametrize("name", sorted({*TF_RANKING} - {"list_mle"}))  # TF-Ranking shuffles equal labels
 def test_equals_tf_ranking(name, n, batch, monkeypatch):
-    if name == "coupled_rank_distil" and n == 1000:
-        n = 250  # beyond, TF-Ranking clamps small probabilities to ties, which it shuffles
     scores, ids = random_problem(batch, n, name)
     same_noise(monkeypatch, name, scores, n)
     assert_equal_to_tf_ranking(name, scores, tf.one_hot(ids, n), ids)
@@ -579,6 +577,8 @@ class TestEveryLoss(Properties):
 
 @pytest.mark.parametrize("name", SMOOTHED)
 class TestEveryLossOfSmoothedLabels(Properties):
+    test_graph_and_xla_equal_eager = None  # the operations are those without smoothing
+
     @pytest.fixture(autouse=True)
     def smoothed(self, name, monkeypatch):
         function = functools.partial(losses.LOSSES[name].function, label_smoothing=0.3)
@@ -652,11 +652,10 @@ def test_nan_does_not_look_good_to_exact_ranks(loss):
 @pytest.mark.nightly
 def test_columns_of_ids_are_refused_under_xla():
     signature = [tf.TensorSpec([None, 5]), tf.TensorSpec([None, None], tf.int64)]
-    for name in losses.names():
-        if not losses.LOSSES[name].heads:
-            compiled = tf.function(pure(name), input_signature=signature, jit_compile=True, autograph=False)
-            with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
-                compiled(tf.zeros([4, 5]), tf.constant([[1], [4], [0], [3]], tf.int64))
+    for name in ("softmax", "approx_ndcg", "n_choose_k"):  # with and without a form for ids
+        compiled = tf.function(pure(name), input_signature=signature, jit_compile=True, autograph=False)
+        with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+            compiled(tf.zeros([4, 5]), tf.constant([[1], [4], [0], [3]], tf.int64))
 
 
 def test_invalid_input():

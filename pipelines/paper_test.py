@@ -13,17 +13,15 @@ from rank4class.pipelines.task import inputs, task
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.train_step import build_steps
 
-# Config -> number of classes and of weights. `goemotions_bert` and `mind_electra` have the same networks;
+# Config -> number of classes and of weights. The other configs of texts have such a network too;
 # `tpu_test.py` compiles the steps of all six configs with fewer layers.
 CASES = {
-    "goemotions_electra": (28, 109_000_000),
     "mind_bert": (18, 110_000_000),
     "imagenet_resnet50": (1000, 25_500_000),
     "cifar10_vgg16": (10, 15_000_000),
 }
 MAKERS = {
     "bert": lambda **options: encoders.Bert(vocab_size=30522, **options),
-    "electra": lambda **options: encoders.Electra(vocab_size=30522, **options),
     "resnet50": encoders.ResNet50,
     "vgg16": encoders.Vgg16,
 }

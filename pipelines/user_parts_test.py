@@ -1,9 +1,6 @@
 """Parts of a user, registered by a config file or a program, from training to predictions."""
 
-import pathlib
 import re
-import subprocess
-import sys
 import types
 
 import numpy as np
@@ -16,7 +13,6 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import import_user_module
 from rank4class.pipelines.task import checks
 
-TUTORIAL = pathlib.Path(rank4class.__file__).parent / "docs/tutorials/keras.md"
 LAYER = """
 from __future__ import annotations
 
@@ -145,39 +141,38 @@ def test_a_run_whose_parts_are_not_registered(tmp_path):
         rank4class.load(tmp_path)
 
 
-def _command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "rank4class", *map(str, arguments)], capture_output=True, text=True
-    )
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize("source", ["tutorial", "layer"])
-def test_a_config_file_with_an_encoder(tmp_path, source):
-    tutorial = re.search(r"my_config.py <<'END'\n(.*?)END\n", TUTORIAL.read_text(), re.DOTALL)[1]
+def test_a_config_file_with_an_encoder(tmp_path, imported):
+    """The tutorial on Keras has a config file with a loss and an encoder."""
+
+    def command(*arguments):
+        process = imported(*arguments)
+        output, errors = process.communicate()
+        return types.SimpleNamespace(returncode=process.returncode, stdout=output, stderr=errors)
+
     path, run = tmp_path / "my_config.py", tmp_path / "run"
-    path.write_text(tutorial if source == "tutorial" else LAYER)
+    path.write_text(LAYER)
     flags = [f"--config={path}", "--config.encoder.units=16", "--config.steps=100"]
     flags.append("--config.optimizer.learning_rate=0.01")
-    trained = _command("train", *flags, f"--workdir={run}")
+    trained = command("train", *flags, f"--workdir={run}")
     assert trained.returncode == 0, trained.stderr
-    again = _command("train", *flags, "--config.encoder.units=17", f"--workdir={run}")
+    again = command("train", *flags, "--config.encoder.units=17", f"--workdir={run}")
     difference = "--config.encoder.units is 16 there and 17 here"
     assert f"holds another experiment ({difference}). Choose another" in again.stderr
 
-    refused = _command("evaluate", f"--workdir={run}")
+    refused = command("evaluate", f"--workdir={run}")
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1].endswith(f"commands do with --import={path}.")
-    evaluated = _command("evaluate", f"--workdir={run}", f"--import={path}")
+    evaluated = command("evaluate", f"--workdir={run}", f"--import={path}")
     assert evaluated.returncode == 0, evaluated.stderr
     images = data.get("digits").splits["test"].features["image"][:3]
     np.save(tmp_path / "images.npy", images)
-    predicted = _command("predict", f"--workdir={run}", f"--import={path}", f"--input={tmp_path}/images.npy")
+    predicted = command("predict", f"--workdir={run}", f"--import={path}", f"--input={tmp_path}/images.npy")
     assert predicted.returncode == 0, predicted.stderr
     cells = ["--losses=softmax", "--interactions=dot", "--seed=0", "--seed=1", "--jobs=2"]
-    swept = _command("sweep", *flags, *cells, f"--workdir={tmp_path / 'sweep'}")
+    swept = command("sweep", *flags, *cells, f"--workdir={tmp_path / 'sweep'}")
     assert swept.returncode == 0, swept.stderr
-    exported = _command("export", f"--workdir={run}", "--import", path, f"--output={tmp_path}/model")
+    exported = command("export", f"--workdir={run}", "--import", path, f"--output={tmp_path}/model")
     assert exported.returncode == 0, exported.stderr
     [top1_error] = [line.split()[2] for line in evaluated.stdout.splitlines() if "top1_error" in line]
 

@@ -1,5 +1,6 @@
 """Wheels hold the package without research, and work away from the repository."""
 
+import importlib.metadata
 import os
 import pathlib
 import shutil
@@ -9,6 +10,7 @@ import venv
 import zipfile
 
 import pytest
+from packaging.requirements import Requirement
 
 import rank4class
 
@@ -16,30 +18,27 @@ ROOT = pathlib.Path(rank4class.__file__).parent
 IGNORED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs", "site")
 
 
-@pytest.fixture
-def sources(tmp_path):
-    folder = tmp_path / "sources"
-    shutil.copytree(ROOT, folder, ignore=IGNORED)
-    shutil.copytree(ROOT / ".ci", folder / ".ci")
-    return folder
-
-
 def file_names(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def build(sources, hook):
-    (sources.parent / "dist").mkdir()
-    call = f"from setuptools import build_meta; build_meta.{hook}('../dist')"
-    subprocess.run([sys.executable, "-c", call], cwd=sources, check=True, capture_output=True)
-    [path] = (sources.parent / "dist").iterdir()
-    return path
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Returns the names of the files of the sources, and the path of their wheel."""
+    folder = tmp_path_factory.mktemp("sources") / "sources"
+    shutil.copytree(ROOT, folder, ignore=IGNORED)
+    names = file_names(folder)
+    (folder.parent / "dist").mkdir()
+    call = "from setuptools import build_meta; build_meta.build_wheel('../dist')"
+    subprocess.run([sys.executable, "-c", call], cwd=folder, check=True, capture_output=True)
+    [wheel] = (folder.parent / "dist").iterdir()
+    return names, wheel
 
 
 @pytest.mark.nightly
-def test_wheel(sources, tmp_path):
-    names = file_names(sources)
-    with zipfile.ZipFile(build(sources, "build_wheel")) as wheel:
+def test_wheel(built, tmp_path):
+    names, path = built
+    with zipfile.ZipFile(path) as wheel:
         packaged = {name for name in wheel.namelist() if ".dist-info/" not in name}
         wheel.extractall(tmp_path / "installed")
     outside = ("docs/", "scripts/research/")
@@ -63,21 +62,42 @@ def test_wheel(sources, tmp_path):
     )
 
 
-@pytest.mark.nightly
-def test_losses_need_tensorflow_and_numpy_alone(sources, tmp_path):
-    venv.create(tmp_path / "environment", with_pip=True)
-    wheel = build(sources, "build_wheel")
-    variables = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+def required(names):
+    """Returns the installed distributions of some names, and of all that they require, without extras."""
+    found, waiting = {}, list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = importlib.metadata.distribution(name)
+            needs = [Requirement(text) for text in found[name].requires or ()]
+            waiting += [need.name for need in needs if not need.marker or need.marker.evaluate({"extra": ""})]
+    return found.values()
 
-    def run(command, *arguments):
-        program = [tmp_path / "environment/bin" / command, *arguments]
+
+@pytest.mark.nightly
+def test_losses_need_tensorflow_and_numpy_alone(built, tmp_path):
+    """The environment has links to the packages that the wheel requires."""
+    venv.create(tmp_path / "environment")
+    [packages] = (tmp_path / "environment" / "lib").glob("*/site-packages")
+    with zipfile.ZipFile(built[1]) as wheel:
+        wheel.extractall(packages)
+    [metadata] = packages.glob("*.dist-info")
+    needs = [Requirement(text) for text in importlib.metadata.Distribution.at(metadata).requires]
+    names = [need.name for need in needs if not need.marker]
+    assert sorted(names) == ["numpy", "packaging", "tensorflow"]
+    for distribution in required(names):
+        for top in {file.parts[0] for file in distribution.files} - {"..", "__pycache__", "bin"}:
+            (packages / top).unlink(missing_ok=True)
+            (packages / top).symlink_to(distribution.locate_file(top))
+    variables = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+    variables.pop("PYTHONPATH", None)
+
+    def run(*arguments):
+        program = [tmp_path / "environment" / "bin" / "python", *arguments]
         return subprocess.run(program, cwd=tmp_path, env=variables, capture_output=True, text=True)
 
-    installed = run("pip", "install", "--quiet", "--constraint", sources / "requirements.txt", wheel)
-    assert installed.returncode == 0, installed.stderr
-    assert run("pip", "check").returncode == 0
-    value = run("python", "-c", "from rank4class import losses; print(float(losses.rankmax([0., 1.], 0)))")
+    value = run("-c", "from rank4class import losses; print(float(losses.rankmax([0., 1.], 0)))")
     assert value.stdout == "1.0986123085021973\n", value.stderr  # log(1 + 2)
-    assert "  train " in run("rank4class", "--help").stdout
+    assert "  train " in run("-m", "rank4class", "--help").stdout
     remedy = "not installed. Install all of train: pip install 'rank4class[train]'.\n"
-    assert run("rank4class", "train", "--help").stderr.endswith(remedy)
+    assert run("-m", "rank4class", "train", "--help").stderr.endswith(remedy)

@@ -116,7 +116,7 @@ def test_a_second_training_in_the_same_folder(train, tmp_path):
 
 @pytest.mark.nightly
 def test_a_sweep_of_several_jobs_stops_and_resumes(imported, tmp_path):
-    flags = (DIGITS, *SMALL, "--losses=softmax,mse", "--interactions=dot", "--seed=0", "--config.epochs=50")
+    flags = (DIGITS, *SMALL, "--losses=softmax,mse", "--interactions=dot", "--seed=0", "--config.epochs=30")
     folders = [tmp_path / "sweep" / f"{loss}-dot-seed0" for loss in ("softmax", "mse")]
 
     def steps():
@@ -128,7 +128,7 @@ def test_a_sweep_of_several_jobs_stops_and_resumes(imported, tmp_path):
 
     processes = []
     try:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+        for number in (signal.SIGINT, signal.SIGKILL):
             before = steps()
             processes.append(start(tmp_path / "sweep", 2))
             wait_for(lambda before=before: all(map(operator.gt, steps(), before)), processes[-1])
@@ -154,7 +154,7 @@ def test_a_sweep_of_several_jobs_stops_and_resumes(imported, tmp_path):
         for process in processes:
             process.kill()
     for folder in folders:
-        assert len((folder / "sessions.jsonl").read_text().splitlines()) == 4
+        assert len((folder / "sessions.jsonl").read_text().splitlines()) == 3
         for name in ("results.json", "metrics.jsonl", "calibration.json"):
             assert (folder / name).read_text() == (tmp_path / "undisturbed" / folder.name / name).read_text()
 
@@ -248,7 +248,7 @@ def start_workers(start):
 @pytest.mark.nightly
 @pytest.mark.multi_worker
 def test_two_workers_equal_one_and_resume_after_one_is_lost(train, start_workers, tmp_path):
-    flags = ("--config.epochs=12", "--config.encoder.dropout=0.0", "--config.checkpoint_steps=5")
+    flags = ("--config.epochs=8", "--config.encoder.dropout=0.0", "--config.checkpoint_steps=5")
     chief, other = start_workers(tmp_path / "two", *flags)
     wait_for((tmp_path / "two" / "metrics.jsonl").exists, chief)
     other.kill()
@@ -267,7 +267,7 @@ def test_two_workers_equal_one_and_resume_after_one_is_lost(train, start_workers
 
     assert train(tmp_path / "one", *flags)[0] == 0
     one, two = history(tmp_path / "one"), history(tmp_path / "two")
-    assert len(one) == len(two) == 12
+    assert len(one) == len(two) == 8
     for a, b in zip(one, two, strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=REPLICAS_RTOL)
         assert a["top1_error"] == pytest.approx(b["top1_error"], abs=0.3)  # one of 359 examples

@@ -53,7 +53,7 @@ def test_counts_of_a_short_type():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 12])
+@pytest.mark.parametrize("n", [1, 2, 5, 9])
 def test_all_sets(n, spread):
     scores = spread * np.random.default_rng(n).normal(size=[3, n])
     vector = np.random.default_rng(9).normal(size=[3, n])
@@ -70,7 +70,7 @@ def test_all_sets(n, spread):
 
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize(
-    "n", [12, *(pytest.param(n, marks=pytest.mark.nightly) for n in (54, 55, 56, 57, 512, 513, 1000, 1025))]
+    "n", [12, *(pytest.param(n, marks=pytest.mark.nightly) for n in (55, 56, 513, 1025))]
 )
 def test_log_z_equals_the_recursion(n, spread):
     """Beyond 55 classes the quadrature is not exact; 513 classes take two blocks of products."""
@@ -85,12 +85,10 @@ def test_log_z_equals_the_recursion(n, spread):
 @pytest.mark.parametrize(
     "scores",
     [
-        np.zeros(10_000),
         np.random.default_rng(0).normal(size=10_000) * 30.0,
-        np.where(np.arange(10_000) % 2, 100.0, -100.0),
         np.append(np.full(5_000, 50.0), np.full(5_000, -50.0)),
     ],
-    ids=["equal", "spread", "extreme", "two levels"],
+    ids=["spread", "two levels"],
 )
 def test_ten_thousand_classes(scores):
     counts = np.array([1, 10, 5_000, 9_999])
@@ -144,8 +142,9 @@ def test_k_and_mask_of_each_instance():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "jit_compile"), [(tf.float16, True), (tf.bfloat16, False), (tf.float32, False)]
+)
 def test_in_a_graph_of_any_type(dtype, jit_compile):
     scores = tf.cast(np.random.default_rng(0).normal(size=[3, 20]), dtype)
     expected = n_choose_k.log_z(tf.cast(scores, tf.float64), [2, 0, 20])
@@ -283,7 +282,7 @@ def test_top_k_gain_is_the_probability_of_the_label_in_the_set(k):
         (1, 0.5, False),
         *(
             pytest.param(*case, marks=pytest.mark.nightly)
-            for case in itertools.product((1, 3, 6, 7), (0.5, 4.0), (False, True))
+            for case in ((1, 4.0, False), (3, 0.5, False), (6, 4.0, False), (7, 0.5, False), (3, 4.0, True))
         ),
     ],
 )

@@ -3,6 +3,8 @@ import pytest
 
 from rank4class.pipelines.evaluation import comparison, statistics
 
+pytestmark = pytest.mark.usefixtures("all_resamples")
+
 
 def runs(size=300, shared=0.9, better=0.0, seed=0):
     """Returns the values of two runs that find the same examples hard, in [0, 1]."""

@@ -8,6 +8,8 @@ from rank4class import data
 from rank4class.pipelines.evaluation import evaluator, statistics
 from rank4class.pipelines.task.task import ModelOutputs
 
+pytestmark = pytest.mark.usefixtures("all_resamples")
+
 NAMES = ("top1_error", "top5_error", "ndcg@5", "mrr")
 
 

@@ -9,6 +9,8 @@ import sklearn.metrics
 from rank4class.pipelines.evaluation import reliability, statistics
 from rank4class.pipelines.evaluation.calibration import Platt, Temperature
 
+pytestmark = pytest.mark.usefixtures("all_resamples")
+
 IDENTITY = Platt((1.0,), (0.0,))
 
 

@@ -62,7 +62,7 @@ def test_a_calibration_with_another_order_is_refused(tmp_path):
 
 @pytest.mark.nightly
 def test_models_that_cannot_be_searched(tmp_path, monkeypatch):
-    few = {"data.num_classes": 50, "data.num_relevant": 6, "calibration": "none"}
+    few = {"data.num_classes": 50, "data.num_relevant": 6, "calibration": "none", "steps": 1}
     run = trained(tmp_path / "run", **few)
     with pytest.raises(ValueError, match=r"index='scann': 50 classes are fewer than 1,000\. Exact scores"):
         run.export(tmp_path / "model", index="scann")

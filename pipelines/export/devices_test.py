@@ -36,7 +36,7 @@ def test_images(tmp_path, mirrored):
     runs = loaded_on_both(config.override(digits_mlp.get_config(), changes), tmp_path / "run", mirrored)
     np.save(tmp_path / "images.npy", np.random.default_rng(0).random([55, 8, 8, 1], np.float32))
     # The last pair of batches is one of a single image, and then none.
-    for batch_size in (9, 11, 55, 100):
+    for batch_size in (9, 100):
         one, two = predicted(runs, tmp_path / "images.npy", tmp_path, k=10, batch_size=batch_size)
         assert one == two
         assert one[0] == (55, [])
@@ -53,15 +53,14 @@ def test_images(tmp_path, mirrored):
     np.testing.assert_array_equal(*scores)
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-def test_texts(tmp_path, tiny_bert, mirrored, frozen):
+def test_texts(tmp_path, tiny_bert, mirrored):
     words = ["great", "happy", "day", "awful", "bad", "mess", "the", "table", "is", "here"]
     rng = np.random.default_rng(0)
     lines = [f"{' '.join(rng.choice(words, 4))}\t{'abc'[i % 3]}\n" for i in range(40)]
     (tmp_path / "texts.tsv").write_text("text\tlabel\n" + "".join(lines))
     experiment = config.Experiment(
         data=config.Data(name="text_file", path=str(tmp_path / "texts.tsv"), max_length=8),
-        encoder=config.Encoder(name="bert", path=tiny_bert, frozen=frozen),
+        encoder=config.Encoder(name="bert", path=tiny_bert),
         metrics=("top1_error", "mean_rank"),
         monitor="top1_error",
         batch_size=8,

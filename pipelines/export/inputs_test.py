@@ -52,12 +52,10 @@ def assert_takes_no_rows(model):
 @pytest.mark.parametrize(
     ("encoder", "class_encoder"),
     [
-        ({}, {"name": "embedding"}),
         ({"pooling": "mean"}, {"name": "text"}),
-        ({}, {"name": "frozen_text", "residual": True}),
-        ({"frozen": True}, {"name": "embedding"}),
+        ({"frozen": True}, {"name": "frozen_text", "residual": True}),
     ],
-    ids=["fine_tuned", "class_texts", "residual", "frozen"],
+    ids=["fine_tuned", "frozen"],
 )
 def test_texts(tiny_goemotions, tiny_bert, tmp_path, encoder, class_encoder):
     section = config.Data("goemotions", path=str(tiny_goemotions), max_length=8)
@@ -83,11 +81,16 @@ def test_texts(tiny_goemotions, tiny_bert, tmp_path, encoder, class_encoder):
     np.testing.assert_array_equal(run.scores(TEXTS), before.scores(TEXTS))
 
     run.export(tmp_path / "model", k=3)
-    answers = answers_of_another_process(tmp_path / "model", "serving_default", text=TEXTS)
     expected = run.predict(TEXTS, k=3)
-    assert np.ravel(answers["classes"]).tolist() == expected["class"].tolist()
-    np.testing.assert_allclose(np.ravel(answers["scores"]), expected["score"], rtol=1e-5, atol=1e-6)
     exported = tf.saved_model.load(str(tmp_path / "model"))
+    answers = {
+        name: value.numpy()
+        for name, value in exported.signatures["serving_default"](text=tf.constant(TEXTS)).items()
+    }
+    if class_encoder["name"] == "text":
+        answers = answers_of_another_process(tmp_path / "model", "serving_default", text=TEXTS)
+    assert np.ravel(answers["classes"]).astype(str).tolist() == expected["class"].tolist()
+    np.testing.assert_allclose(np.ravel(answers["scores"]), expected["score"], rtol=1e-5, atol=1e-6)
     assert_takes_no_rows(exported)
     variables = dict(tf.train.list_variables(str(tmp_path / "model" / "variables" / "variables")))
     assert not [name for name in variables if "tokens" in name or "class_encoder" in name]
@@ -98,32 +101,37 @@ def test_texts(tiny_goemotions, tiny_bert, tmp_path, encoder, class_encoder):
         np.testing.assert_array_equal(np.load(f"{moved}/class_vectors.npy"), vectors)
 
 
-@pytest.fixture
-def text_run(tiny_bert, tmp_path):
+@pytest.fixture(scope="module")
+def text_run(write_tiny_bert, tmp_path_factory):
+    """Returns a run on a file of texts, without this file."""
+    folder = tmp_path_factory.mktemp("texts")
     rows = [("great happy day", "good"), ("awful bad mess", "bad"), ("the table is here", "neither")]
     lines = [f"{text} {i}\t{label}\n" for i in range(12) for text, label in rows]
-    (tmp_path / "train.tsv").write_text("comment\ttopic\n" + "".join(lines))
+    (folder / "train.tsv").write_text("comment\ttopic\n" + "".join(lines))
     section = config.Data(
         "text_file",
-        path=str(tmp_path / "train.tsv"),
+        path=str(folder / "train.tsv"),
         text_column="comment",
         label_column="topic",
         max_length=20,
         validation_fraction=0.2,
         test_fraction=0.2,
     )
-    return trained(tmp_path, section, config.Encoder("bert", path=tiny_bert), ("top1_error",))
+    encoder = config.Encoder("bert", path=write_tiny_bert(folder / "encoder"))
+    run = trained(folder, section, encoder, ("top1_error",))
+    (folder / "train.tsv").unlink()
+    return run
 
 
 def test_predictions_of_texts_of_several_lengths_keep_their_order(text_run, tmp_path):
-    texts = [("good " if i % 3 else "bad ") * (1 + i * 7 % 19) for i in range(70)]
+    texts = [("great " if i % 3 else "bad ") * (1 + i * 7 % 19) for i in range(24)]
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
     text_run.predict_file(tmp_path / "in.txt", tmp_path / "out.tsv", k=1, batch_size=2)
     frame = pd.read_csv(tmp_path / "out.tsv", sep="\t")
-    assert frame["input"].tolist() == [f"{tmp_path}/in.txt:{1 + i}" for i in range(70)]
+    assert frame["input"].tolist() == [f"{tmp_path}/in.txt:{1 + i}" for i in range(24)]
     one_by_one = [text_run.scores([text]).max() for text in texts]
     np.testing.assert_allclose(frame["score_1"], one_by_one, rtol=1e-5, atol=1e-6)
-    assert len(np.unique(one_by_one)) > 30
+    assert len(np.unique(one_by_one)) > 12
 
 
 def test_invalid_inputs_of_texts(text_run, tmp_path):
@@ -160,7 +168,6 @@ def test_invalid_inputs_of_texts(text_run, tmp_path):
 def test_evaluation_of_other_texts(text_run, tmp_path):
     path = tmp_path / "other.csv"
     path.write_text("comment,topic\ngreat,good\nbad,bad\nmess,good\n")
-    (tmp_path / "train.tsv").unlink()
     metrics = text_run.evaluate(path)
     best = text_run.predict(["great", "bad", "mess"], k=1)["class"].to_numpy()
     assert metrics["examples"] == 3
@@ -276,7 +283,6 @@ def test_users_and_items(tmp_path):
     assert_takes_no_rows(model)
 
 
-@pytest.mark.nightly
 def test_the_count_prior_of_users_with_one_item_left(tmp_path):
     write_ratings(tmp_path / "ratings.csv", items=10)
     section = config.Data("movielens", path=str(tmp_path / "ratings.csv"))
@@ -436,23 +442,7 @@ def test_several_classes_have_one_order(tiny_goemotions, tiny_bert, tmp_path, mo
     ranks = (right * [1, 2, 3]).sum(axis=1) / right.sum(axis=1)
     assert run.results["test"]["mean_rank"] == pytest.approx(ranks.mean())
     assert run.evaluate() == run.results["test"]
-    run.export(tmp_path / "model", k=3)
-    classify = tf.saved_model.load(str(tmp_path / "model")).signatures["classify"]
-    exported = classify(text=tf.constant(test.features["text"].tolist()))
-    assert exported["classes"].numpy().astype(str).ravel().tolist() == best["class"].tolist()
-
-
-def test_held_out_classes_are_predicted_too(tiny_goemotions, tiny_bert, tmp_path):
-    section = config.Data("goemotions", path=str(tiny_goemotions), max_length=8, held_out=("joy",))
-    run = trained(
-        tmp_path,
-        section,
-        config.Encoder("bert", path=tiny_bert),
-        ("mean_rank",),
-        class_encoder=config.ClassEncoder("text"),
-    )
-    assert set(run.predict(["great"], k=3)["class"]) == {"joy", "anger", "neutral"}
-    assert run.evaluate(split="test")["mean_rank"] == pytest.approx(run.results["test"]["mean_rank"])
+    assert answers["classes"].numpy().astype(str).ravel().tolist() == best["class"].tolist()
 
 
 def test_messages_of_tensorflow_serving(text_run, tmp_path):

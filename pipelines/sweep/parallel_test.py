@@ -15,6 +15,7 @@ from rank4class.pipelines.sweep import parallel
 from rank4class.pipelines.sweep.grid_run import GridRun
 from rank4class.pipelines.training import rank_training
 
+pytestmark = pytest.mark.usefixtures("all_resamples", "forked_workers")
 FILES = ("results.json", "metrics.jsonl", "calibration.json")
 
 

@@ -202,6 +202,7 @@ def test_scores_that_are_not_finite_decide_for_no_class():
     assert measured.means() == {"subset_accuracy": 50.0, "f1_micro": 100.0}
 
 
+@pytest.mark.usefixtures("all_resamples")
 def test_intervals_are_those_of_a_bootstrap(rng):
     labels, decided = rng.random([2, 150, 4]) < 0.4
     decisions = Decisions(("f1_micro", "f1_macro"), csr_array(decided), csr_array(labels))

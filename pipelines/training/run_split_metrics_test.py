@@ -100,6 +100,7 @@ def test_equal_dense_arithmetic(rng, several):
     assert summary["intervals"]["coverage@3"] is None
 
 
+@pytest.mark.usefixtures("all_resamples")
 def test_interval_is_that_of_a_ratio(rng):
     scores, labels, train = draw(rng, several=True)
     result = evaluate(scores, labels, train)

@@ -229,10 +229,8 @@ def test_running_tensorboards_read_the_interval_of_a_cell(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("load_fast", ["true", "false"])
-def test_tensorboard_of_a_grid(tmp_path, load_fast):
-    if load_fast == "true" and not importlib.util.find_spec("tensorboard_data_server"):
-        pytest.skip("no tensorboard-data-server")
+def test_tensorboard_of_a_grid(tmp_path):
+    load_fast = "true" if importlib.util.find_spec("tensorboard_data_server") else "false"
     logdir = tmp_path / "grid"
     cells = {"slow": 0.25, "fast": 0.5}
     experiments = {name: with_rate(rate, seed=0) for name, rate in cells.items()}
