@@ -1,4 +1,4 @@
-"""Metrics with soft ranks: NDCG and the reciprocal rank."""
+"""Metrics with soft ranks."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,9 @@ from rank4class import arguments
 from rank4class.losses import base
 from rank4class.losses.ops import gains, ranks, sums, tensors
 
-__all__ = ["ApproxMRR", "ApproxNDCG", "approx_mrr", "approx_ndcg"]
+__all__ = ["ApproxMRR", "ApproxMetric", "ApproxNDCG", "approx_metric", "approx_mrr", "approx_ndcg"]
+
+METRICS = ("ndcg", "mrr", "map", "recall", "precision")
 
 
 @tf.autograph.experimental.do_not_convert
@@ -42,31 +44,72 @@ def approx_ndcg(
     References:
       Qin, Liu, Li (2010); Rank4Class, eq. 4.
     """
-    of_ids = _of_true_rank(lambda rank: -gains.discount(rank), temperature, rank_fn)
-
-    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-        soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
-        normalized_gains = gains.over_ideal(gains.exponential_gains(labels), gains.discount)
-        return -tf.reduce_sum(normalized_gains * gains.discount(soft_ranks), axis=-1)
-
-    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
+    return _negative_metric("ndcg", None, scores, labels, where, weights, temperature, rank_fn)
 
 
-def _of_true_rank(loss: Callable, temperature: float, rank_fn: Callable | None) -> Callable:
-    """Returns the form of class ids for a loss of the true class's rank; checks the options."""
+def _negative_metric(
+    metric: str,
+    k: int | None,
+    scores: TensorLike,
+    labels: TensorLike,
+    where: TensorLike | None,
+    weights: TensorLike | None,
+    temperature: float,
+    rank_fn: Callable | None,
+) -> tf.Tensor:
+    """Returns the loss of one of `METRICS`, of the first `k` classes or of all."""
     arguments.check_positive(temperature=temperature)
     if rank_fn is not None:
         tensors.check_rank_fn(rank_fn)
 
+    def in_top(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        """Returns soft indicators of the first K classes, `[..., n]`."""
+        assert k is not None
+        competing = scores if where is None else tf.where(where, scores, ranks.MASKED)
+        middle = tf.reduce_mean(tf.math.top_k(competing, k + 1).values[..., -2:], axis=-1, keepdims=True)
+        return tf.sigmoid((scores - middle) / temperature)
+
+    def value(rank: tf.Tensor) -> tf.Tensor:
+        """Returns the value of a relevant class that is the only one."""
+        if metric == "ndcg":
+            return gains.discount(rank)
+        if metric in ("mrr", "map"):
+            return 1.0 / rank
+        return tf.ones_like(rank) / (k if metric == "precision" else 1.0)
+
     def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
         if rank_fn is None:
             rank = 1.0 + sums.margin_sum(sums.soft_zero_one, scores / temperature, labels, where)
-            return base.zero_without_relevant(loss(rank), labels, where)
-        rank = ranks.true_score(rank_fn(scores / temperature, where), labels)
-        losses = base.zero_without_relevant(loss(rank), labels, where)
-        return base.nan_unless_finite(losses, scores)  # exact ranks ignore NaN
+        else:
+            rank = ranks.true_score(rank_fn(scores / temperature, where), labels)
+        losses = -value(rank)
+        if k is not None and k < (scores.shape[-1] or k + 1):
+            losses *= ranks.true_score(in_top(scores, where), labels)
+        losses = base.zero_without_relevant(losses, labels, where)
+        return losses if rank_fn is None else base.nan_unless_finite(losses, scores)  # exact ranks ignore NaN
 
-    return of_ids
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        rank_of = rank_fn or ranks.sigmoid_ranks
+        soft_ranks = rank_of(scores / temperature, where)
+        if metric == "ndcg":
+            counted = (
+                gains.discount if k is None else lambda rank: tf.where(rank <= k, gains.discount(rank), 0.0)
+            )
+            values = gains.over_ideal(gains.exponential_gains(labels), counted) * gains.discount(soft_ranks)
+        elif metric == "mrr":
+            values = tf.math.divide_no_nan(labels, tf.reduce_sum(labels, axis=-1, keepdims=True)) / soft_ranks
+        else:
+            relevant = labels > 0.0
+            share = tf.cast(relevant, scores.dtype)
+            number = tf.reduce_sum(share, axis=-1, keepdims=True)
+            values = share / k if metric == "precision" else tf.math.divide_no_nan(share, number)
+            if metric == "map":  # the relevant classes up to each one are its rank among them
+                values *= rank_of(scores / temperature, relevant) / soft_ranks
+        if k is not None and k < (scores.shape[-1] or k + 1):
+            values *= in_top(scores, where)
+        return -tf.reduce_sum(values, axis=-1)
+
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 @base.register
@@ -96,16 +139,54 @@ def approx_mrr(
     References:
       Qin, Liu, Li (2010).
     """
-    of_ids = _of_true_rank(lambda rank: -1.0 / rank, temperature, rank_fn)
-
-    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-        soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
-        total = tf.reduce_sum(labels / soft_ranks, axis=-1)
-        return -tf.math.divide_no_nan(total, tf.reduce_sum(labels, axis=-1))
-
-    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
+    return _negative_metric("mrr", None, scores, labels, where, weights, temperature, rank_fn)
 
 
 @base.register
 class ApproxMRR(base.RankingLoss, function=approx_mrr):
     """`approx_mrr` as a Keras loss."""
+
+
+@tf.autograph.experimental.do_not_convert
+def approx_metric(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    metric: str = "ndcg@5",
+    temperature: float = 0.1,
+    rank_fn: Callable | None = None,
+) -> tf.Tensor:
+    r"""The negative of any of the metrics NDCG, MRR, MAP, recall and precision, with soft ranks.
+
+    The factor of a class among the first K is $\sigma((s_j - c) / \tau)$, with `c` in the middle of the K-th
+    and the next score. As `tau` falls, the loss tends to the negative metric. "ndcg" is `approx_ndcg`, and
+    "mrr" is `approx_mrr`.
+
+    Args:
+      metric: "ndcg", "mrr" or "map", or one of "ndcg@K", "map@K", "recall@K" and "precision@K". With fewer
+        than `K` other classes, all count.
+      temperature, rank_fn: see `approx_ndcg`.
+
+    >>> approx_metric([[3., 1., 2.]], [2], metric="recall@2", temperature=0.01).numpy()
+    array([-1.], dtype=float32)
+    >>> approx_metric([[3., 1., 2., 0.]], [[1., 0., 0., 1.]], metric="map", rank_fn=ranks.all_ranks).numpy()
+    array([-0.75], dtype=float32)
+
+    References:
+      Jagerman, Wang, Zhuang, Qin, Bendersky, Najork (2022), "Rax: composable learning-to-rank using JAX".
+    """
+    name, _, number = metric.partition("@")
+    k = int(number) if number.isdecimal() else None
+    is_complete = (k or 0) > 0 if number or name in ("recall", "precision") else True
+    if name not in METRICS or not is_complete or (name == "mrr" and number):
+        raise ValueError(
+            f"metric={metric!r}: unknown. There are ndcg, mrr, map, ndcg@K, map@K, recall@K and precision@K."
+        )
+    return _negative_metric(name, k, scores, labels, where, weights, temperature, rank_fn)
+
+
+@base.register
+class ApproxMetric(base.RankingLoss, function=approx_metric):
+    """`approx_metric` as a Keras loss."""

@@ -28,7 +28,7 @@ def linear(n=4, heads=False):
 
 
 ANOTHER = {"max_relevant": 2, "top_k": 2, "normalize": "none", "lambda_weight": "mrr"}
-ANOTHER |= {"use_fraction_label": True, "rank_fn": ranks.sigmoid_ranks}
+ANOTHER |= {"metric": "map@2", "use_fraction_label": True, "rank_fn": ranks.sigmoid_ranks}
 
 
 @pytest.mark.parametrize("name", losses.names())

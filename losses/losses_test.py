@@ -66,6 +66,7 @@ def values_and_gradients(loss):
 def pure(name):
     """Returns the registered loss as a pure function of scores and labels."""
     options = {"seed": [1, 2]} if draws_noise(name) else {}
+    options |= {"temperature": 1.0} if name == "approx_metric" else {}  # a product of two steep functions
     function = losses.LOSSES[name].function
     return lambda scores, labels, **more: function(scores, labels, **options, **more)
 
@@ -83,6 +84,10 @@ def pure(name):
         ("pairwise_logistic", {"normalize": "none"}, log1p(exp(-1)) + log1p(exp(2))),
         ("approx_ndcg", {"temperature": 1.0}, -1 / log2(2 + 1 / (1 + exp(1)) + 1 / (1 + exp(-2)))),
         ("approx_mrr", {"temperature": 1.0}, -1 / (1 + 1 / (1 + exp(1)) + 1 / (1 + exp(-2)))),
+        # The middle of the second and the third score is 0.5, and that of the first and the second is 2.
+        ("approx_metric", {"metric": "recall@2", "temperature": 1.0}, -1 / (1 + exp(-0.5))),
+        ("approx_metric", {"metric": "precision@1", "temperature": 2.0}, -1 / (1 + exp(0.5))),
+        ("approx_metric", {"metric": "map", "rank_fn": ranks.all_ranks}, -1 / 2),
         ("pairwise_hinge", {}, (0 + 3) / 3),
         ("pairwise_hinge", {"temperature": 2.0, "normalize": "none"}, 0.5 + 2),
         ("pairwise_soft_zero_one", {}, (1 / (1 + exp(1)) + 1 / (1 + exp(-2))) / 3),
@@ -138,7 +143,7 @@ def test_value_by_hand(name, options, expected):
 
 
 OURS = {"rescaled_mse", "rankmax", "sparsemax", "warp", "n_choose_k", "top_k_gain"}
-OURS |= {"asl", "zlpr", "decoupled_softmax"}
+OURS |= {"approx_metric", "asl", "zlpr", "decoupled_softmax"}
 TF_RANKING = sorted(set(losses.names()) - OURS)
 
 
@@ -562,7 +567,8 @@ class Properties:
             direction = rng.normal(size=scores.shape).astype(np.float32)
             after, before = (np.float64(loss(scores + s * direction, labels)) for s in (1e-2, -1e-2))
             along = (gradient * direction).reshape(6, -1).sum(axis=1)
-            if name not in ("mixture_em", "click_em", "yeti_logistic"):  # with constants for the gradient
+            # Some have constants for the gradient, and `approx_metric` kinks where places are exchanged.
+            if name not in ("mixture_em", "click_em", "yeti_logistic", "approx_metric"):
                 np.testing.assert_allclose((after - before) / 2e-2, along, rtol=2e-2, atol=2e-3)
             assert np.isfinite(along).all()
 
@@ -643,7 +649,27 @@ def test_lambda_weights_of_minus_infinity_and_of_large_gains(weight):
     assert np.isfinite(loss([[1.0, 2.0, 3.0]], [[400.0, 1.0, 0.0]])).all()
 
 
-@pytest.mark.parametrize("loss", [losses.approx_ndcg, losses.approx_mrr])
+@pytest.mark.parametrize("metric", ["ndcg", "mrr", "map", "ndcg@3", "map@3", "recall@3", "precision@3"])
+def test_metrics_with_soft_ranks_tend_to_the_metrics(metric, rng):
+    scores = tf.constant(rng.permuted(np.tile(np.arange(8.0), [20, 1]), axis=1), tf.float32)
+    ids = tf.constant(rng.integers(6, size=20))
+    where = np.arange(8) < 6
+    graded = rng.integers(3, size=[20, 8]).astype(np.float32)
+    name, _, k = metric.partition("@")
+    exact = getattr(losses.metrics, {"map": "average_precision"}.get(name, name))
+    for labels in (ids, tf.one_hot(ids, 8) if name == "mrr" else graded):
+        loss = functools.partial(losses.approx_metric, scores, labels, where=where, metric=metric)
+        for rank_fn in (None, ranks.all_ranks):
+            expected = -exact(scores, labels, *map(int, [k] if k else []), where=where)
+            np.testing.assert_allclose(loss(temperature=0.01, rank_fn=rank_fn), expected, atol=1e-5)
+    same = {"ndcg": losses.approx_ndcg, "mrr": losses.approx_mrr}.get(metric)
+    if same is not None:
+        np.testing.assert_array_equal(
+            loss(temperature=1.0), same(scores, labels, where=where, temperature=1.0)
+        )
+
+
+@pytest.mark.parametrize("loss", [losses.approx_ndcg, losses.approx_mrr, losses.approx_metric])
 def test_nan_does_not_look_good_to_exact_ranks(loss):
     for labels in ([0], [[1.0, 0.0, 0.0, 0.0]]):
         assert np.isnan(loss([[np.nan, 1.0, 2.0, 0.0]], labels, rank_fn=ranks.all_ranks))
@@ -666,6 +692,14 @@ def test_invalid_input():
         (lambda: losses.list_mle(scores, ids, seed=3), r"seed=\(\): not two integers\. Pass int32 \[2\]"),
         (lambda: losses.softmax(scores, ids, temperature=np.float32(-1)), "temperature=-1.0: not positive"),
         (lambda: losses.approx_ndcg(scores, ids, rank_fn="all_ranks"), "rank_fn='all_ranks': not a function"),
+        (
+            lambda: losses.approx_metric(scores, ids, metric="recall"),
+            "metric='recall': unknown. There are ndcg",
+        ),
+        (
+            lambda: losses.approx_metric(scores, ids, metric="mrr@3"),
+            "metric='mrr@3': unknown. There are ndcg",
+        ),
         (lambda: losses.gumbel(functools.partial(losses.list_mle, seed=[0, 0])), "draws noise already"),
         (
             lambda: losses.Gumbel(losses.MeanAveragePrecision()),
