@@ -69,20 +69,20 @@ def _negative_metric(
         middle = tf.reduce_mean(tf.math.top_k(competing, k + 1).values[..., -2:], axis=-1, keepdims=True)
         return tf.sigmoid((scores - middle) / temperature)
 
-    def value(rank: tf.Tensor) -> tf.Tensor:
-        """Returns the value of a relevant class that is the only one."""
+    def of_rank(rank: tf.Tensor) -> tf.Tensor:
+        """Returns the loss of a relevant class that is the only one."""
         if metric == "ndcg":
-            return gains.discount(rank)
+            return -gains.discount(rank)
         if metric in ("mrr", "map"):
-            return 1.0 / rank
-        return tf.ones_like(rank) / (k if metric == "precision" else 1.0)
+            return -1.0 / rank
+        return -tf.ones_like(rank) / (k if metric == "precision" else 1.0)
 
     def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
         if rank_fn is None:
             rank = 1.0 + sums.margin_sum(sums.soft_zero_one, scores / temperature, labels, where)
         else:
             rank = ranks.true_score(rank_fn(scores / temperature, where), labels)
-        losses = -value(rank)
+        losses = of_rank(rank)
         if k is not None and k < (scores.shape[-1] or k + 1):
             losses *= ranks.true_score(in_top(scores, where), labels)
         losses = base.zero_without_relevant(losses, labels, where)
@@ -97,7 +97,8 @@ def _negative_metric(
             )
             values = gains.over_ideal(gains.exponential_gains(labels), counted) * gains.discount(soft_ranks)
         elif metric == "mrr":
-            values = tf.math.divide_no_nan(labels, tf.reduce_sum(labels, axis=-1, keepdims=True)) / soft_ranks
+            total = tf.reduce_sum(labels / soft_ranks, axis=-1)
+            return -tf.math.divide_no_nan(total, tf.reduce_sum(labels, axis=-1))
         else:
             relevant = labels > 0.0
             share = tf.cast(relevant, scores.dtype)
