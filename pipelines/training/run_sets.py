@@ -17,6 +17,8 @@ from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
 from rank4class.pipelines.task import count_priors
 
+FEW = 500  # calibration examples, with fewer of which a warning says how far the coverage may be
+
 
 def check(experiment: config.Experiment, splits: Mapping[str, data.Split]) -> None:
     """Raises ValueError if prediction sets do not fit the dataset; logs how far their coverage may be."""
@@ -37,7 +39,8 @@ def check(experiment: config.Experiment, splits: Mapping[str, data.Split]) -> No
                 f"metrics={metric!r}: needs {needed} calibration examples, and there are {len(examples)}. "
                 "Leave it out, or give more validation examples."
             )
-    logging.info("%s", describe(examples))
+    log = logging.warning if len(examples) < FEW else logging.info
+    log("%s", describe(examples))
 
 
 def check_examples(part: config.Sets, examples: data.Split) -> None:

@@ -114,14 +114,15 @@ def test_sets_that_do_not_fit_the_data(examples, changes, message):
 
 def test_few_calibration_examples_are_reported(monkeypatch):
     logged = []
-    monkeypatch.setattr(logging, "info", lambda text, *values: logged.append(text % values))
+    for level in ("warning", "info"):
+        monkeypatch.setattr(logging, level, lambda text, *v, level=level: logged.append((level, text % v)))
     plain = experiment(metrics=("top1_error",))
     for size in (5, 200, 1000):
         run_sets.check(plain, {"calibration": data.Split({}, np.zeros(size, np.int32))})
     assert logged == [
-        "calibration: 5 examples; sets for 90% need 9.",
-        "calibration: 200 examples; sets for 90% will cover 85.6% to 93.8% (95% of draws).",
-        "calibration: 1,000 examples; sets for 90% will cover 88.1% to 91.8% (95% of draws).",
+        ("warning", "calibration: 5 examples; sets for 90% need 9."),
+        ("warning", "calibration: 200 examples; sets for 90% will cover 85.6% to 93.8% (95% of draws)."),
+        ("info", "calibration: 1,000 examples; sets for 90% will cover 88.1% to 91.8% (95% of draws)."),
     ]
 
 
