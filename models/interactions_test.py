@@ -118,8 +118,10 @@ class TestResidual:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", MLPS)
-@pytest.mark.parametrize(("blocks", "stored"), [(2, False), (2, True), (4, True), (5, False)])
-@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize(
+    ("blocks", "stored", "dropped"),
+    [(2, False, True), (2, True, False), (4, True, True), (5, False, False)],
+)
 def test_blocks_equal_a_loop_with_and_without_dropout(name, blocks, stored, dropped):
     h, c = vectors()
     interaction = build(name, dropout=0.3)

@@ -41,7 +41,6 @@ MODELS = {
     "electra": (lambda: rank_model(encoders.Electra(**TINY, embedding_size=2)), tokens()),
     "vgg16": (lambda: rank_model(encoders.Vgg16()), images(32, 3)),
     "resnet50": (lambda: rank_model(encoders.ResNet50()), images(32, 3)),
-    "resnet50 of Keras": (lambda: rank_model(encoders.ResNet50("keras")), images(32, 3)),
     "items": (lambda: models.ItemModel(hidden=(4,)), {"items": np.ones([B, N, 2], np.float32)}),
     "an encoder of one tensor": (
         lambda: rank_model(tf.keras.layers.Dense(D), class_encoders.Embedding(N, D)),
@@ -94,12 +93,12 @@ FORMATS = {
     "serving": lambda model, path: tf.saved_model.save(model, path),
     "export": lambda model, path: model.export(path),
 }
-IN_ALL = ("mlp", "bert", "items", "an encoder of one tensor")
-LARGE = {"resnet50": "lean folder", "resnet50 of Keras": "keras"}
+IN_ALL = ("mlp", "items")
+LARGE = {"vgg16": "keras", "resnet50": "lean folder"}
 CASES = [(name, form) for name in IN_ALL for form in FORMATS if form != "lean folder"]
 OTHERS = [name for name in MODELS if name not in {*IN_ALL, *LARGE}]
 CASES += [(name, form) for name in OTHERS for form in ("keras", "lean folder")]
-CASES += LARGE.items()
+CASES += [*LARGE.items(), ("bert", "serving"), ("an encoder of one tensor", "serving")]
 # Weights are loaded into the model of the `.keras` file, after its weights are set to 0.
 IN_A_NEW_PROCESS = """
 import pickle, sys
