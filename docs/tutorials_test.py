@@ -1,5 +1,6 @@
 """The tutorials run from top to bottom in an empty folder, and print the output that they show."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -29,6 +30,58 @@ for language, line, source in blocks:
     sys.stdout.flush()
 """
 
+# Importing TensorFlow takes seconds: the command `rank4class` asks a process that has imported it for a fork,
+# which has the arguments, the folder, the environment and the streams of the command.
+SERVER = """
+import json, os, socket, sys
+from rank4class import __main__ as program
+from rank4class.pipelines.evaluation import comparison, predictions
+from rank4class.pipelines.reporting import dataset_report
+from rank4class.pipelines.sweep import report
+from rank4class.pipelines.training import rank_training
+
+server = socket.socket(socket.AF_UNIX)
+server.bind(sys.argv[1])
+server.listen()
+print("ready", flush=True)
+while True:
+    client, _ = server.accept()
+    message, streams, _, _ = socket.recv_fds(client, 1 << 20, 3)
+    if not os.fork():  # waits for the command, to send its process and its exit code
+        pid = os.fork()
+        if not pid:
+            client.close(), server.close()
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+                os.close(stream)
+            arguments, folder, environment = json.loads(message)
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update(environment)
+            sys.argv[1:] = arguments
+            program.main()
+            sys.exit()
+        client.sendall(b"%d\\n" % pid)
+        client.sendall(b"%d\\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        os._exit(0)
+    client.close()
+    for stream in streams:
+        os.close(stream)
+"""
+COMMAND = """#!{python} -IS
+import json, os, signal, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect({address!r})
+request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)])
+socket.send_fds(server, [request.encode()], [0, 1, 2])
+lines = server.makefile()
+pid = int(lines.readline())
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, _: os.kill(pid, number))
+code = int(lines.readline())
+sys.exit(code if code >= 0 else 128 - code)
+"""
+
 
 def blocks_of(page):
     """Returns the fenced blocks of a page: (language, line of the fence, content)."""
@@ -42,19 +95,28 @@ def run(page, folder):
     programs = folder / "bin"
     programs.mkdir()
     command = programs / "rank4class"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m rank4class "$@"\n')
+    address = str(folder / "socket")
+    command.write_text(COMMAND.format(python=sys.executable, address=address))
     command.chmod(0o755)
     path = os.pathsep.join([str(programs), os.path.dirname(sys.executable), os.environ["PATH"]])
     work = folder / "work"
     work.mkdir()
-    finished = subprocess.run(
-        [sys.executable, "-c", RUN, json.dumps([str(page), blocks])],
-        cwd=work,
-        env={**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "100"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    environment = {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "100"}
+    with contextlib.ExitStack() as stack:
+        if any("rank4class " in source for language, _, source in blocks if language == "bash"):
+            server = [sys.executable, "-c", SERVER, address]
+            started = subprocess.Popen(server, env=environment, stdout=subprocess.PIPE, text=True)
+            stack.enter_context(started)
+            stack.callback(started.kill)
+            assert started.stdout.readline() == "ready\n"
+        finished = subprocess.run(
+            [sys.executable, "-c", RUN, json.dumps([str(page), blocks])],
+            cwd=work,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
     assert finished.returncode == 0, finished.stdout[-5000:]
     outputs = finished.stdout.split(f"{MARK}\n")[1:]
     return {line: output for (_, line, _), output in zip(blocks, outputs, strict=True)}
