@@ -341,7 +341,7 @@ def test_queries_with_documents(tmp_path, write_queries):
         run.export(tmp_path / "model", k=2)
     with pytest.raises(ValueError, match=r"coverage=0\.9: a list of items has no prediction sets\. Leave it"):
         run.predict([x], coverage=0.9)
-    with pytest.raises(ValueError, match=r": a folder\. Give a file of queries\."):
+    with pytest.raises(FileNotFoundError, match=r": no such file\. Check the path\."):
         run.predict_file(tmp_path)
     queries.write_text("0 qid:7 5:0.5\n")
     with pytest.raises(ValueError, match=r"features up to 5, but the model takes 4\. Give the features"):
