@@ -115,9 +115,8 @@ final_temperature, prior_temperature.
         for name in names:
             if name not in self.fields and name != "name":
                 having = [entry for entry in self.names() if name in self.fields_of(entry)]
-                remedy = did_you_mean(name, self.fields)
-                if having and not remedy:
-                    remedy = f"Choose an entry that has it with --{self.kind}: {', '.join(having)}. "
+                remedy = f"Choose an entry that has it with --{self.kind}: {', '.join(having)}. "
+                remedy = remedy if having else did_you_mean(name, self.fields)
                 raise ValueError(
                     f"{self.kind}.{name}: {self.entries.kind} {self.name!r} has no such option. {remedy}"
                     f"It has: {', '.join(self.fields) or 'none'}."
