@@ -68,7 +68,7 @@ def pure(name):
     options = {"seed": [1, 2]} if draws_noise(name) else {}
     options |= {"temperature": 1.0} if name == "approx_metric" else {}  # a product of two steep functions
     function = losses.LOSSES[name].function
-    return lambda scores, labels, **more: function(scores, labels, **options, **more)
+    return lambda scores, labels, **more: function(scores, labels, **{**options, **more})
 
 
 @pytest.mark.parametrize(
