@@ -1,6 +1,6 @@
 # make demo       the main job, on real data that scikit-learn embeds
 # make test       lint, types, import rules, doctests and the fast tests, in about five minutes
-# make test_all   the same, and then the tests marked nightly, in about 15 minutes
+# make test_all   the same, and then the tests marked nightly
 # make tutorials  runs the tutorials that take several minutes each: texts, notebook, reverse_dictionary
 # make gpu_test   the tests marked gpu, on a machine with a GPU: parts and trainings against the CPU's
 # make docs       builds the documentation into site/, strictly and without the network
