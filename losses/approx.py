@@ -1,5 +1,6 @@
 """Metrics with soft ranks."""
 
+import re
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -10,8 +11,6 @@ from rank4class.losses import base
 from rank4class.losses.ops import gains, ranks, sums, tensors
 
 __all__ = ["ApproxMRR", "ApproxMetric", "ApproxNDCG", "approx_metric", "approx_mrr", "approx_ndcg"]
-
-METRICS = ("ndcg", "mrr", "map", "recall", "precision")
 
 
 @tf.autograph.experimental.do_not_convert
@@ -57,7 +56,7 @@ def _negative_metric(
     temperature: float,
     rank_fn: Callable | None,
 ) -> tf.Tensor:
-    """Returns the loss of one of `METRICS`, of the first `k` classes or of all."""
+    """Returns the loss of a metric of `approx_metric`, of the first `k` classes or of all."""
     arguments.check_positive(temperature=temperature)
     if rank_fn is not None:
         tensors.check_rank_fn(rank_fn)
@@ -77,6 +76,10 @@ def _negative_metric(
             return -1.0 / rank
         return -tf.ones_like(rank) / (k if metric == "precision" else 1.0)
 
+    def counted(rank: tf.Tensor) -> tf.Tensor:
+        """Returns the discount of exact ranks, of the first K alone."""
+        return gains.discount(rank) if k is None else tf.where(rank <= k, gains.discount(rank), 0.0)
+
     def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
         if rank_fn is None:
             rank = 1.0 + sums.margin_sum(sums.soft_zero_one, scores / temperature, labels, where)
@@ -92,9 +95,6 @@ def _negative_metric(
         rank_of = rank_fn or ranks.sigmoid_ranks
         soft_ranks = rank_of(scores / temperature, where)
         if metric == "ndcg":
-            counted = (
-                gains.discount if k is None else lambda rank: tf.where(rank <= k, gains.discount(rank), 0.0)
-            )
             values = gains.over_ideal(gains.exponential_gains(labels), counted) * gains.discount(soft_ranks)
         elif metric == "mrr":
             total = tf.reduce_sum(labels / soft_ranks, axis=-1)
@@ -178,13 +178,12 @@ def approx_metric(
     References:
       Jagerman, Wang, Zhuang, Qin, Bendersky, Najork (2022), "Rax: composable learning-to-rank using JAX".
     """
-    name, _, number = metric.partition("@")
-    k = int(number) if number.isdecimal() else None
-    is_complete = (k or 0) > 0 if number or name in ("recall", "precision") else True
-    if name not in METRICS or not is_complete or (name == "mrr" and number):
+    match = re.fullmatch(r"(ndcg|mrr|map)|(ndcg|map|recall|precision)@([1-9]\d*)", metric)
+    if match is None:
         raise ValueError(
             f"metric={metric!r}: unknown. There are ndcg, mrr, map, ndcg@K, map@K, recall@K and precision@K."
         )
+    name, k = match[1] or match[2], int(match[3]) if match[3] else None
     return _negative_metric(name, k, scores, labels, where, weights, temperature, rank_fn)
 
 

@@ -391,7 +391,7 @@ class Optimizer(Part):
         checkpoint and the results use; None keeps no average.
       encoder_multiplier, class_encoder_multiplier, interaction_multiplier: factors of the learning rate, and
         of the weight decay, of the weights of a part.
-      layer_decay: factor of the rate of a layer of a text encoder over that of the layer above it, in (0, 1].
+      layer_decay: positive factor of the rate of a layer of a text encoder over that of the layer above it.
         The highest layer has it once, and the embeddings once more than the lowest.
     """
 

@@ -126,7 +126,7 @@ def rate_factors(optimizer_config: config.Optimizer, model: tf.keras.Model) -> d
     """Returns the factors other than 1 of the learning rates, by the references of variables.
 
     Raises:
-      ValueError: a factor is of a part that the model has not, or does not train.
+      ValueError: the model has no such part, or does not train it.
     """
     factors: dict[Any, float] = {}
     for part in ("encoder", "class_encoder", "interaction"):
@@ -137,15 +137,15 @@ def rate_factors(optimizer_config: config.Optimizer, model: tf.keras.Model) -> d
                 raise ValueError(f"optimizer.{field}={factor}: no weights of the {part} train. Leave it out.")
             factors |= {variable.ref(): factor for variable in variables}
     if (decay := optimizer_config.layer_decay) != 1.0:
-        named = model.encoder.named_variables() if hasattr(model.encoder, "named_variables") else {}
+        encoder: Any = getattr(model, "encoder", None)
+        named = encoder.named_variables() if hasattr(encoder, "named_variables") else {}
         layers = {name: int(match[1]) for name in named if (match := re.search(r"layer_(\d+)/", name))}
         if not layers:
             raise ValueError(f"optimizer.layer_decay={decay}: for encoders of texts only. Leave it out.")
+        top = max(layers.values()) + 1
         for name, variable in named.items():
-            is_top = "pooler" in name
-            layer = max(layers.values()) + 1 if is_top else layers.get(name, -1)  # embeddings are below all
-            power = max(layers.values()) + 1 - layer
-            factors[variable.ref()] = factors.get(variable.ref(), 1.0) * decay**power
+            layer = top if "pooler" in name else layers.get(name, -1)  # embeddings are below all
+            factors[variable.ref()] = factors.get(variable.ref(), 1.0) * decay ** (top - layer)
     return factors
 
 

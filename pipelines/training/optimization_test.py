@@ -178,8 +178,9 @@ def test_rates_of_parts_and_of_the_layers_of_an_encoder():
 def test_rates_of_what_the_model_does_not_train(fields, message):
     model = tf.keras.Sequential()
     model.encoder = tf.keras.layers.Identity()
-    with pytest.raises(ValueError, match=message):
-        optimization.build_optimizer(config.Optimizer(**fields), 0.1, model=model)
+    for other in (model, models.ItemModel()):
+        with pytest.raises(ValueError, match=message):
+            optimization.build_optimizer(config.Optimizer(**fields), 0.1, model=other)
 
 
 def test_lazy_adam_updates_the_rows_of_a_batch(rng):

@@ -75,10 +75,8 @@ def fit(result: EvaluationResult, experiment: config.Experiment, split: data.Spl
     if part.name == "none":
         return None
     assert result.scores is not None
-    rate, where = (
-        functools.partial(THRESHOLDS[part.name], **part.options()),
-        run_calibration.ranked_classes(split),
-    )
+    rate = functools.partial(THRESHOLDS[part.name], **part.options())
+    where = run_calibration.ranked_classes(split)
     # The pairs of an example are not independent, so that no certain threshold is shared by classes.
     least = 0 if part.options().get("confidence") else thresholds.LEAST
     return thresholds.fit(rate, result.scores, split.label_matrix, where, least)
