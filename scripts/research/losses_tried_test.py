@@ -1,0 +1,140 @@
+import functools
+import importlib
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import optimize, special
+
+from rank4class import losses
+from rank4class.losses import losses_test
+
+NAMES = ("poly1", "gce", "bi_tempered", "smooth_top_k_svm", "difftopk", "sl_at_k")
+IDS = np.array([0, 3, 5, 2, 1, 4], np.int32)
+
+
+@pytest.fixture(autouse=True)
+def tried(restored_registries):
+    """Returns the module, with its losses registered, also in a test after another one."""
+    module = importlib.import_module("rank4class.scripts.research.losses_tried")
+    for loss in vars(module).values():
+        if isinstance(loss, type) and issubclass(loss, losses.RankingLoss):
+            losses.LOSSES.register(loss.function.__name__)(loss)
+    return module
+
+
+@pytest.fixture
+def scores(rng):
+    return rng.normal(scale=2.0, size=[6, 6]).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestEveryTriedLoss(losses_test.Properties):
+    def test_gradient_equals_finite_differences(self, name):
+        if name != "sl_at_k":  # no gradient flows through its K-th score
+            super().test_gradient_equals_finite_differences(name)
+
+    def test_is_a_loss_of_experiments(self, name):
+        assert losses.get(name).name == name
+        assert losses.LOSSES.module_of_user(name) == "rank4class.scripts.research.losses_tried"
+        assert all(option.type in (int, float) for option in losses.LOSSES.options(name).values())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "factor"),
+    [
+        ("poly1", {"epsilon": 0.0}, 1.0),
+        ("gce", {"q": 1e-5}, 1.0),
+        ("bi_tempered", {"t1": 1.0, "t2": 1.0}, 1.0),
+        ("bi_tempered", {"t1": 1.0, "t2": 1.0 + 1e-4}, 1.0),
+        ("smooth_top_k_svm", {"k": 1, "margin": 0.0}, 1.0),
+        ("difftopk", {"k": 1, "sort_temperature": 1.0}, 1.0),
+        ("sl_at_k", {"k": 7}, 1.0),
+        ("sl_at_k", {"k": 3, "weight_temperature": 1e6}, 0.5),
+    ],
+)
+def test_tends_to_softmax(tried, scores, name, options, factor):
+    value = getattr(tried, name)(scores, IDS, **options)
+    np.testing.assert_allclose(value, factor * losses.softmax(scores, IDS), rtol=2e-3)
+
+
+def test_gce_with_1_is_half_the_absolute_error(tried, scores):
+    p, one_hot = special.softmax(scores, axis=1), np.eye(6)[IDS]
+    np.testing.assert_allclose(tried.gce(scores, IDS, q=1.0), np.abs(p - one_hot).sum(axis=1) / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("t1", "t2"), [(0.5, 4.0), (0.8, 1.2), (0.0, 2.0), (1.0, 1.0), (0.9, 1.05)])
+@pytest.mark.parametrize("scale", [0.01, 2.0, 30.0])
+def test_bi_tempered_equals_the_divergence_of_its_paper(tried, scores, t1, t2, scale):
+    def exp_t(x):
+        return np.exp(x) if t2 == 1.0 else np.maximum(1.0 + (1.0 - t2) * x, 0.0) ** (1.0 / (1.0 - t2))
+
+    def log_t(u):
+        return np.log(u) if t1 == 1.0 else (u ** (1.0 - t1) - 1.0) / (1.0 - t1)
+
+    rows = np.float64(scale * scores)
+    for row, value, label in zip(rows, tried.bi_tempered(rows, IDS, t1=t1, t2=t2), IDS, strict=True):
+        above = row.max() + 1e6
+        level = optimize.brentq(lambda x, row=row: exp_t(row - x).sum() - 1.0, row.max(), above, xtol=1e-12)
+        p, y = exp_t(row - level), np.eye(6)[label]
+        terms = np.where(y > 0.0, y * (log_t(np.maximum(y, 1e-300)) - log_t(p)), 0.0)
+        terms -= (y ** (2.0 - t1) - p ** (2.0 - t1)) / (2.0 - t1)
+        np.testing.assert_allclose(value, terms.sum(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("k", "smoothing", "margin"), [(1, 1.0, 1.0), (2, 0.1, 1.0), (5, 2.0, 0.5)])
+def test_smooth_top_k_svm_equals_the_sum_over_sets(tried, scores, k, smoothing, margin):
+    def energies(row, label, has_true):
+        return [
+            margin * (not has_true) + sum(row[list(chosen)]) / k
+            for chosen in itertools.combinations(range(6), k)
+            if (label in chosen) == has_true
+        ]
+
+    expected = []
+    for row, label in zip(np.float64(scores), IDS, strict=True):
+        with_true, without = (np.array(energies(row, label, has)) / smoothing for has in (True, False))
+        both = special.logsumexp(np.concatenate([with_true, without]))
+        expected.append(smoothing * (both - special.logsumexp(with_true)))
+    loss = functools.partial(tried.smooth_top_k_svm, scores, k=k, smoothing=smoothing, margin=margin)
+    np.testing.assert_allclose(loss(IDS), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_smooth_top_k_svm_without_margin_is_top_k_gain(tried, scores):
+    value = tried.smooth_top_k_svm(scores, IDS, k=3, smoothing=0.5, margin=0.0)
+    np.testing.assert_allclose(value, 0.5 * losses.top_k_gain(scores, IDS, k=3, temperature=1.5), rtol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1e-3])
+def test_difftopk_equals_rows_of_soft_sort(tried, scores, temperature):
+    in_order = -np.sort(-scores, axis=1)[:, :3]
+    rows = special.softmax(-np.abs(in_order[:, :, None] - scores[:, None, :]) / temperature, axis=2)
+    among = rows[np.arange(6), :, IDS].sum(axis=1)
+    p = special.softmax(scores, axis=1)[np.arange(6), IDS]
+    value = tried.difftopk(scores, IDS, k=3, share=0.3, sort_temperature=temperature)
+    np.testing.assert_allclose(value, np.maximum(-np.log(0.7 * p + 0.3 * among), 0.0), rtol=1e-5, atol=1e-6)
+
+
+def test_sl_at_k_weighs_by_the_lead_over_the_kth_score(tried, scores):
+    third, true = -np.sort(-scores, axis=1)[:, 2], scores[np.arange(6), IDS]
+    expected = losses.softmax(scores, IDS) * special.expit((true - third) / 0.5)
+    np.testing.assert_allclose(tried.sl_at_k(scores, IDS, k=3, weight_temperature=0.5), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("poly1", {"epsilon": -1.5}, "epsilon=-1.5: too small"),
+        ("gce", {"q": 0.0}, "q=0.0: not positive"),
+        ("gce", {"q": 1.5}, "q=1.5: above 1. Choose at most 1."),
+        ("bi_tempered", {"t1": 1.1}, "t1=1.1: above 1"),
+        ("bi_tempered", {"t2": 0.9}, "t2=0.9: too small"),
+        ("smooth_top_k_svm", {"k": 0}, "k=0: not an integer of at least 1"),
+        ("difftopk", {"share": 1.0}, r"share=1.0: not in \(0, 1\)"),
+        ("sl_at_k", {"weight_temperature": 0.0}, "weight_temperature=0.0: not positive"),
+    ],
+)
+def test_options_out_of_range(tried, name, options, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(tried, name)(tf.zeros([1, 3]), [0], **options)
