@@ -412,10 +412,12 @@ def test_demo(output_of, tmp_path, monkeypatch):
     short = config.override(digits_mlp.get_config(), {"epochs": 1.0, "encoder.hidden": (16,)})
     monkeypatch.setattr(digits_mlp, "get_config", lambda: short)
     finished = output_of("demo", f"--workdir={tmp_path}", "--seeds=1")
-    assert "[  9/9] approx_ndcg-concat_mlp-seed0: test top1_error" in finished
+    assert "[  6/6] approx_ndcg-concat_mlp-seed0: test top1_error" in finished
+    assert "[  4/4] pairwise_logistic-dot-1-seed0: test top1_error" in finished
+    assert "Differences from softmax, dot, 0, paired" in " ".join(finished.split())
     assert "tensorboard --logdir" in finished
     for name in ("report.md", "differences.png", "curves.png"):
-        assert (tmp_path / name).stat().st_size > 500
+        assert (tmp_path / "long_tail" / name).stat().st_size > 500
 
 
 @pytest.mark.nightly

@@ -20,6 +20,12 @@ _LOSSES = flags.DEFINE_list(
 _INTERACTIONS = flags.DEFINE_list(
     "interactions", ["dot", "lc_mlp", "concat_mlp"], "Interactions of the grid."
 )
+_VARY = flags.DEFINE_multi_string(
+    "vary",
+    [],
+    "FIELD=VALUE,VALUE,...: values of a field to compare, each with each loss and interaction. Repeat the "
+    "flag for more fields.",
+)
 _SEEDS = flags.DEFINE_multi_integer("seed", [0, 1, 2, 3, 4], "Seed of the runs; repeat the flag for more.")
 _TUNE = flags.DEFINE_multi_string(
     "tune",
@@ -31,8 +37,8 @@ _TUNE = flags.DEFINE_multi_string(
 _BASELINE = flags.DEFINE_string(
     "baseline",
     None,
-    "LOSS,INTERACTION: the cell that the others are compared with. The default is softmax,dot, if the grid "
-    "has it.",
+    "LOSS,INTERACTION, and after a comma the value of each --vary: the cell to compare the others with. The "
+    "default is softmax,dot with the first values, if the grid has it.",
 )
 _MARGIN = flags.DEFINE_float(
     "margin", 0.5, "Largest difference that counts as equivalent, in percentage points.", lower_bound=0.0
@@ -64,12 +70,13 @@ def main() -> None:
     from rank4class.pipelines.sweep import grid, report
 
     base, cells = _CONFIG.value, {"losses": _LOSSES.value, "interactions": _INTERACTIONS.value}
-    tune = grid.parse_tune(_TUNE.value, base, **cells)
+    cells["vary"] = grid.parse_values("vary", _VARY.value, base, **cells)
+    tune = grid.parse_values("tune", _TUNE.value, base, **cells)
     grid.check_overrides(cli.overrides(), base, **cells, tune=tune)
     for flag in ("tuning_seeds", "widen"):
         if flags.FLAGS[flag].present and not tune:
             raise ValueError(f"--{flag}: nothing is tuned. Add --tune, or leave it out.")
-    baseline = report.parse_baseline(_BASELINE.value, grid.build_cells(base, **cells))
+    baseline = report.parse_baseline(_BASELINE.value, grid.build_cells(base, **cells), cells["vary"])
     options = {flag.name: flag.value for flag in _OPTIONS}
     runs = grid.run_grid(base, _WORKDIR.value, seeds=_SEEDS.value, tune=tune, **cells, **options)
     report.write_grid(runs, _WORKDIR.value, baseline=baseline, margin=_MARGIN.value)

@@ -24,37 +24,46 @@ _NOT_TUNABLE = {
 }
 
 
-def parse_tune(
-    texts: Iterable[str], base: config.Experiment, losses: Sequence[str], interactions: Sequence[str]
+def parse_values(
+    flag: str,
+    texts: Iterable[str],
+    base: config.Experiment,
+    losses: Sequence[str],
+    interactions: Sequence[str],
+    vary: space.Tune | None = None,
 ) -> dict[str, space.Values]:
-    """Returns field -> values of the flags `--tune`, each `FIELD=VALUE,VALUE,...` or `FIELD=LOW:HIGH`."""
-    cells = build_cells(base, losses, interactions)
+    """Returns field -> values of a flag's texts, each `FIELD=VALUE,VALUE,...` or `FIELD=LOW:HIGH`."""
+    cells = build_cells(base, losses, interactions, vary)
     pairs = [text.partition("=") for text in texts]
     names = {field: values.split(",") for field, _, values in pairs if space.is_name(field)}
     variants = [variant for cell in cells for variant in space.variants(cell, names)]
     tune: dict[str, space.Values] = {}
     for text, (field, mark, values) in zip(texts, pairs, strict=True):
         if not mark:
-            raise ValueError(f"tune={text!r}: no values. Write --tune=FIELD=VALUE,VALUE.")
+            raise ValueError(f"{flag}={text!r}: no values. Write --{flag}=FIELD=VALUE,VALUE.")
         if field in tune:
-            raise ValueError(f"tune={text!r}: {field} has values already. Give all of them in one --tune.")
+            raise ValueError(f"{flag}={text!r}: {field} has values already. Give all in one --{flag}.")
         try:
             having = next((cell for cell in variants if config.has_field(cell, field)), base)
             tune[field] = space.parse(having, field, values)
         except ValueError as error:
-            raise ValueError(f"tune={text!r}: {error}") from error
+            raise ValueError(f"{flag}={text!r}: {error}") from error
     return tune
 
 
 def build_cells(
-    base: config.Experiment, losses: Iterable[str], interactions: Sequence[str]
+    base: config.Experiment,
+    losses: Iterable[str],
+    interactions: Sequence[str],
+    vary: space.Tune | None = None,
 ) -> list[config.Experiment]:
-    """Returns the experiment of each combination of a loss and an interaction."""
+    """Returns the experiment of each combination of a loss, an interaction and values of varied fields."""
     cells = []
     for title, interaction in itertools.product(losses, interactions):
         loss, mark, rank_fn = title.partition("@")
         names = {"loss.name": loss, "interaction.name": interaction}
-        cells.append(config.override(base, {**names, "loss.rank_fn": rank_fn} if mark else names))
+        cell = config.override(base, {**names, "loss.rank_fn": rank_fn} if mark else names)
+        cells += [space.apply(cell, choice) for choice in space.combinations(cell, vary or {})]
     return cells
 
 
@@ -73,6 +82,7 @@ def run_grid(
     losses: Sequence[str],
     interactions: Sequence[str],
     seeds: Sequence[int],
+    vary: space.Tune | None = None,
     tune: space.Tune | None = None,
     trials: int | None = None,
     tuning_seeds: int = 3,
@@ -84,10 +94,11 @@ def run_grid(
     """Trains every combination, and returns the finished runs by cell and seed; see the guide on tuning.
 
     Args:
-      base: the experiment that the combinations change. The runs of a cell, a loss with an interaction, list
-        its changed fields that the cell lacks as `ignored`.
+      base: the experiment that the combinations change. The runs of a cell, a loss with an interaction and
+        values of varied fields, list its changed fields that the cell lacks as `ignored`.
       root: folder of the grid. Finished runs there are not repeated.
       losses: names, with `@` and the name of a rank function for a loss that takes one.
+      vary: field -> values, each of which makes a cell; a loss or interaction without it has one cell.
       tune: field -> values to choose from for each cell, or a `space.Range`; see `search.Search`.
       trials, tuning_seeds, widen, jobs, pictures: see the flags of `rank4class sweep`.
       executor: trains the runs. None trains in this process with one job, and in spawned processes with more,
@@ -103,16 +114,28 @@ def run_grid(
     config.check_types(base)
     arguments.check_positive(jobs=jobs, tuning_seeds=tuning_seeds, trials=trials)
     arguments.check_at_least(0, widen=widen)
-    tune = dict(tune or {})
-    cells = build_cells(base, losses, interactions)
-    lists = {f"values of {field}": values for field, values in tune.items() if isinstance(values, Sequence)}
+    tune, vary = dict(tune or {}), dict(vary or {})
+    _check_values("vary", base, build_cells(base, losses, interactions), vary)
+    cells = build_cells(base, losses, interactions, vary)
+    _check_values("tune", base, cells, tune)
+    if trials is not None and not tune:
+        raise ValueError(f"trials={trials}: nothing is tuned. Add --tune, or leave it out.")
+    lists = {}
+    for flag, fields in (("vary", vary), ("tune", tune)):
+        for field, values in fields.items():
+            if not isinstance(values, space.Range):
+                lists[f"values of {field}"] = values
+            elif flag == "vary" or trials is None:
+                remedy = "List values" if flag == "vary" else "Add --trials=N, or list values"
+                raise ValueError(f"{flag}={field}={values}: a range needs a number of trials. {remedy}.")
+    if both := tune.keys() & vary.keys():
+        raise ValueError(f"tune={min(both)}: --vary sets this field. Leave one of the two out.")
     axes = {"losses": losses, "interactions": interactions, "seeds": seeds, **lists}
-    for name, values in {**axes, "cells": list(map(cell_name, cells))}.items():
+    for name, values in {**axes, "cells": [cell_name(cell, vary) for cell in cells]}.items():
         if repeated := [value for i, value in enumerate(values) if value in values[:i]]:
             raise ValueError(f"{name}={repeated[0]!r}: repeated, so its runs would count twice. Remove one.")
         if not values:
             raise ValueError(f"{name}=(): a grid needs at least one. Add one.")
-    _check_tune(base, cells, tune, trials)
     combinations = [space.combinations(cell, tune) for cell in cells]
     for cell, choices in zip(cells, combinations, strict=True):
         for choice in choices:
@@ -125,7 +148,7 @@ def run_grid(
             raise ValueError(
                 f"seed={seed}: the search trains with the seeds {unseen[0]} to {unseen[-1]}. Choose another."
             )
-    named = {cell_name(cell): cell for cell in cells}
+    named = {cell_name(cell, vary): cell for cell in cells}
     chosen = {name: choices[0] for name, choices in zip(named, combinations, strict=True)}
     with parallel.start(root, jobs, executor) as pool:
         if is_searched:
@@ -140,7 +163,7 @@ def run_grid(
         for (name, cell), seed in itertools.product(named.items(), seeds):
             experiment = space.apply(cell, {**chosen[name], "seed": seed})
             path = os.path.join(root, f"{name}-seed{seed}")
-            runs.append(GridRun(experiment, path, ignored(base, experiment, tune)))
+            runs.append(GridRun(experiment, path, ignored(base, experiment, [*vary, *tune]), tuple(vary)))
             parallel.stored_results(runs[-1])  # raises before the first run is trained
         draw = plots.draw_evaluation if pictures else None
         for ended, (run, outcome) in enumerate(pool.train(runs, draw), 1):
@@ -158,12 +181,13 @@ def check_overrides(
     losses: Sequence[str],
     interactions: Sequence[str],
     tune: space.Tune,
+    vary: space.Tune | None = None,
 ) -> None:
     """Raises ValueError for a field set on the command line that has no effect on any run of a grid."""
-    cells = build_cells(base, losses, interactions)
+    cells = build_cells(base, losses, interactions, vary)
     by_titles = all("@" in title for title in losses)
     for field in fields:
-        flag = "--tune" if field in tune else GRID_FLAGS.get(field)
+        flag = "--tune" if field in tune else "--vary" if field in (vary or {}) else GRID_FLAGS.get(field)
         flag = "--losses" if field == "loss.rank_fn" and by_titles else flag
         if flag:
             raise ValueError(f"config.{field}: {flag} of the grid sets this field. Leave one of the two out.")
@@ -174,22 +198,16 @@ def check_overrides(
             raise ValueError(f"config.{field}: no loss or interaction of this grid has it. Leave it out.")
 
 
-def _check_tune(
-    base: config.Experiment, cells: Sequence[config.Experiment], tune: space.Tune, trials: int | None
+def _check_values(
+    flag: str, base: config.Experiment, cells: Sequence[config.Experiment], fields: space.Tune
 ) -> None:
-    """Raises ValueError for a field that a search cannot tune, and for a range without a number of trials."""
-    if trials is not None and not tune:
-        raise ValueError(f"trials={trials}: nothing is tuned. Add --tune, or leave it out.")
-    variants = [variant for cell in cells for variant in space.variants(cell, tune)]
-    for field, values in tune.items():
+    """Raises ValueError for a field whose values a grid cannot compare."""
+    variants = [variant for cell in cells for variant in space.variants(cell, fields)]
+    for field in fields:
         is_of_data = field.startswith(("data.", "sets."))
         reason = "all runs of a grid share the data" if is_of_data else _NOT_TUNABLE.get(field)
         if reason:
-            raise ValueError(f"tune={field}: {reason}. Choose another field.")
+            raise ValueError(f"{flag}={field}: {reason}. Choose another field.")
         if not any(config.has_field(variant, field) for variant in variants):
             config.check_field(base, field)
-            raise ValueError(f"tune={field}: no loss or interaction of this grid has it. Leave it out.")
-        if isinstance(values, space.Range) and trials is None:
-            raise ValueError(
-                f"tune={field}={values}: a range needs a number of trials. Add --trials=N, or list values."
-            )
+            raise ValueError(f"{flag}={field}: no loss or interaction of this grid has it. Leave it out.")

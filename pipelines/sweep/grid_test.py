@@ -181,6 +181,41 @@ def test_final_runs_have_seeds_that_the_search_has_not_seen(tmp_path, trained_by
     assert started == [*searched, *final]
 
 
+def test_each_value_of_a_varied_field_is_a_cell(tmp_path, trained_by):
+    vary = {"loss.temperature": (1.0, 0.5)}
+    axes = {"interactions": ["dot"], "seeds": [0], "vary": vary, "tune": {RATE: (0.1, 0.2)}, "widen": 0}
+    started = trained_by(tmp_path, lambda one: one.optimizer.learning_rate, tuning_seeds=1, **axes)
+    names = ["softmax-dot-1", "softmax-dot-0.5", "mse-dot--"]  # mse has no temperature
+    searched = [f"tuning/{name}-{RATE}={rate}-seed10000" for name in names for rate in (0.1, 0.2)]
+    assert started == [*searched, *(f"{name}-seed0" for name in names)]
+    cells = grid.build_cells(base(), ["softmax", "mse"], ["dot"], vary)
+    assert [getattr(cell.loss, "temperature", None) for cell in cells] == [1.0, 0.5, None]
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        (
+            {"vary": {"data.max_train_examples": (8, 9)}},
+            "vary=data.max_train_examples: all runs of a grid share",
+        ),
+        ({"vary": {"loss.temperatur": (1.0,)}}, "did you mean 'temperature'"),
+        ({"vary": {RATE: (0.1, 0.1)}}, "values of optimizer.learning_rate=0.1: repeated"),
+        (
+            {"vary": {RATE: space.Range(0.1, 0.2)}},
+            "vary=optimizer.learning_rate=0.1:0.2: a range .* List values",
+        ),
+        (
+            {"vary": {RATE: (0.1, 0.2)}, "tune": {RATE: (0.1,)}},
+            "tune=optimizer.learning_rate: --vary sets this",
+        ),
+    ],
+)
+def test_fields_that_cannot_be_varied(tmp_path, axes, message):
+    with pytest.raises(ValueError, match=f"(?i){message}"):
+        run_small(tmp_path, **axes)
+
+
 def test_any_executor_trains_the_runs(tmp_path, trained_by):
     with concurrent.futures.ThreadPoolExecutor(2) as executor:
         started = trained_by(tmp_path, lambda _: 1.0, jobs=2, executor=executor, interactions=["dot"])
@@ -220,17 +255,17 @@ def test_data_that_change_during_a_grid_are_refused(tmp_path, trained_by, first_
         ("jit_compile=1", "jit_compile='1': not true or false. Write true or false."),
         ("batch_size=8:8", "batch_size='8:8': an empty range. Write LOW:HIGH with LOW below HIGH."),
         ("batch_size", "no values. Write --tune=FIELD=VALUE,VALUE."),
-        ("epochs=3", "epochs has values already. Give all of them in one --tune."),
+        ("epochs=3", "epochs has values already. Give all in one --tune."),
     ],
 )
 def test_fields_that_cannot_be_tuned(text, message):
     with pytest.raises(ValueError, match=re.escape(f"tune={text!r}: ") + ".*" + re.escape(message)):
-        grid.parse_tune(["epochs=1", text], base(), ["softmax", "mse"], ["dot"])
+        grid.parse_values("tune", ["epochs=1", text], base(), ["softmax", "mse"], ["dot"])
 
 
 def test_types_of_tuned_fields():
     texts = ["loss.k=1,2", "loss.kappa=1", "optimizer.weight_decay=0:0.1", "optimizer.name=adam,adamw"]
-    tune = grid.parse_tune(texts, base(), ["mse", "rankmax", "rescaled_mse"], ["dot"])
+    tune = grid.parse_values("tune", texts, base(), ["mse", "rankmax", "rescaled_mse"], ["dot"])
     assert tune == {
         "loss.k": (1, 2),
         "loss.kappa": (1.0,),

@@ -78,15 +78,15 @@ def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, path: 
 
     The lines end at the first seed that stops early. The panels fit the curves after `SHOWN_FROM`.
     """
-    names, interactions = selected_metrics(names, monitor), list(curves["interaction"].unique())
+    names, panels = selected_metrics(names, monitor), list(curves["panel"].unique())
     styles = style.loss_styles(curves["loss"].unique())
-    figure = Figure(figsize=(4.2 * len(interactions), 0.4 + 2.8 * len(names)))
-    axes = figure.subplots(len(names), len(interactions), sharex="col", sharey="row", squeeze=False)
-    for (loss, interaction), cell in curves.groupby(["loss", "interaction"], sort=False):
+    figure = Figure(figsize=(4.2 * len(panels), 0.4 + 2.8 * len(names)))
+    axes = figure.subplots(len(names), len(panels), sharex="col", sharey="row", squeeze=False)
+    for (loss, panel), cell in curves.groupby(["loss", "panel"], sort=False):
         last_step = cell.groupby("seed")["step"].max().min()
         evaluations = cell[cell["step"] <= last_step].groupby("epochs")
         color, dashes = styles[loss]
-        for axis, name in zip(axes[:, interactions.index(interaction)], names, strict=True):
+        for axis, name in zip(axes[:, panels.index(panel)], names, strict=True):
             seeds = evaluations[name].agg(["mean", "min", "max"])
             axis.plot(seeds.index, seeds["mean"], color=color, linestyle=dashes, label=loss)
             axis.fill_between(seeds.index, seeds["min"], seeds["max"], color=color, alpha=0.12, linewidth=0)
@@ -99,8 +99,8 @@ def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, path: 
             row[0].set_ylim(values.min() - margin, values.max() + margin)
     for axis in axes.flat:
         style.finish(axis)
-    for axis, interaction in zip(axes[0], interactions, strict=True):
-        axis.set_title(interaction, fontsize=10)
+    for axis, panel in zip(axes[0], panels, strict=True):
+        axis.set_title(panel, fontsize=10)
     for axis in axes[-1]:
         axis.set_xlabel("Epochs")
     figure.suptitle("The axes are cut where the first epochs are worse.", fontsize=9, color="0.35")

@@ -3,7 +3,7 @@
 import itertools
 import os
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,13 +32,15 @@ _CALIBRATION = list(itertools.product(("ece", "nll"), ("before", "after")))
 CALIBRATION_METRICS = {f"{name} {when}": grid_summary.Metric(False) for name, when in _CALIBRATION}
 
 
-def parse_baseline(text: str | None, experiments: Sequence[config.Experiment]) -> dict[str, str] | None:
-    """Returns the cell `LOSS,INTERACTION` of `--baseline`; without it `BASELINE`, if the grid has that."""
-    names = list(map(cell_of, experiments))
+def parse_baseline(
+    text: str | None, experiments: Sequence[config.Experiment], varied: Iterable[str] = ()
+) -> dict[str, str] | None:
+    """Returns the cell of `--baseline`; without it the first of `BASELINE`, if the grid has that."""
+    names = [cell_of(experiment, varied) for experiment in experiments]
     if text is None:
-        return BASELINE if BASELINE in names else None
-    loss, _, interaction = text.partition(",")
-    baseline = {"loss": loss, "interaction": interaction}
+        return next((name for name in names if BASELINE.items() <= name.items()), None)
+    axes = itertools.zip_longest(names[0], text.split(","), fillvalue="")
+    baseline = dict(axes)
     grid_summary.check_baseline(baseline, names)
     return baseline
 
@@ -169,7 +171,13 @@ def _write_curves(runs: Sequence[GridRun], root: str | os.PathLike) -> list[str]
     """Writes the plot of the validation curves; returns the Markdown paragraphs that show it."""
     curves = pd.DataFrame(
         # An evaluation has a training loss too.
-        {**evaluation, **run.cell, "seed": run.experiment.seed, "epochs": run.epochs(int(evaluation["step"]))}
+        {
+            **evaluation,
+            "loss": run.cell["loss"],
+            "panel": ", ".join([*run.cell.values()][1:]),
+            "seed": run.experiment.seed,
+            "epochs": run.epochs(int(evaluation["step"])),
+        }
         for run in runs
         for evaluation in RunDirectory(run.path).history()
     )
@@ -215,7 +223,7 @@ def training_table(
 ) -> list[list[str]]:
     """Returns rows on the training of each cell: tuned values, epochs, and links from `root` to the runs."""
     fields = tuple(tuned or ("optimizer.learning_rate",))
-    rows = [["loss", "interaction", *fields, "best epoch", "epochs", "runs"]]
+    rows = [[*runs[0].cell, *fields, "best epoch", "epochs", "runs"]]
     for group in _cells(runs):
         values = config.values(group[0].experiment)
         epochs = []

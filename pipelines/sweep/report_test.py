@@ -161,6 +161,10 @@ def test_baselines():
     for text in ("mse", "mse,lc_mlp", "mse,dot,0"):
         with pytest.raises(ValueError, match=f"baseline={text}: not a .* of these: mse,dot; softmax,dot"):
             report.parse_baseline(text, cells)
+    cells = [config.override(cells[1], {"loss.temperature": value}) for value in (1.0, 0.5)]
+    for text, value in ((None, "1"), ("softmax,dot,0.5", "0.5")):
+        expected = {"loss": "softmax", "interaction": "dot", "loss.temperature": value}
+        assert report.parse_baseline(text, cells, ["loss.temperature"]) == expected
 
 
 def with_calibration(loss, seed, ndcg, *figures):

@@ -24,7 +24,7 @@ def write_grid(runs: Sequence[GridRun], summary: Mapping[str, Any], tuned: Colle
     """Writes the intervals of each cell to its runs, and the fields and metrics of the HParams tab."""
     fields = [hyperparameters(run.experiment) for run in runs]
     shown = [name for name in AXES if len({one.get(name) for one in fields}) > 1] or ["loss.name"]
-    shown += [name for name in tuned if any(name in one for one in fields)]
+    shown += [name for name in (*runs[0].varied, *tuned) if any(name in one for one in fields)]
     first, *others = sorted(summary["metrics"], key=lambda name: name != summary["monitor"])
     # TensorBoard shows the first five.
     tags = [f"test/{first}", *_ends(first), *(f"test/{name}" for name in others), *_ends(*others)]
