@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class.models import class_encoders, interactions
+from rank4class.scripts.research import models_tried
+
+RNG = np.random.default_rng(0)
+H, C = (tf.constant(RNG.normal(size=[n, 8]), tf.float32) for n in (5, 4))
+
+
+def test_both_start_as_the_plain_part():
+    layer, dot = models_tried.LowRank(rank=3), interactions.Dot()
+    np.testing.assert_array_equal(layer([H, C]), dot([H, C]))
+    attended, plain = (cls(4, 8) for cls in (models_tried.Attended, class_encoders.Embedding))
+    attended(tf.range(4)), plain(tf.range(4))
+    attended.table.assign(C)
+    np.testing.assert_array_equal(attended(tf.range(4)), C)
+
+
+def test_low_rank_by_hand():
+    layer = models_tried.LowRank(rank=2)
+    layer([H, C])
+    right = RNG.normal(size=[8, 2]).astype("float32")
+    layer.right.assign(right)
+    expected = H.numpy() @ (np.eye(8) + layer.left.numpy() @ right.T) @ C.numpy().T
+    np.testing.assert_allclose(layer([H, C]), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_attention_learns_from_its_zero_and_mixes_classes():
+    attended = models_tried.Attended(4, 8)
+    optimizer = tf.keras.optimizers.SGD(1.0)
+    for _ in range(2):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((attended(tf.range(4)) - C) ** 2)
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, weights := attended.trainable_weights), weights, strict=True)
+        )
+    first = attended(tf.range(4))[0]
+    attended.table.assign(tf.tensor_scatter_nd_add(attended.table, [[3]], H[:1]))
+    assert np.max(np.abs(attended(tf.range(4))[0] - first)) > 1e-5
+
+
+def test_a_rank_of_zero_is_refused():
+    with pytest.raises(ValueError, match="rank=0: not an integer of at least 1"):
+        models_tried.LowRank(rank=0)
