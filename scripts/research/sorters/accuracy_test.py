@@ -100,6 +100,7 @@ def write_scores(path, drawn, **changes):
         "origins": np.array([f"test.tsv:{i + 1}" for i in range(size)]),
         "metrics": np.array(["mrr"]),
         "values": np.ones([size, 1], np.float32),
+        "best_values": np.zeros([0]),
         **changes,
     }
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
