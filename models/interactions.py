@@ -32,7 +32,7 @@ class Dot(Part):
       Rank4Class, Claim 1.
     """
 
-    SAVED = ("use_bias",)
+    SAVED: tuple[str, ...] = ("use_bias",)
 
     def __init__(self, use_bias: bool = True, **kwargs: Any):
         super().__init__(**kwargs)

@@ -120,7 +120,7 @@ def run_grid(
     _check_values("tune", base, cells, tune)
     if trials is not None and not tune:
         raise ValueError(f"trials={trials}: nothing is tuned. Add --tune, or leave it out.")
-    lists = {}
+    lists: dict[str, Sequence] = {}
     for flag, fields in (("vary", vary), ("tune", tune)):
         for field, values in fields.items():
             if not isinstance(values, space.Range):
@@ -130,7 +130,7 @@ def run_grid(
                 raise ValueError(f"{flag}={field}={values}: a range needs a number of trials. {remedy}.")
     if both := tune.keys() & vary.keys():
         raise ValueError(f"tune={min(both)}: --vary sets this field. Leave one of the two out.")
-    axes = {"losses": losses, "interactions": interactions, "seeds": seeds, **lists}
+    axes: dict[str, Sequence] = {"losses": losses, "interactions": interactions, "seeds": seeds, **lists}
     for name, values in {**axes, "cells": [cell_name(cell, vary) for cell in cells]}.items():
         if repeated := [value for i, value in enumerate(values) if value in values[:i]]:
             raise ValueError(f"{name}={repeated[0]!r}: repeated, so its runs would count twice. Remove one.")
