@@ -128,7 +128,7 @@ class Registry:
         sources = {}
         for path in (path for pattern in self._files for path in sorted(_ROOT.glob(pattern))):
             module = ".".join(["rank4class", *path.relative_to(_ROOT).with_suffix("").parts])
-            body = ast.parse(path.read_text(encoding="utf-8")).body
+            body: Any = ast.parse(path.read_text(encoding="utf-8")).body
             definitions = {n.name: n for n in body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
             for node in definitions.values():
                 for decorator in map(ast.unparse, node.decorator_list):
@@ -137,6 +137,10 @@ class Registry:
                         function = _function(node, definitions)
                         name = ast.literal_eval(argument[:-1]) if argument else function.name
                         sources[name] = module, _options(function)
+            for node in body:
+                match node:  # CLASS = base.keras_loss("CLASS", function)
+                    case ast.Assign(value=ast.Call(ast.Attribute(attr="keras_loss"), [_, ast.Name(name)])):
+                        sources[name] = module, _options(_function(definitions[name], definitions))
         return sources
 
 

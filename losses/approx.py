@@ -113,11 +113,6 @@ def _negative_metric(
     return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
-@base.register
-class ApproxNDCG(base.RankingLoss, function=approx_ndcg):
-    """`approx_ndcg` as a Keras loss."""
-
-
 @tf.autograph.experimental.do_not_convert
 def approx_mrr(
     scores: TensorLike,
@@ -141,11 +136,6 @@ def approx_mrr(
       Qin, Liu, Li (2010).
     """
     return _negative_metric("mrr", None, scores, labels, where, weights, temperature, rank_fn)
-
-
-@base.register
-class ApproxMRR(base.RankingLoss, function=approx_mrr):
-    """`approx_mrr` as a Keras loss."""
 
 
 @tf.autograph.experimental.do_not_convert
@@ -187,6 +177,6 @@ def approx_metric(
     return _negative_metric(name, k, scores, labels, where, weights, temperature, rank_fn)
 
 
-@base.register
-class ApproxMetric(base.RankingLoss, function=approx_metric):
-    """`approx_metric` as a Keras loss."""
+ApproxNDCG = base.keras_loss("ApproxNDCG", approx_ndcg)
+ApproxMRR = base.keras_loss("ApproxMRR", approx_mrr)
+ApproxMetric = base.keras_loss("ApproxMetric", approx_metric)

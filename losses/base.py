@@ -35,6 +35,7 @@ Convert the ragged lists that TF-Ranking accepts with `ragged=True`: pass `score
 
 import functools
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -161,6 +162,18 @@ def register(loss: type[RankingLoss]) -> type[RankingLoss]:
     add_common_arguments(loss.function, __doc__)
     LOSSES.register(loss.function.__name__)(loss)
     return serializable(loss)
+
+
+def keras_loss(name: str, function: Callable, **attributes: Any) -> type[RankingLoss]:
+    """Returns the Keras loss of a pure function, a class of that name with these attributes; registers it.
+
+    >>> from rank4class import losses
+    >>> losses.ZLPR.__name__, losses.ZLPR.threshold
+    ('ZLPR', 0.0)
+    """
+    attributes |= {"__module__": function.__module__, "__doc__": f"`{function.__name__}` as a Keras loss."}
+    loss = types.new_class(name, (RankingLoss,), {"function": function}, lambda body: body.update(attributes))
+    return register(loss)
 
 
 def add_common_arguments(function: Callable[..., Any], module: str | None) -> None:

@@ -172,11 +172,6 @@ def mean_average_precision(
     return _finished(losses, scores, where, weights)
 
 
-@base.register
-class MeanAveragePrecision(base.RankingLoss, function=mean_average_precision):
-    """`mean_average_precision` as a Keras loss."""
-
-
 @tf.autograph.experimental.do_not_convert
 def recall_triplet(
     scores: TensorLike,
@@ -261,3 +256,6 @@ def _finished(
         losses = tf.where(where, losses, 0.0)
     losses = tf.where(tf.reduce_all(tf.math.is_finite(scores)), losses, float("nan"))
     return base.weighted(losses, weights)
+
+
+MeanAveragePrecision = base.keras_loss("MeanAveragePrecision", mean_average_precision)

@@ -90,13 +90,6 @@ def _cross_entropy(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf
     return -tf.reduce_sum(tf.math.multiply_no_nan(log_shares, labels), axis=-1)
 
 
-@base.register
-class Softmax(base.RankingLoss, function=softmax):
-    """`softmax` as a Keras loss."""
-
-    sums_exponentials = True
-
-
 @tf.autograph.experimental.do_not_convert
 def calibrated_softmax(
     scores: TensorLike,
@@ -146,13 +139,6 @@ def calibrated_softmax(
     return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
-@base.register
-class CalibratedSoftmax(base.RankingLoss, function=calibrated_softmax):
-    """`calibrated_softmax` as a Keras loss."""
-
-    sums_exponentials = True
-
-
 @tf.autograph.experimental.do_not_convert
 def unique_softmax(
     scores: TensorLike,
@@ -186,13 +172,6 @@ def unique_softmax(
         return tf.reduce_sum(gains * log_space.softplus(below), axis=-1)
 
     return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
-
-
-@base.register
-class UniqueSoftmax(base.RankingLoss, function=unique_softmax):
-    """`unique_softmax` as a Keras loss."""
-
-    sums_exponentials = True
 
 
 @tf.autograph.experimental.do_not_convert
@@ -230,13 +209,6 @@ def decoupled_softmax(
     return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
-@base.register
-class DecoupledSoftmax(base.RankingLoss, function=decoupled_softmax):
-    """`decoupled_softmax` as a Keras loss."""
-
-    sums_exponentials = True
-
-
 @tf.autograph.experimental.do_not_convert
 def zlpr(
     scores: TensorLike,
@@ -268,9 +240,8 @@ def zlpr(
     return base.evaluate(None, of_dense, scores, labels, where, weights)
 
 
-@base.register
-class ZLPR(base.RankingLoss, function=zlpr):
-    """`zlpr` as a Keras loss."""
-
-    threshold = 0.0
-    sums_exponentials = True
+Softmax = base.keras_loss("Softmax", softmax, sums_exponentials=True)
+CalibratedSoftmax = base.keras_loss("CalibratedSoftmax", calibrated_softmax, sums_exponentials=True)
+UniqueSoftmax = base.keras_loss("UniqueSoftmax", unique_softmax, sums_exponentials=True)
+DecoupledSoftmax = base.keras_loss("DecoupledSoftmax", decoupled_softmax, sums_exponentials=True)
+ZLPR = base.keras_loss("ZLPR", zlpr, threshold=0.0, sums_exponentials=True)

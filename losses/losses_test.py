@@ -12,7 +12,7 @@ import tensorflow as tf
 from numpy import exp, log, log1p, log2
 
 from rank4class import compat, losses
-from rank4class.losses.ops import gumbel, lambda_weights, ranks
+from rank4class.losses.ops import gumbel, pairs, ranks
 
 tfr = compat.import_tensorflow_ranking()
 
@@ -240,7 +240,7 @@ def test_lambda_weights_equal_tf_ranking(name, weight, theirs):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("weight", lambda_weights.NAMES)
+@pytest.mark.parametrize("weight", pairs.WEIGHTS)
 def test_lambda_weights_of_ties_masks_and_xla(weight):
     scores = tf.constant([[1.0, 1.0, 0.0, 1.0, 0.0, 2.0], [0.0] * 6])
     labels, where = tf.constant([1, 4]), np.array([True, True, True, True, True, False])
@@ -641,7 +641,7 @@ def test_the_gradient_of_rankmax_compiles_for_dense_labels(k):
     np.testing.assert_allclose(compiled[1], both(scores, labels)[1], atol=1e-6)
 
 
-@pytest.mark.parametrize("weight", lambda_weights.NAMES)
+@pytest.mark.parametrize("weight", pairs.WEIGHTS)
 def test_lambda_weights_of_minus_infinity_and_of_large_gains(weight):
     loss = functools.partial(losses.pairwise_logistic, lambda_weight=weight)
     low, lower = (tf.constant([[1.0, 2.0, x, 0.0, x]]) for x in (-1e9, -np.inf))

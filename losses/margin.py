@@ -117,11 +117,6 @@ def _minus_log_shares(scores: tf.Tensor, relevant: tf.Tensor, k: int) -> tf.Tens
     return tf.where(share < 1.0, -tf.math.log(share), 0.0)
 
 
-@base.register
-class Rankmax(base.RankingLoss, function=rankmax):
-    """`rankmax` as a Keras loss."""
-
-
 @tf.autograph.experimental.do_not_convert
 def sparsemax(
     scores: TensorLike,
@@ -210,11 +205,6 @@ def _sparsemax_of_dense(scores: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor
     return value, gradient
 
 
-@base.register
-class Sparsemax(base.RankingLoss, function=sparsemax):
-    """`sparsemax` as a Keras loss."""
-
-
 @tf.autograph.experimental.do_not_convert
 def warp(
     scores: TensorLike,
@@ -286,6 +276,6 @@ def _relevant(scores: tf.Tensor, labels: tf.Tensor, max_relevant: int | None) ->
     return tf.where(gains > 0.0, relevant, lowest), tf.where(too_many, float("nan"), gains)
 
 
-@base.register
-class WARP(base.RankingLoss, function=warp):
-    """`warp` as a Keras loss."""
+Rankmax = base.keras_loss("Rankmax", rankmax)
+Sparsemax = base.keras_loss("Sparsemax", sparsemax)
+WARP = base.keras_loss("WARP", warp)

@@ -5,7 +5,7 @@ from tensorflow.types.experimental import TensorLike
 
 from rank4class import arguments
 from rank4class.losses import base, stochastic
-from rank4class.losses.ops import lambda_weights, log_space, pairs, ranks, sums
+from rank4class.losses.ops import log_space, pairs, ranks, sums
 
 __all__ = [
     "PairwiseHinge",
@@ -55,11 +55,6 @@ def pairwise_logistic(
     return _pairwise(sums.logistic, scores, labels, where, weights, temperature, normalize, lambda_weight)
 
 
-@base.register
-class PairwiseLogistic(base.RankingLoss, function=pairwise_logistic):
-    """`pairwise_logistic` as a Keras loss."""
-
-
 def pairwise_hinge(
     scores: TensorLike,
     labels: TensorLike,
@@ -83,11 +78,6 @@ def pairwise_hinge(
       Joachims (2002), "Optimizing search engines using clickthrough data".
     """
     return _pairwise(sums.hinge, scores, labels, where, weights, temperature, normalize, lambda_weight)
-
-
-@base.register
-class PairwiseHinge(base.RankingLoss, function=pairwise_hinge):
-    """`pairwise_hinge` as a Keras loss."""
 
 
 def pairwise_soft_zero_one(
@@ -114,11 +104,6 @@ def pairwise_soft_zero_one(
     )
 
 
-@base.register
-class PairwiseSoftZeroOne(base.RankingLoss, function=pairwise_soft_zero_one):
-    """`pairwise_soft_zero_one` as a Keras loss."""
-
-
 @tf.autograph.experimental.do_not_convert
 def _pairwise(
     term: sums.Term,
@@ -133,10 +118,10 @@ def _pairwise(
     """Returns the loss whose pairs cost `term` of their margins (`ops.sums`)."""
     arguments.check_positive(temperature=temperature)
     arguments.check_choice(pairs.NORMALIZERS, normalize=normalize)
-    arguments.check_choice(lambda_weights.NAMES, lambda_weight=lambda_weight)
+    arguments.check_choice(pairs.WEIGHTS, lambda_weight=lambda_weight)
 
     def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-        pair_weights = lambda_weights.of_true_class(lambda_weight, scores, labels, where)
+        pair_weights = pairs.weights_of_true_class(lambda_weight, scores, labels, where)
         total = sums.margin_sum(term, scores / temperature, labels, where, pair_weights)
         total = base.zero_without_relevant(total, labels, where)
         size = ranks.list_size(scores, where)
@@ -146,7 +131,7 @@ def _pairwise(
         higher = pairs.of_higher_label(labels, where)
         margins = pairs.margins(scores) / temperature
         losses, _ = term(tf.where(higher, margins, -float("inf")))
-        pair_weights = lambda_weights.of_pairs(lambda_weight, scores, labels, where)
+        pair_weights = pairs.weights(lambda_weight, scores, labels, where)
         if pair_weights is not None:
             losses *= pair_weights
         total = tf.reduce_sum(losses, axis=[-2, -1])
@@ -200,11 +185,6 @@ def pairwise_mse(
         return pairs.normalized(2.0 * size * squares, normalize, size, num_pairs=size * (size - 1.0))
 
     return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
-
-
-@base.register
-class PairwiseMSE(base.RankingLoss, function=pairwise_mse):
-    """`pairwise_mse` as a Keras loss."""
 
 
 @tf.autograph.experimental.do_not_convert
@@ -261,6 +241,8 @@ def yeti_logistic(
     return base.evaluate(None, of_dense, scores, labels, where, weights)
 
 
-@base.register
-class YetiLogistic(base.RankingLoss, function=yeti_logistic):
-    """`yeti_logistic` as a Keras loss."""
+PairwiseLogistic = base.keras_loss("PairwiseLogistic", pairwise_logistic)
+PairwiseHinge = base.keras_loss("PairwiseHinge", pairwise_hinge)
+PairwiseSoftZeroOne = base.keras_loss("PairwiseSoftZeroOne", pairwise_soft_zero_one)
+PairwiseMSE = base.keras_loss("PairwiseMSE", pairwise_mse)
+YetiLogistic = base.keras_loss("YetiLogistic", yeti_logistic)

@@ -45,11 +45,6 @@ def list_mle(
     return base.evaluate(None, of_dense, scores, labels, where, weights)
 
 
-@base.register
-class ListMLE(base.RankingLoss, function=list_mle):
-    """`list_mle` as a Keras loss."""
-
-
 @tf.autograph.experimental.do_not_convert
 def coupled_rank_distil(
     scores: TensorLike,
@@ -109,6 +104,5 @@ def _zero_without_relevant(losses: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.reduce_any(labels > 0.0, axis=-1), losses, 0.0)
 
 
-@base.register
-class CoupledRankDistil(base.RankingLoss, function=coupled_rank_distil):
-    """`coupled_rank_distil` as a Keras loss."""
+ListMLE = base.keras_loss("ListMLE", list_mle)
+CoupledRankDistil = base.keras_loss("CoupledRankDistil", coupled_rank_distil)

@@ -65,11 +65,6 @@ def _mean(losses: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(total, ranks.list_size(losses, where))
 
 
-@base.register
-class MSE(base.RankingLoss, function=mse):
-    """`mse` as a Keras loss."""
-
-
 @tf.autograph.experimental.do_not_convert
 def rescaled_mse(
     scores: TensorLike,
@@ -106,11 +101,6 @@ def rescaled_mse(
         return _mean((1.0 + (kappa - 1.0) * labels) * tf.square(scores - target * labels), where)
 
     return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
-
-
-@base.register
-class RescaledMSE(base.RankingLoss, function=rescaled_mse):
-    """`rescaled_mse` as a Keras loss."""
 
 
 @tf.autograph.experimental.do_not_convert
@@ -153,13 +143,6 @@ def sigmoid_cross_entropy(
         return _mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, scores / temperature), where)
 
     return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
-
-
-@base.register
-class SigmoidCrossEntropy(base.RankingLoss, function=sigmoid_cross_entropy):
-    """`sigmoid_cross_entropy` as a Keras loss."""
-
-    threshold = 0.0
 
 
 @tf.autograph.experimental.do_not_convert
@@ -214,13 +197,6 @@ def asl(
     return base.evaluate(None, of_dense, scores, labels, where, weights)
 
 
-@base.register
-class ASL(base.RankingLoss, function=asl):
-    """`asl` as a Keras loss."""
-
-    threshold = 0.0
-
-
 @tf.autograph.experimental.do_not_convert
 def ordinal(
     scores: TensorLike,
@@ -252,13 +228,6 @@ def ordinal(
         return _mean(tf.reduce_sum(losses, axis=-1), where)
 
     return base.evaluate(None, of_dense, scores, labels, where, weights, heads=True)
-
-
-@base.register
-class Ordinal(base.RankingLoss, function=ordinal):
-    """`ordinal` as a Keras loss, of scores `[B, n, L]`."""
-
-    heads = True
 
 
 @tf.autograph.experimental.do_not_convert
@@ -299,13 +268,6 @@ def mixture_em(
         return tf.where(has_relevant, tf.reduce_sum(shares * model_losses, axis=-1), 0.0)
 
     return base.evaluate(None, of_dense, scores, labels, where, weights, heads=True)
-
-
-@base.register
-class MixtureEM(base.RankingLoss, function=mixture_em):
-    """`mixture_em` as a Keras loss, of scores `[B, n, H]`."""
-
-    heads = True
 
 
 @tf.autograph.experimental.do_not_convert
@@ -354,8 +316,10 @@ def click_em(
     return base.evaluate(None, of_dense, scores, labels, where, weights, heads=True)
 
 
-@base.register
-class ClickEM(base.RankingLoss, function=click_em):
-    """`click_em` as a Keras loss, of scores `[B, n, 2]`."""
-
-    heads = True
+MSE = base.keras_loss("MSE", mse)
+RescaledMSE = base.keras_loss("RescaledMSE", rescaled_mse)
+SigmoidCrossEntropy = base.keras_loss("SigmoidCrossEntropy", sigmoid_cross_entropy, threshold=0.0)
+ASL = base.keras_loss("ASL", asl, threshold=0.0)
+Ordinal = base.keras_loss("Ordinal", ordinal, heads=True)
+MixtureEM = base.keras_loss("MixtureEM", mixture_em, heads=True)
+ClickEM = base.keras_loss("ClickEM", click_em, heads=True)

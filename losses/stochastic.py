@@ -166,6 +166,4 @@ def gumbel_approx_ndcg(
     return gumbel(approx.approx_ndcg)(scores, labels, **options, **noise)
 
 
-@base.register
-class GumbelApproxNDCG(base.RankingLoss, function=gumbel_approx_ndcg):
-    """`gumbel_approx_ndcg` as a Keras loss."""
+GumbelApproxNDCG = base.keras_loss("GumbelApproxNDCG", gumbel_approx_ndcg)

@@ -62,11 +62,6 @@ def n_choose_k(
     return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
-@base.register
-class NChooseK(base.RankingLoss, function=n_choose_k):
-    """`n_choose_k` as a Keras loss."""
-
-
 @tf.autograph.experimental.do_not_convert
 def top_k_gain(
     scores: TensorLike,
@@ -125,11 +120,6 @@ def top_k_gain(
     return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
-@base.register
-class TopKGain(base.RankingLoss, function=top_k_gain):
-    """`top_k_gain` as a Keras loss."""
-
-
 @base.serializable
 class CountLikelihood(tf.keras.losses.Loss):
     """Negative log-likelihood of the number of relevant classes under a count prior: `set_sizes.count_nll`.
@@ -148,3 +138,7 @@ class CountLikelihood(tf.keras.losses.Loss):
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         y_pred = tensors.dense("y_pred", y_pred)
         return set_sizes.count_nll(y_pred, base.labels_of(y_true, y_pred))
+
+
+NChooseK = base.keras_loss("NChooseK", n_choose_k)
+TopKGain = base.keras_loss("TopKGain", top_k_gain)

@@ -126,12 +126,6 @@ def test_projections_and_set_likelihoods(name):
     check(lambda: with_gradient(FUNCTIONS[name]), SCORES, atol=1e-4)
 
 
-def test_draws_are_those_of_the_cpu():
-    draws = {"forms": ("eager", "graph")}  # those under XLA are others
-    check(lambda: lambda x: n_choose_k.sample(x, 3, [1, 2]), SCORES, **draws)
-    check(lambda: lambda x: set_sizes.sample(x, tf.zeros([4]), [1, 2]), SCORES, **draws)
-
-
 def copies(build, *inputs):
     """Returns a function that builds a layer on the current device, with the first one's weights."""
     weights = []

@@ -2,6 +2,6 @@
 
 from rank4class.losses.metrics.functional import *
 from rank4class.losses.metrics.keras import *
+from rank4class.losses.metrics.keras import METRICS
 from rank4class.losses.metrics.propensity import *
-from rank4class.losses.metrics.registry import METRICS, get_metric
 from rank4class.losses.metrics.sets import *

@@ -383,7 +383,7 @@ def test_invalid_input():
         tf.function(metrics.mrr, input_signature=[tf.TensorSpec([2, 3]), tf.TensorSpec(None)])(scores, scores)
     names = ("ndcg@0", "top0_error", "map@0", "precision@0")
     for bad in (
-        *(lambda: losses.NDCG(k=2.5), lambda: losses.TopKError(None), lambda: losses.MAP("5")),
+        *(lambda: losses.NDCG(k=2.5), lambda: losses.Recall(), lambda: losses.MAP("5")),
         *(functools.partial(losses.get_metric, name) for name in names),
         *(lambda: metrics.top_k_accuracy(scores, [0, 1], 1.5), lambda: metrics.ndcg(scores, [0, 1], 0)),
     ):

@@ -6,7 +6,8 @@ any number of replicas. See `losses.metrics.functional` for the definitions, tie
 and examples without a relevant class.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -30,31 +31,21 @@ __all__ = [
     "TopKError",
 ]
 
-METRICS: "dict[str, Callable[..., RankingMetric]]" = {}  # by the pattern of its name, with a group for K
-
-
-def _register(*patterns: str) -> Callable:
-    """Adds a Keras metric to `METRICS` under patterns of names and lets Keras load it."""
-
-    def add(metric: type[RankingMetric]) -> type[RankingMetric]:
-        add_common_arguments(metric.function, functional.__doc__)
-        METRICS.update(dict.fromkeys(patterns, metric))
-        return tf.keras.utils.register_keras_serializable(package="rank4class")(metric)
-
-    return add
-
 
 class RankingMetric(tf.keras.metrics.Mean):
     """The weighted mean over the instances of a function of `losses.metrics.functional`.
 
-    A subclass names the function and the default name in its class line; its options come first, such as `k`.
+    The options of the function are keyword arguments too, such as `grade`.
 
     Args:
+      k: see `functional`, for a metric of the first K classes; by default 1 for top-K, and the whole list for
+        `NDCG` and `MAP`.
       ties, max_relevant: see `functional`.
       name, dtype: see `tf.keras.metrics.Mean`.
 
     Raises:
       ValueError: an option is out of its range.
+      TypeError: the function has no such option.
 
     >>> metric = TopKAccuracy(k=2)
     >>> _ = metric.update_state([2, 1], [[3., 1., 2.], [3., 1., 2.]])
@@ -63,28 +54,32 @@ class RankingMetric(tf.keras.metrics.Mean):
     """
 
     function: Any = None
-    default_name: str
+    default_name: str  # with the options in braces
+    defaults: Mapping[str, int | None] = {}  # of the options; None is required, except for the whole list
+    whole_list = False  # whether a `k` of None is the whole list
     percent = True  # reported in percent
     higher_is_better = True
 
-    def __init_subclass__(
-        cls, function: Callable | None = None, default_name: str | None = None, **kwargs: Any
-    ) -> None:
-        super().__init_subclass__(**kwargs)
-        if function is not None and default_name is not None:
-            cls.function, cls.default_name = staticmethod(function), default_name
-
     def __init__(
         self,
+        k: int | None = None,
         ties: str = "worst",
         name: str | None = None,
         dtype: tf.DType | str | None = None,
         max_relevant: int | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(name=name or self.default_name.format(**options), dtype=dtype)
+        options |= {} if k is None else {"k": k}
+        if unknown := sorted(set(options) - set(self.defaults)):
+            raise TypeError(f"{unknown[0]}: {type(self).__name__} has no such option.")
+        options = {**self.defaults, **options}
+        is_whole = self.whole_list and options["k"] is None
+        default_name = self.default_name.removesuffix("@{k}") if is_whole else self.default_name
+        super().__init__(name=name or default_name.format(**options), dtype=dtype)
         arguments.check_choice(functional.TIES, ties=ties)
         top_relevant.check_most(max_relevant)
+        if not is_whole:
+            arguments.check_integer(section=f"{self.name}: ", **options)
         self.ties = ties
         self.max_relevant = max_relevant
         self.options = options
@@ -100,7 +95,8 @@ class RankingMetric(tf.keras.metrics.Mean):
 
     def check_classes(self, num_classes: int) -> None:
         """Raises ValueError if the metric is trivial for that number of classes."""
-        del num_classes  # most metrics allow any number
+        if "k" in self.options and not self.whole_list:
+            functional.check_k(self.options["k"], num_classes)
 
     def update_state(
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
@@ -123,85 +119,41 @@ class RankingMetric(tf.keras.metrics.Mean):
         return {**super().get_config(), **common, **self.options}
 
 
-class _AtK(RankingMetric):
-    """A metric of the first K classes, or of the whole list if K is None."""
-
-    def __init__(
-        self, k: int | None = None, ties: str = "worst", name: str | None = None, **kwargs: Any
-    ) -> None:
-        whole_list = self.default_name.removesuffix("@{k}") if k is None else None
-        super().__init__(ties, name or whole_list, k=k, **kwargs)
-        if k is not None:
-            arguments.check_integer(section=f"{self.name}: ", k=k)
+METRICS: dict[str, type[RankingMetric]] = {}  # by the pattern of its name, with groups for its options
 
 
-class _AmongK(_AtK):
-    """A metric that is trivial for the first K of K classes, and so requires a smaller K."""
-
-    def __init__(self, k: int, ties: str = "worst", name: str | None = None, **kwargs: Any) -> None:
-        super().__init__(k, ties, name, **kwargs)
-        arguments.check_integer(section=f"{self.name}: ", k=k)
-
-    def check_classes(self, num_classes: int) -> None:
-        functional.check_k(self.options["k"], num_classes)
-
-
-class _TopK(_AmongK):
-    def __init__(self, k: int = 1, ties: str = "worst", name: str | None = None, **kwargs: Any) -> None:
-        super().__init__(k, ties, name, **kwargs)
-
-
-@_register(r"top(\d+)_accuracy")
-class TopKAccuracy(_TopK, function=functional.top_k_accuracy, default_name="top{k}_accuracy"):
-    """`top_k_accuracy` as a Keras metric."""
+def _metric(
+    name: str, function: Callable, default_name: str, /, *, whole_list: bool = False, **attributes: Any
+) -> type[RankingMetric]:
+    """Returns the Keras metric of a function, a class of that name; adds it to `METRICS`."""
+    attributes |= {
+        "function": staticmethod(function),
+        "default_name": default_name,
+        "whole_list": whole_list,
+        "__module__": __name__,
+        "__doc__": f"`{function.__name__}` as a Keras metric.",
+    }
+    metric = type(name, (RankingMetric,), attributes)
+    add_common_arguments(function, functional.__doc__)
+    METRICS[re.sub(r"\{(\w+)\}", r"(?P<\1>\\d+)", default_name)] = metric
+    if whole_list:
+        METRICS[default_name.removesuffix("@{k}")] = metric
+    return tf.keras.utils.register_keras_serializable(package="rank4class")(metric)
 
 
-@_register(r"top(\d+)_error")
-class TopKError(_TopK, function=functional.top_k_error, default_name="top{k}_error"):
-    """`top_k_error` as a Keras metric."""
-
-    higher_is_better = False
-
-
-@_register(r"ndcg@(\d+)", "ndcg")
-class NDCG(_AtK, function=functional.ndcg, default_name="ndcg@{k}"):
-    """`ndcg` as a Keras metric."""
-
-
-@_register("mrr")
-class MRR(RankingMetric, function=functional.mrr, default_name="mrr"):
-    """`mrr` as a Keras metric."""
-
-
-@_register("mean_rank")
-class MeanRank(RankingMetric, function=functional.mean_rank, default_name="mean_rank"):
-    """`mean_rank` as a Keras metric."""
-
-    percent = False
-    higher_is_better = False
-
-
-@_register(r"precision@(\d+)")
-class Precision(_AmongK, function=functional.precision, default_name="precision@{k}"):
-    """`precision` as a Keras metric."""
-
-
-@_register(r"grade(\d+)_precision@(\d+)")
-class GradePrecision(_AmongK, function=functional.grade_precision, default_name="grade{grade}_precision@{k}"):
-    """`grade_precision` as a Keras metric."""
-
-    def __init__(
-        self, grade: int, k: int, ties: str = "worst", name: str | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(k, ties, name, grade=grade, **kwargs)
-        arguments.check_integer(grade=grade)
-
-
-@_register(r"recall@(\d+)")
-class Recall(_AmongK, function=functional.recall, default_name="recall@{k}"):
-    """`recall` as a Keras metric."""
-
-
-@_register(r"map@(\d+)", "map")
-class MAP(_AtK, function=functional.average_precision, default_name="map@{k}"):
-    """`average_precision` as a Keras metric."""
+TopKAccuracy = _metric("TopKAccuracy", functional.top_k_accuracy, "top{k}_accuracy", defaults={"k": 1})
+TopKError = _metric(
+    "TopKError", functional.top_k_error, "top{k}_error", defaults={"k": 1}, higher_is_better=False
+)
+NDCG = _metric("NDCG", functional.ndcg, "ndcg@{k}", defaults={"k": None}, whole_list=True)
+MRR = _metric("MRR", functional.mrr, "mrr")
+MeanRank = _metric("MeanRank", functional.mean_rank, "mean_rank", percent=False, higher_is_better=False)
+Precision = _metric("Precision", functional.precision, "precision@{k}", defaults={"k": None})
+GradePrecision = _metric(
+    "GradePrecision",
+    functional.grade_precision,
+    "grade{grade}_precision@{k}",
+    defaults={"grade": None, "k": None},
+)
+Recall = _metric("Recall", functional.recall, "recall@{k}", defaults={"k": None})
+MAP = _metric("MAP", functional.average_precision, "map@{k}", defaults={"k": None}, whole_list=True)

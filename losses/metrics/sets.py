@@ -1,4 +1,4 @@
-"""Metrics of sets of classes, which also judge the number of classes.
+"""Metrics of sets of classes, which also judge the number of classes; and all metrics by name.
 
 `SET_METRICS` need a prior of the count in addition to the scores; see `losses.ops.set_sizes`.
 `DECISION_METRICS` are of classes that a rule, such as a threshold, decides for.
@@ -21,6 +21,7 @@ from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses.metrics import propensity
 from rank4class.losses.metrics.functional import check_k
+from rank4class.losses.metrics.keras import METRICS, RankingMetric
 from rank4class.losses.ops import label_checks, set_sizes, tensors
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "exact_match",
     "f1_macro",
     "f1_micro",
+    "get_metric",
     "macro_top1_error",
     "nll",
 ]
@@ -205,6 +207,37 @@ SPLIT_METRICS = {
     r"coverage@([1-9]\d*)": SetMetric(None, percent=True, higher_is_better=True),
     "median_rank": SetMetric(None, percent=False, higher_is_better=False),
 }
+
+
+def get_metric(name: str, ties: str = "worst", max_relevant: int | None = None) -> RankingMetric | SetMetric:
+    """Returns the Keras metric of a name such as `top1_error`, `ndcg@5` or `map`, or a metric of sets.
+
+    Args:
+      name: one of `METRICS` or `SPLIT_METRICS`, with a number for K; of `SET_METRICS` or `DECISION_METRICS`;
+        or of `PREDICTION_SET_METRICS`, with a coverage P in percent. Only `METRICS` use the other arguments.
+      ties, max_relevant: see `losses.metrics.functional`.
+
+    Raises:
+      ValueError: an unknown name, or an option that is out of its range.
+
+    >>> get_metric("ndcg@5").name
+    'ndcg@5'
+    """
+    for pattern, metric in METRICS.items():
+        match = re.fullmatch(pattern, name)
+        if match:
+            options: dict[str, Any] = {option: int(number) for option, number in match.groupdict().items()}
+            return metric(ties=ties, max_relevant=max_relevant, **options)
+    of_sets = {**SET_METRICS, **DECISION_METRICS, **PREDICTION_SET_METRICS}
+    for pattern in of_sets:
+        if re.fullmatch(pattern, name):
+            return of_sets[pattern]
+    if of_split := split_metric(name):
+        return of_split
+    patterns = (*METRICS, *of_sets, *SPLIT_METRICS)
+    known = ", ".join(patterns).replace(r"([1-9]\d?)", "P")
+    known = re.sub(r"\(.*?\)", "K", known)
+    raise ValueError(f"metric={name!r}: unknown. There are: {known}.")
 
 
 def split_metric(name: str) -> SetMetric | None:

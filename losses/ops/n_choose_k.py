@@ -44,8 +44,6 @@ from rank4class.losses.ops import tensors
 
 _LARGEST = 1e12  # larger scores leave float64 too few digits for the shift
 TINY = 1e-8  # smaller marginals have lost half of float64's digits
-_TRIES = 8  # draws at a time
-_MOST_TRIES = 20_000
 
 
 def log_z(scores: TensorLike, k: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
@@ -129,45 +127,6 @@ def log_likelihood(scores: TensorLike, chosen: TensorLike, *, where: TensorLike 
     k = tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32)
     total = tf.reduce_sum(tf.where(chosen, scores, 0.0), axis=-1)
     return tf.cast(tf.minimum(total - log_z(scores, k, where=where), 0.0), dtype)
-
-
-def sample(
-    scores: TensorLike, k: TensorLike, seed: TensorLike, *, where: TensorLike | None = None
-) -> tf.Tensor:
-    """Draws a set of `k` classes from the model, exactly: bool `[..., n]`.
-
-    Tosses the coins of the module's docstring until they show `k` heads: about `2.5 sqrt(v)` draws of `O(n)`.
-    An instance whose other results are NaN gets no class.
-
-    Args:
-      seed: int32 `[2]`; the same seed draws the same sets, but others under XLA.
-
-    >>> sample([[0.0, 50.0, 0.0, 50.0]], 2, [0, 0]).numpy()
-    array([[False,  True, False,  True]])
-    """
-    scores, where, k, _ = _checked(scores, k, where)
-    inner, _ = _inner(k, where)
-    chances = tf.where(where, tf.sigmoid(scores + coins.find_shift(scores, inner, where)[..., None]), 0.0)
-    chances = tf.where((k == coins.size_of(where))[..., None], tf.cast(where, tf.float64), chances)
-    chances = tf.where((k == 0.0)[..., None], tf.zeros_like(chances), chances)
-    shape = tf.concat([[_TRIES], tf.shape(chances)], axis=0)
-
-    def toss(i: tf.Tensor, chosen: tf.Tensor, done: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        try_seed = tf.random.experimental.stateless_fold_in(tf.convert_to_tensor(seed), i)
-        heads = tf.random.stateless_uniform(shape, try_seed, dtype=tf.float64) < chances
-        fits = tf.reduce_sum(tf.cast(heads, tf.float64), axis=-1) == k
-        first = tf.argmax(tf.cast(fits, tf.int32), axis=0)
-        drawn = tf.reduce_any(heads & tf.one_hot(first, _TRIES, True, False, axis=0)[..., None], axis=0)
-        fits = tf.reduce_any(fits, axis=0)
-        return i + 1, tf.where((fits & ~done)[..., None], drawn, chosen), done | fits
-
-    state = (
-        tf.constant(0),
-        tf.zeros(tf.shape(chances), tf.bool),
-        ~tf.math.is_finite(k + nan_if_invalid(scores, where)),
-    )
-    tossing = lambda i, _, done: ~tf.reduce_all(done)  # noqa: E731
-    return tf.while_loop(tossing, toss, state, maximum_iterations=_MOST_TRIES)[1]
 
 
 # XLA fuses thousands of small operations into few passes over the classes, without tensors of all nodes.

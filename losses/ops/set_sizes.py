@@ -127,13 +127,6 @@ def count_nll(log_prior: TensorLike, labels: TensorLike, *, where: TensorLike | 
     """
     log_prior = tf.cast(tensors.dense("log_prior", log_prior), tf.float32)
     labels = tensors.dense("labels", labels)
-    if labels.shape.rank not in (log_prior.shape.rank - 1, log_prior.shape.rank) or not (
-        labels.shape[: log_prior.shape.rank - 1].is_compatible_with(log_prior.shape[:-1])
-    ):
-        raise ValueError(
-            f"labels={labels.shape}: do not fit log_prior of shape {log_prior.shape}. Give one class id, or "
-            "one list, per instance."
-        )
     if labels.shape.rank == log_prior.shape.rank - 1:
         return -_of_size(log_prior, tf.ones_like(labels, tf.int32))
     is_relevant = labels > 0
@@ -158,25 +151,6 @@ def marginals(scores: TensorLike, log_prior: TensorLike, *, where: TensorLike | 
     scores, where, dtype = n_choose_k.checked(scores, where)
     log_prior = _checked_prior(log_prior, scores, where)
     return tf.cast(tf.clip_by_value(_mixed(scores, tf.exp(log_prior), where), 0.0, 1.0), dtype)
-
-
-def sample(
-    scores: TensorLike, log_prior: TensorLike, seed: TensorLike, *, where: TensorLike | None = None
-) -> tf.Tensor:
-    """Draws a set: a count from the prior, and that many classes with `n_choose_k.sample`.
-
-    >>> sample([[0.0, 50.0, 0.0]], [[-100.0, 0.0]], [0, 0]).numpy()
-    array([[False,  True, False]])
-    """
-    scores, where, _ = n_choose_k.checked(scores, where)
-    log_prior = _checked_prior(log_prior, scores, where)
-    count_seed, set_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
-    lists = tf.reshape(log_prior, [-1, tensors.length(log_prior)])
-    # The draws of `stateless_categorical` depend on the number of threads.
-    ends = tf.cumsum(tf.nn.softmax(lists), axis=1)
-    pick = ends[:, -1:] * tf.random.stateless_uniform([tf.shape(lists)[0], 1], count_seed, dtype=ends.dtype)
-    k = tf.reduce_sum(tf.cast(ends <= pick, tf.int32), axis=1)
-    return n_choose_k.sample(scores, tf.reshape(k, tf.shape(scores)[:-1]), set_seed, where=where)
 
 
 def most_probable(scores: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
