@@ -5,9 +5,10 @@ import json
 from typing import Any
 
 
-def parse(text: str) -> Any:
-    """Returns the value of a JSON text; raises ValueError, whose message continues the name of a file."""
-    return json.loads(text, object_pairs_hook=_unique_keys)
+def read_object(path: str) -> dict[str, Any]:
+    """Returns the value of a JSON object in a local file, with or without a byte order mark."""
+    with open(path, encoding="utf-8-sig") as file:
+        return parse_object(path, file.read())
 
 
 def parse_object(where: str, text: str) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def parse_object(where: str, text: str) -> dict[str, Any]:
     ValueError: file.jsonl:3: the text has the key 'label' twice.
     """
     try:
-        value = parse(text)
+        value = json.loads(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if error.lineno > 1 else ""
         raise ValueError(f"{where}: not JSON: {error.msg} at {line}column {error.colno}.") from error

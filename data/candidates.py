@@ -16,8 +16,6 @@ References:
   recommendations"; Horvitz, Thompson (1952), "A generalization of sampling without replacement".
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import scipy.sparse
 import scipy.special
@@ -28,13 +26,6 @@ from rank4class.data.dataset import Split
 from rank4class.registry import CANDIDATES
 
 _STREAM = 1 << 33  # keeps the seeds of the draws apart from those of the order of the examples
-
-
-class Candidates(NamedTuple):
-    """The candidates of a step, which all replicas share."""
-
-    ids: tf.Tensor  # of the classes, int32 `[m]`, increasing; the last one is repeated at the end
-    is_repeated: tf.Tensor  # bool `[m]`
 
 
 @CANDIDATES.register("sampled")
@@ -85,13 +76,17 @@ class Sampled:
         """Whether there are at least as many candidates as classes; then all classes are to be scored."""
         return self.size >= self.num_classes
 
-    def of_step(self, seed: int, step: tf.Tensor, indices: tf.Tensor) -> Candidates:
-        """Returns the candidates of a step, from 0, with the examples of some indices, int64 `[B]`."""
+    def of_step(self, seed: int, step: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the candidates of a step, from 0, with the examples of some indices, int64 `[B]`.
+
+        They are the ids of the classes, int32 `[m]`, increasing, and the last one is repeated at the end; and
+        which are repeated, bool `[m]`.
+        """
         starts, stops = (tf.gather(self._row_ends, i) for i in (indices, indices + 1))
         certain = tf.gather(self._columns, tf.ragged.range(starts, stops).flat_values)
         ids, _ = tf.unique(tf.sort(tf.concat([self.draw(seed, step), certain], axis=0)))
         places, last = tf.range(self.size), tf.size(ids) - 1
-        return Candidates(tf.gather(ids, tf.minimum(places, last)), places > last)
+        return tf.gather(ids, tf.minimum(places, last)), places > last
 
     def draw(self, seed: int, step: tf.Tensor) -> tf.Tensor:
         """Returns the ids of the drawn classes of a step, int32 `[count]`; few are drawn twice."""

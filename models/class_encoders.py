@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class import arguments, compat
+from rank4class import compat
 from rank4class.models import precision
+from rank4class.models.encoders.base import WithWeightDecay
 from rank4class.models.registry import CLASS_ENCODERS, Part
 
 _BLOCK = 1024  # texts that are encoded at a time, except in training
@@ -21,7 +22,7 @@ Encode = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
 
 
 @CLASS_ENCODERS.register("embedding")
-class Embedding(Part):
+class Embedding(WithWeightDecay):
     """A learned vector per class.
 
     Args:
@@ -47,12 +48,9 @@ class Embedding(Part):
         initial: tf.types.experimental.TensorLike | None = None,
         **kwargs: Any,
     ):
-        super().__init__(**kwargs)
-        arguments.check_at_least(0, weight_decay=weight_decay)
+        super().__init__(weight_decay, **kwargs)
         self._initializer = "glorot_uniform" if initial is None else tf.keras.initializers.Constant(initial)
-        self.num_classes, self.width, self.weight_decay = num_classes, width, weight_decay
-        if weight_decay:
-            self.add_loss(lambda: self.weight_decay * tf.reduce_sum(tf.square(self.table)))
+        self.num_classes, self.width = num_classes, width
 
     def build(self, input_shape: tf.TensorShape) -> None:
         self.table = self.add_weight("table", [self.num_classes, self.width], initializer=self._initializer)

@@ -159,6 +159,7 @@ class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
     """
 
     SAVED = ("units", "dropout", "residual", "seed")
+    joins = False  # whether the first layer reads both vectors, one after the other
 
     def __init__(self, units: int = 128, dropout: float = 0.0, residual: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
@@ -169,8 +170,9 @@ class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
 
     def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         (_, width), (_, class_width) = shapes
+        pair_width = width + class_width if self.joins else width
         add, k = functools.partial(self.add_weight, initializer="glorot_uniform"), self.units
-        self.first_kernel = add("first_kernel", [self.pair_width(width, class_width), k])
+        self.first_kernel = add("first_kernel", [pair_width, k])
         self.first_bias = add("first_bias", [k], initializer="zeros")
         self.second_kernel = add("second_kernel", [k, k])
         self.second_bias = add("second_bias", [k], initializer="zeros")
@@ -179,10 +181,6 @@ class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
         if self.dot is not None:
             self.dot.build(shapes)
         super().build(shapes)
-
-    def pair_width(self, width: int, class_width: int) -> int:
-        """Returns the size of the first layer's input for a pair."""
-        raise NotImplementedError
 
     def plan(self, batch_size: int, num_classes: int, width: int) -> tuple[int, bool]:
         """Returns the number of blocks of classes, and whether the gradient reads a stored first layer."""
@@ -329,9 +327,6 @@ class LatentCrossMlp(_Mlp):
       Beutel et al. (2018); Rank4Class, section 4.2.
     """
 
-    def pair_width(self, width: int, class_width: int) -> int:
-        return width
-
     def plan(self, batch_size: int, num_classes: int, width: int) -> tuple[int, bool]:
         outputs = batch_size * num_classes * self.units
         if max(batch_size * width * min(num_classes, self.units), outputs) <= _BLOCK:
@@ -369,8 +364,7 @@ class ConcatMlp(_Mlp):
       Rank4Class, section 4.2.
     """
 
-    def pair_width(self, width: int, class_width: int) -> int:
-        return width + class_width
+    joins = True
 
     def plan(self, batch_size: int, num_classes: int, width: int) -> tuple[int, bool]:
         return min(math.ceil(batch_size * num_classes * self.units / _BLOCK), num_classes), False

@@ -17,12 +17,7 @@ COLUMNS = Columns(text_column="1", label_column="2", label_separator=",")  # the
 
 
 @DATASETS.register("goemotions")
-def goemotions(
-    path: str | None = None,
-    multi_label: bool = False,
-    on_invalid_row: str = "fail",
-    tfds_dir: str | None = None,
-) -> Dataset:
+def goemotions(path: str | None = None, multi_label: bool = False, tfds_dir: str | None = None) -> Dataset:
     """GoEmotions, the comments with exactly one emotion (Rank4Class, appendix B.1), or all comments.
 
     Args:
@@ -30,9 +25,6 @@ def goemotions(
         comment id; see `rows.tsv_records`) and `emotions.txt` (one name per line, in the order of the
         ids). None downloads the dataset once with TensorFlow Datasets.
       multi_label: whether to keep the comments with several emotions.
-      on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has another number of
-        columns than the first, is not UTF-8, has a NUL character or no text, or labels that are not different
-        class ids.
       tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
 
     Returns:
@@ -43,21 +35,21 @@ def goemotions(
       OSError: TensorFlow Datasets cannot download the dataset.
       ValueError: an invalid row; the message names file and line.
     """
-    bad_rows = rows.BadRows(on_invalid_row)
-    names, splits, hashes = _from_folder(path, bad_rows) if path else _from_tfds(tfds_dir)
+    names, splits, hashes = _from_folder(path) if path else _from_tfds(tfds_dir)
     if not multi_label:
         for name, split in splits.items():
             single = split.select(split.num_relevant() == 1)
             splits[name] = dataclasses.replace(single, labels=single.label_matrix.indices.astype(np.int32))
-    return Dataset(names, splits, tuple(bad_rows.messages), hashes)
+    return Dataset(names, splits, files=hashes)
 
 
-def _from_folder(folder, bad_rows):
+def _from_folder(folder):
     """Returns the class names, split -> all comments, and path -> SHA-256."""
     names_path = os.path.join(folder, "emotions.txt")
     names = class_tables.class_names(names_path)
     ids, known = list(map(str, range(len(names)))), f"one of the ids 0 to {len(names) - 1}"
     paths = {split: os.path.join(folder, file) for split, file in FILES.items()}
+    bad_rows = rows.BadRows("fail", None)
     reader = tables.Reader(COLUMNS, bad_rows)
     splits = {
         split: table.to_split(path, reader.table([path]), ids, known, bad_rows)

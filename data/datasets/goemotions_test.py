@@ -2,7 +2,6 @@
 
 import hashlib
 import pathlib
-import re
 
 import numpy as np
 import pytest
@@ -80,12 +79,8 @@ def test_quotes_as_in_csv(tiny_goemotions):
 def test_invalid_rows(tiny_goemotions, row, message):
     with open(tiny_goemotions / "train.tsv", "ab") as file:
         file.write(row)
-    with pytest.raises(ValueError, match=message + r".* To skip it, set data\.on_invalid_row=skip\."):
+    with pytest.raises(ValueError, match=message):
         data.get("goemotions", path=str(tiny_goemotions))
-    dataset = data.get("goemotions", path=str(tiny_goemotions), on_invalid_row="skip")
-    [skipped] = dataset.skipped
-    assert re.search(message, skipped)
-    assert 39 < len(dataset.splits["train"]) < 42
 
 
 def test_missing_and_empty_files(tiny_goemotions):

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
-import sklearn.datasets
 
 from rank4class import arguments
 from rank4class.data.dataset import Dataset, Split, draw_uniformly
-from rank4class.data.readers import files, rows
+from rank4class.data.readers import arrays, files, rows
 from rank4class.data.registry import DATASETS
 
 LETOR = {"train": "train.txt", "validation": "vali.txt", "test": "test.txt"}
@@ -54,7 +53,7 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
 
     Raises:
       FileNotFoundError: no such folder or file.
-      ValueError: an argument out of range, an empty file, two equal splits, an invalid row (named by file and
+      ValueError: an argument out of range, an empty file, an invalid row (named by file and
         line), sizes that do not match the rows, or too large lists.
     """
     arguments.check_fraction(False, section="data.", validation_fraction=validation_fraction)
@@ -72,8 +71,6 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
         splits["train"] = splits["train"].select(relevant)
     sources = [file for path in paths.values() for file in (path, _sizes_path(path)) if file]
     hashes = {file: files.sha256(file) for file in sources}
-    if len({hashes[file] for file in paths.values()}) < len(paths):
-        raise ValueError(f"data.path={path}: two splits have the same rows. Give each split another file.")
     names = tuple(f"document {i}" for i in range(1, length + 1))
     return Dataset(names, {name: splits[name] for name in LETOR}, skipped, hashes)
 
@@ -107,7 +104,9 @@ def read_queries(path: str) -> Queries:
     if not lines:
         raise ValueError(f"{path}: no row. Give a file with rows.")
     sizes_path = _sizes_path(path)
-    values, grades, *ids = _read_table(path, query_id=sizes_path is None)
+    head = "GRADE" if sizes_path else "GRADE qid:ID"
+    values, grades, *ids = arrays.svmlight(path, head, query_id=sizes_path is None)
+    grades = grades.astype(np.float32)
     _check_rows(path, lines, values, grades, *ids)
     if sizes_path:
         bounds = np.append(0, np.cumsum([int(line) for _, line in rows.lines(sizes_path)]))
@@ -132,21 +131,6 @@ def read_queries(path: str) -> Queries:
         for name, start in zip(names, bounds[:-1], strict=True)
     ]
     return Queries(values, grades, bounds, np.array(origins, object))
-
-
-def _read_table(path, query_id):
-    """Returns the feature values `[R, d]`, the grades `[R]`, and the query ids `[R]` if there are any."""
-    try:
-        with np.errstate(over="ignore"):  # overflow gives infinity
-            values, grades, *ids = sklearn.datasets.load_svmlight_file(
-                path, dtype=np.float32, zero_based=False, query_id=query_id
-            )
-            return values, grades.astype(np.float32), *ids
-    except (ValueError, OverflowError) as error:
-        raise ValueError(
-            f"{path}: cannot be read: {error}. Write rows GRADE {'qid:ID ' if query_id else ''}FEATURE:VALUE "
-            "..., with features numbered from 1 in rising order."
-        ) from error
 
 
 def _check_rows(path, lines, values, grades, ids=None):

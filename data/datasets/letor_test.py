@@ -178,13 +178,6 @@ def test_missing_path_and_files(tmp_path):
         letor.letor(write_letor(tmp_path, test=None))
 
 
-def test_copies_of_a_split_are_refused(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"data\.path=.*: two splits have the same rows\. Give each split an"
-    ):
-        letor.letor(write_letor(tmp_path, test=TRAIN))
-
-
 def test_lists_above_the_memory_limit_are_rejected(tmp_path):
     path = write_letor(tmp_path, test="1 qid:5 300000000:1\n")  # 6 queries x 3 documents x 300 million
     with pytest.raises(ValueError, match=r"6 queries of up to 3 documents with 300,000,000 .* take 21\.6 GB"):

@@ -17,7 +17,7 @@ COLUMNS = (
 
 
 @DATASETS.register("mind")
-def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
+def mind(path: str | None = None) -> Dataset:
     """MIND, news articles by category (Rank4Class, appendix B.1).
 
     The dataset has the articles of all files, each id once, in the order of the ids. The split, about
@@ -26,8 +26,6 @@ def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
     Args:
       path: required; folder with any of the published `MIND{large,small}_{train,dev,test}`, each a folder
         with `news.tsv`, or with one `news.tsv` (columns `COLUMNS`, no header).
-      on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns, is not
-        UTF-8, has a NUL character, or no id, category or title.
 
     Returns:
       A `Dataset` with the features `text` (titles) and `text_pair` (abstracts, some empty), strings
@@ -35,20 +33,20 @@ def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
 
     Raises:
       FileNotFoundError: no `news.tsv`.
-      ValueError: no path; an empty file; an invalid row, named by file and line.
+      ValueError: no path; an empty file; a row with other columns, or without id, category or title, named by
+        file and line.
     """
-    bad_rows = rows.BadRows(on_invalid_row)
     if not path:
         raise ValueError(
             f"data.path={path}: the license of MIND does not allow an automatic download. Download it from "
             "https://msnews.github.io and set data.path to its folder."
         )
     hashes = {name: files.sha256(os.path.join(path, name)) for name in _find_files(path)}
-    articles = _articles(path, hashes, bad_rows)
+    articles = _articles(path, hashes)
     class_names = tuple(sorted({article["category"] for article in articles.values()}))
     splits = {name: _examples(part, class_names) for name, part in _split(articles).items()}
     hashes = {os.path.join(path, name): sha256 for name, sha256 in hashes.items()}
-    return Dataset(class_names, splits, tuple(bad_rows.messages), hashes)
+    return Dataset(class_names, splits, files=hashes)
 
 
 def _find_files(folder):
@@ -63,30 +61,20 @@ def _find_files(folder):
     return present
 
 
-def _articles(folder, names, bad_rows):
+def _articles(folder, names):
     """Returns id -> article, a dict by column with the `origin` of its first row."""
     articles: dict[str, dict[str, str]] = {}
     for name in names:
-        with open(os.path.join(folder, name), "rb") as news, bad_rows.whole_file():
-            for where, line in rows.lines(name, bad_rows, news):
-                with bad_rows.row():
-                    article = _article(where, line)
-                    articles.setdefault(article["id"], article)
+        with open(os.path.join(folder, name), "rb") as news:
+            for where, line in rows.lines(name, file=news):
+                columns = line.split("\t")
+                if len(columns) != len(COLUMNS) or not all(columns[i].strip() for i in (0, 1, 3)):
+                    form = f"{len(COLUMNS)} columns separated by tabs ({', '.join(COLUMNS)})"
+                    raise ValueError(f"{where}: not {form} with id, category and title. Correct the row.")
+                row = dict(zip(COLUMNS, columns, strict=True))
+                article = {"origin": where, **row, "category": row["category"].strip()}
+                articles.setdefault(article["id"], article)
     return articles
-
-
-def _article(where, line):
-    columns = line.split("\t")
-    if len(columns) != len(COLUMNS):
-        raise ValueError(
-            f"{where}: {rows.counted(len(columns), 'tab-separated column')}, expected {len(COLUMNS)} "
-            f"({', '.join(COLUMNS)})."
-        )
-    row = dict(zip(COLUMNS, columns, strict=True))
-    for column in ("id", "category", "title"):
-        if not row[column].strip():
-            raise ValueError(f"{where}: the {column} is empty.")
-    return {"origin": where, **row, "category": row["category"].strip()}
 
 
 def _split(articles):

@@ -16,7 +16,7 @@ import tensorflow as tf
 from rank4class import arguments
 from rank4class.data.dataset import Dataset, check_fractions, draw_pairs
 from rank4class.data.labels import distinct_names
-from rank4class.data.readers import files, prepared, rows
+from rank4class.data.readers import files, prepared
 from rank4class.data.registry import DATASETS
 
 RELEASES = ("latest-small", "100k", "1m", "20m", "25m")
@@ -50,7 +50,6 @@ def movielens(
     validation_fraction: float = 0.1,
     test_fraction: float = 0.1,
     split_seed: int = 0,
-    on_invalid_row: str = "fail",
     tfds_dir: str | None = None,
     exclude_known: bool = True,
 ) -> Dataset:
@@ -67,8 +66,6 @@ def movielens(
       release: one of `RELEASES`; ignored with a path.
       validation_fraction, test_fraction: fraction of the pairs to draw, in (0, 1).
       split_seed: seed of the splits, at least 0.
-      on_invalid_row: "fail" or "skip", see `rows.BadRows`. A rating is invalid if its user or movie is not
-        a whole number.
       tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
       exclude_known: whether validation and test leave out a user's movies of earlier splits. Otherwise
         these, which a good model ranks first, count as wrong.
@@ -80,15 +77,14 @@ def movielens(
     Raises:
       FileNotFoundError: no such file.
       OSError: TensorFlow Datasets cannot download the dataset.
-      ValueError: an argument out of range, a file without the columns, no rating, or an invalid row.
+      ValueError: an argument out of range, a file without the columns, no rating, or a user or movie that is
+        not a whole number.
     """
     arguments.check_choice(RELEASES, section="data.", release=release)
     fractions = check_fractions(validation_fraction, test_fraction)
-    bad_rows = rows.BadRows(on_invalid_row)
     if path:
         layout, ratings_path, titles_path = _find_files(path)
-        with bad_rows.whole_file():
-            users, movies = _read_ratings(ratings_path, layout, bad_rows)
+        users, movies = _read_ratings(ratings_path, layout)
         titles = _read_titles(titles_path, layout) if titles_path else {}
         hashes = {file: files.sha256(file) for file in (ratings_path, titles_path) if file}
     else:
@@ -104,7 +100,7 @@ def movielens(
     if not exclude_known:
         splits = {name: dataclasses.replace(split, excluded=None) for name, split in splits.items()}
     names = [titles.get(i) or f"movie {i}" for i in movie_ids.tolist()]
-    return Dataset(distinct_names(names, movie_ids), splits, tuple(bad_rows.messages), hashes)
+    return Dataset(distinct_names(names, movie_ids), splits, files=hashes)
 
 
 def _find_files(path):
@@ -118,39 +114,23 @@ def _find_files(path):
     raise FileNotFoundError(f"data.path={path}: no {names}. Set it to one of them, or to its folder.")
 
 
-def _read_ratings(path, layout, bad_rows):
+def _read_ratings(path, layout):
     """Returns the users and the movies of a file of ratings, int32 `[P]`."""
     with open(path, "rb") as file:
         content, separator = file.read(), layout.separator
     if separator == "::":
         content, separator = content.replace(b"::", SEPARATOR.encode()), SEPARATOR
-
-    def read(kind):
-        try:
-            return pyarrow.csv.read_csv(
-                pyarrow.py_buffer(content),
-                pyarrow.csv.ReadOptions(column_names=None if layout.header else COLUMNS),
-                pyarrow.csv.ParseOptions(delimiter=separator, quote_char=False),
-                pyarrow.csv.ConvertOptions(
-                    column_types=dict.fromkeys(COLUMNS[:2], kind), include_columns=COLUMNS[:2], null_values=[]
-                ),
-            )
-        except (pyarrow.ArrowInvalid, KeyError) as error:
-            form = layout.separator.join(COLUMNS)
-            raise ValueError(f"{path}: {error.args[0]}. Write rows {form!r}.") from error
-
+    types = dict.fromkeys(COLUMNS[:2], pyarrow.int32())
     try:
-        table = read(pyarrow.int32())
-    except ValueError:
-        table = read(pyarrow.string())
-        is_valid = np.ones(table.num_rows, bool)
-        for i, ids in enumerate(zip(*(table[name].to_pylist() for name in COLUMNS[:2]), strict=True)):
-            with bad_rows.row():
-                is_valid[i] = all(re.fullmatch(r"\d{1,9}", each) for each in ids)
-                if not is_valid[i]:
-                    where = f"{path}:{i + 1 + layout.header}"
-                    raise ValueError(f"{where}: {', '.join(ids)!r} are not two whole numbers.") from None
-        table = table.filter(is_valid).cast(pyarrow.schema(dict.fromkeys(COLUMNS[:2], pyarrow.int32())))
+        table = pyarrow.csv.read_csv(
+            pyarrow.py_buffer(content),
+            pyarrow.csv.ReadOptions(use_threads=False, column_names=None if layout.header else COLUMNS),
+            pyarrow.csv.ParseOptions(delimiter=separator, quote_char=False),
+            pyarrow.csv.ConvertOptions(column_types=types, include_columns=COLUMNS[:2], null_values=[]),
+        )
+    except (pyarrow.ArrowInvalid, KeyError) as error:
+        form = layout.separator.join(COLUMNS)
+        raise ValueError(f"{path}: {error.args[0]}. Write rows {form!r}.") from error
     if not table.num_rows:
         raise ValueError(f"{path}: no rating. Add one.")
     return table["userId"].to_numpy(), table["movieId"].to_numpy()

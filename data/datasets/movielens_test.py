@@ -1,7 +1,6 @@
 """MovieLens: published layouts, the split of the pairs, and errors for invalid files."""
 
 import hashlib
-import re
 
 import numpy as np
 import pytest
@@ -121,20 +120,16 @@ def test_split_fractions(tmp_path):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("user", ["four", "4.5", "", "2147483648", "9" * 5000])
-def test_invalid_rows_raise_or_are_skipped(tmp_path, layout, user):
+@pytest.mark.parametrize("user", ["four", "4.5", "", "2147483648"])
+def test_ids_that_are_no_whole_numbers(tmp_path, layout, user):
     file = write(tmp_path, layout)
-    expected = data.get("movielens", path=str(file))
     separator = movielens.LAYOUTS[LAYOUTS.index(layout)].separator
     with file.open("a") as opened:
         opened.write(separator.join((user, "2", "3", "8")) + "\n")
-    message = f"{file}:{22 if layout == 'ratings.csv' else 21}: '{user}, 2' are not two whole numbers."
-    with pytest.raises(ValueError, match=f"^{re.escape(message)} To skip it, set data.on_invalid_row=skip"):
+    row = 22 if layout == "ratings.csv" else 21
+    message = rf"^{file}: In CSV column #0: Row #{row}: CSV conversion error to int32: invalid value '{user}'"
+    with pytest.raises(ValueError, match=rf"{message}\. Write rows 'userId"):
         data.get("movielens", path=str(file))
-    dataset = data.get("movielens", path=str(file), on_invalid_row="skip")
-    assert dataset.skipped == (message,)
-    for name, split in dataset.splits.items():
-        assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
 
 
 def test_repeated_pairs_count_once(tmp_path):
@@ -149,7 +144,7 @@ def test_repeated_pairs_count_once(tmp_path):
 def test_rows_with_other_columns(tmp_path, row):
     file = write(tmp_path, "u.data")
     file.write_text(f"{file.read_text()}{row}\n")
-    with pytest.raises(ValueError, match=f"^{file}: CSV parse error: Expected 4 columns, got .*Write rows"):
+    with pytest.raises(ValueError, match=rf"^{file}: CSV parse error: Row #21: Expected 4 .*Write"):
         data.get("movielens", path=str(file))
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from absl import logging
 
 from rank4class.data.dataset import Dataset, Split, check_fractions
-from rank4class.data.readers import files, rows, table_files, tables, user_splits
+from rank4class.data.readers import files, rows, tables, text_rows, user_splits
 from rank4class.data.readers.columns import Columns
 from rank4class.data.registry import DATASETS, LABELED
 
@@ -94,7 +95,7 @@ def load(
     fractions = check_fractions(validation_fraction, test_fraction)
     bad_rows = rows.BadRows(on_invalid_row)
     _check_labels(columns, classes)
-    paths = table_files.find_splits(path, formats, classes, bad_rows)
+    paths = _find_splits(path, formats, classes, bad_rows)
     train_path = paths["train"][0]
     columns = tables.choose_inputs(columns, train_path)
     reader = tables.Reader(columns, bad_rows)
@@ -120,6 +121,49 @@ def load(
     sources = [*itertools.chain(*paths.values()), *([classes] if classes else [])]
     hashes = {file: files.sha256(file) for file in sources}
     return Dataset(names, splits, tuple(bad_rows.messages), hashes, columns.feature_columns)
+
+
+def _find_splits(
+    path: str | None, formats: Sequence[str], classes: str | None, bad_rows: rows.BadRows
+) -> dict[str, list[str]]:
+    """Returns split -> files of its table, of a table or a folder with a table for each split.
+
+    Folders are tables unless the formats are `text_rows.FORMATS`. Other files of the formats are invalid
+    rows, except hidden ones and the file `classes`: their names may be mistakes.
+    """
+    if not path:
+        raise ValueError(f"data.path={path}: required. Set it to your file, or to a folder of its splits.")
+    if os.path.isfile(path):
+        return {"train": [path]}
+    if not os.path.isdir(path):
+        raise FileNotFoundError(f"data.path={path}: no such file or folder. Check the path.")
+    by_name: dict[str, list[str]] = {}  # name in messages -> files
+    stems, files_here = {}, []
+    for name in sorted(name for name in os.listdir(path) if not name.startswith(".")):
+        stem, ending = os.path.splitext(name)
+        file = os.path.join(path, name)
+        if os.path.isdir(file) and formats is not text_rows.FORMATS and (parts := tables.files_of(file)):
+            by_name[name], stems[name] = parts, stem
+        elif ending.lower() in formats and not os.path.isdir(file):
+            shard = re.sub(r"-\d{5}-of-\d{5}$", "", stem)  # the Hugging Face Hub's names
+            name = name if shard == stem else f"{shard}-*{ending}"
+            by_name.setdefault(name, []).append(file)
+            stems[name] = shard
+            files_here.append(file)
+    paths = user_splits.find(path, [(stem, name) for name, stem in stems.items()])
+    if "train" not in paths and formats is not text_rows.FORMATS and (parts := tables.files_of(path)):
+        return {"train": parts}
+    if "train" not in paths:
+        candidates = " or ".join(f"train{extension}" for extension in formats)
+        raise FileNotFoundError(f"data.path={path}: no {candidates}. Add one.")
+    splits = {split: by_name[os.path.basename(name)] for split, name in paths.items()}
+    used = {os.path.realpath(file) for file in (*itertools.chain(*splits.values()), classes or path)}
+    for file in (file for file in files_here if os.path.realpath(file) not in used):
+        with bad_rows.row():
+            raise ValueError(
+                f"{file}: none of {user_splits.EXPECTED} with {', '.join(formats)}. Rename or move it."
+            )
+    return splits
 
 
 @LABELED.register("table")
@@ -156,12 +200,11 @@ def to_split(
     if not is_unknown.any():
         return split
     before, names = len(bad_rows.messages), set(class_names)
-    with bad_rows.whole_file():
-        for i in np.flatnonzero(is_unknown).tolist():
-            with bad_rows.row():
-                unknown = next(name for name in table.labels.names_of(i) if name not in names)
-                raise ValueError(f"{split.origin(i)}: class {unknown!r} is not {known}.")
-        tables.check_any(path, int(np.sum(~is_unknown)), bad_rows.messages[before:])
+    for i in np.flatnonzero(is_unknown).tolist():
+        with bad_rows.row():
+            unknown = next(name for name in table.labels.names_of(i) if name not in names)
+            raise ValueError(f"{split.origin(i)}: class {unknown!r} is not {known}.")
+    tables.check_any(path, int(np.sum(~is_unknown)), bad_rows.messages[before:])
     return split.select(~is_unknown)
 
 

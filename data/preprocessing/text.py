@@ -174,8 +174,7 @@ def _lower_case(folder, vocab):
     if not os.path.isfile(path):
         words = (word for word in vocab if not word.startswith("["))  # special tokens are always capitals
         return not any(word != word.lower() for word in words)
-    with open(path, encoding="utf-8-sig") as file:
-        settings = strict_json.parse_object(path, file.read())
+    settings = strict_json.read_object(path)
     lower_case = settings.get("do_lower_case", True)
     _check_same_words(path, settings, lower_case)
     return lower_case

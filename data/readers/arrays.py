@@ -32,8 +32,8 @@ def read(path: str, is_labeled: bool, width: int | None) -> tuple[Any, list[Any]
     x: Any = load(path, "x")
     if x.ndim != 2 or x.dtype.kind not in "biuf":
         raise ValueError(f"{path}: x has shape {x.shape} and type {x.dtype}. Give numbers [N, d].")
-    if isinstance(x, np.memmap) and x.dtype == np.float32 and x.flags.c_contiguous:
-        x = StoredRows.of_npy(path)
+    if isinstance(x, np.memmap) and x.dtype == np.float32:
+        x = StoredRows(x)
     else:
         with np.errstate(over="ignore"):  # overflow gives infinity
             x = np.asarray(x).astype(np.float32, copy=False)
@@ -81,14 +81,17 @@ def _labels(path: str, y: np.ndarray, size: int) -> list[Any]:
 def _read_svmlight(path: str, width: int | None) -> tuple[scipy.sparse.csr_array, list[Any]]:
     with open(path, "rb") as file:
         several = any(b"," in line.lstrip().partition(b" ")[0] for line in file)
+    x, y = svmlight(path, "LABEL", n_features=width, multilabel=several)
+    return scipy.sparse.csr_array(x), [list(each) for each in y] if several else y.tolist()
+
+
+def svmlight(path: str, head: str, **options: Any) -> tuple[Any, ...]:
+    """Returns scikit-learn's arrays, float32, of SVMlight rows with a head such as "LABEL", for messages."""
     try:
-        x, y = sklearn.datasets.load_svmlight_file(
-            path, n_features=width, dtype=np.float32, multilabel=several, zero_based=False
-        )
+        with np.errstate(over="ignore"):  # overflow gives infinity
+            return sklearn.datasets.load_svmlight_file(path, dtype=np.float32, zero_based=False, **options)
     except (ValueError, OverflowError) as error:
         raise ValueError(
-            f"{path}: cannot be read: {error}. Write rows LABEL FEATURE:VALUE ..., with features numbered "
-            f"from 1{f' to {width}' if width else ''}."
+            f"{path}: cannot be read: {error}. Write rows {head} FEATURE:VALUE ..., with features numbered "
+            "from 1 in rising order."
         ) from error
-    x = scipy.sparse.csr_array(x)
-    return x, [list(each) for each in y] if several else y.tolist()

@@ -116,8 +116,7 @@ def _features(path: str) -> dict[str, Any]:
     """Returns the description of a file's columns by Hugging Face, {} without one."""
     info = os.path.join(os.path.dirname(path), "dataset_info.json")
     if os.path.isfile(info):
-        with open(info, encoding="utf-8") as file:
-            return strict_json.parse_object(info, file.read()).get("features") or {}
+        return strict_json.read_object(info).get("features") or {}
     metadata = (_schema(path).metadata or {}).get(b"huggingface")
     return json.loads(metadata).get("info", {}).get("features") or {} if metadata else {}
 

@@ -24,8 +24,6 @@ class BadRows:
     def __init__(self, policy: str, field: str | None = "data.on_invalid_row"):
         arguments.check_choice(POLICIES, **{str(field): policy})
         self._policy, self._field = policy, field
-        self._reads_on = False
-        self._invalid = 0  # in the file that `whole_file` reads
         self.messages: list[str] = []
 
     @contextlib.contextmanager
@@ -38,27 +36,10 @@ class BadRows:
 
     def reject(self, error: ValueError) -> None:
         """Treats an error as that of an invalid row."""
-        if self._policy == "fail" and not self._reads_on:
+        if self._policy == "fail":
             hint = f" To skip it, set {self._field}=skip." if self._field else ""
             raise ValueError(f"{error}{hint}") from error
-        self._invalid += 1
-        if self._policy == "skip" or self._invalid == 1:
-            self.messages.append(str(error))
-
-    @contextlib.contextmanager
-    def whole_file(self) -> Iterator[None]:
-        """Returns a context of one file, in which `row` reads on, and "fail" raises at its end."""
-        self._reads_on, self._invalid = True, 0
-        try:
-            yield
-        finally:
-            self._reads_on = False
-        if self._policy == "skip" or not self._invalid:
-            return
-        others = self._invalid - 1
-        count = f" {counted(others, 'more row')} {'is' if others == 1 else 'are'} invalid." if others else ""
-        hint = f" To skip {'them' if others else 'it'}, set {self._field}=skip." if self._field else ""
-        raise ValueError(f"{self.messages[-1]}{count}{hint}")
+        self.messages.append(str(error))
 
 
 def lines(

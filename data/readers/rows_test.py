@@ -18,20 +18,3 @@ def test_utf16(tmp_path, read, encoding):
     path.write_text("\ufeffone\ntwo\n", encoding=encoding)
     with pytest.raises(ValueError, match=f"^{path}: the file is in UTF-16. Save it as UTF-8.$"):
         list(read(str(path), rows.BadRows("skip")))
-
-
-def test_errors_of_a_whole_file_take_precedence():
-    bad_rows = rows.BadRows("fail")
-
-    def read():
-        with bad_rows.whole_file():
-            with bad_rows.row():
-                raise ValueError("file:1: no text.")
-            raise ValueError("file: no example.")
-
-    with pytest.raises(ValueError, match="^file: no example.$"):
-        read()
-    with pytest.raises(ValueError, match="^other:1: no text. To skip it"), bad_rows.row():
-        raise ValueError("other:1: no text.")
-    with bad_rows.whole_file():  # its file has no invalid row
-        pass

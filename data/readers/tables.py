@@ -15,7 +15,7 @@ from absl import logging
 from rank4class import strict_json
 from rank4class.data import lazy_arrays
 from rank4class.data.labels import Labels
-from rank4class.data.lazy_arrays import Collector, Origins
+from rank4class.data.lazy_arrays import Origins
 from rank4class.data.readers import arrays, arrow_files, row_values, text_rows
 from rank4class.data.readers.columns import Columns, Row
 from rank4class.data.readers.row_values import Example
@@ -53,22 +53,22 @@ class Reader:
     def table(self, files: Sequence[str]) -> Table:
         """Returns the rows of the files of a table."""
         before = len(self._bad_rows.messages)
-        features: dict[str, Collector] = collections.defaultdict(Collector)
+        features: dict[str, list[Any]] = collections.defaultdict(list)
         labels, file_of, numbers = Labels(), array.array("i"), array.array("q")
-        with self._bad_rows.whole_file():
-            for i, file in enumerate(files):
-                for block in self.blocks(file) if os.path.basename(file) != arrays.PAIR[1] else ():
-                    for name, values in block.features.items() if block.labels else ():
-                        features[name].append(values)
-                    for names in block.labels:
-                        labels.append(names)
-                    labels.several |= block.several
-                    numbers.extend(block.numbers)
-                    file_of.extend([i] * len(block.numbers))
-            check_any(files[0], len(labels), self._bad_rows.messages[before:])
+        for i, file in enumerate(files):
+            for block in self.blocks(file) if os.path.basename(file) != arrays.PAIR[1] else ():
+                for name, values in block.features.items() if block.labels else ():
+                    features[name].append(values)
+                for names in block.labels:
+                    labels.append(names)
+                labels.several |= block.several
+                numbers.extend(block.numbers)
+                file_of.extend([i] * len(block.numbers))
+        check_any(files[0], len(labels), self._bad_rows.messages[before:])
         names = [origin(file, "{}") for file in files]
         origins = Origins(names, np.frombuffer(file_of, np.int32), np.frombuffer(numbers, np.int64))
-        return Table({name: each.array() for name, each in features.items()}, labels, origins)
+        joined = {n: each[0] if len(each) == 1 else np.concatenate(each) for n, each in features.items()}
+        return Table(joined, labels, origins)
 
     def examples(self, path: str) -> Iterator[Example]:
         """Yields the examples of a file with columns, row by row."""
@@ -154,9 +154,9 @@ def files_of(path: str) -> list[str]:
         return [path]
     state = os.path.join(path, "state.json")
     if os.path.isfile(state):  # a dataset of Hugging Face
-        with open(state, encoding="utf-8") as file:
-            parts = strict_json.parse_object(state, file.read())["_data_files"]
-        return [os.path.join(path, part["filename"]) for part in parts]
+        return [
+            os.path.join(path, part["filename"]) for part in strict_json.read_object(state)["_data_files"]
+        ]
     names = sorted(name for name in os.listdir(path) if not name.startswith((".", "_")))
     if set(arrays.PAIR) <= set(names):
         return [os.path.join(path, name) for name in arrays.PAIR]

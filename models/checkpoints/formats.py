@@ -9,8 +9,14 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from rank4class.models.checkpoints.checkpoint import Checkpoint, NameMap
-from rank4class.models.checkpoints.readers import Tensors, read_json, read_safetensors, read_tensorflow
+from rank4class import strict_json
+from rank4class.models.checkpoints.checkpoint import (
+    Checkpoint,
+    NameMap,
+    Tensors,
+    read_safetensors,
+    read_tensorflow,
+)
 from rank4class.registry import Registry
 
 # Function of a path that returns its `Checkpoint`, or None if the path holds another format. The names are
@@ -106,7 +112,7 @@ def _hugging_face(path: str) -> Checkpoint | None:
         raise FileNotFoundError(
             f"{tensors_path}: no such file, and pytorch_model.bin is not supported. Save it as safetensors."
         )
-    config = read_json(config_path)
+    config = strict_json.read_object(config_path)
     kind = config.get("model_type")
     if kind not in ("bert", "electra"):
         raise ValueError(
@@ -218,7 +224,7 @@ def _google_bert(tensors: Tensors) -> Checkpoint:
         _GOOGLE_MODULES, unused=rf"cls/.*|{_GOOGLE_SLOTS}", parameters={"embeddings": ""}, prefix="bert/"
     )
     config_path = os.path.join(os.path.dirname(tensors.path), "bert_config.json")
-    settings = _settings_of_config(config_path, read_json(config_path))
+    settings = _settings_of_config(config_path, strict_json.read_object(config_path))
     if settings["activation"] == "gelu":
         settings["activation"] = "gelu_new"  # google-research's gelu is the tanh approximation
     return Checkpoint("google-research BERT", "bert", settings, name_map, tensors)

@@ -53,7 +53,7 @@ class ImageEncoder(Part):
 
 
 class WithWeightDecay(Part):
-    """Adds `weight_decay` times the sum of the squared kernels to the losses of the layer."""
+    """Adds `weight_decay` times the sum of the squared kernels, or vectors, to the losses of the layer."""
 
     SAVED: tuple[str, ...] = ("weight_decay",)
 
@@ -65,7 +65,7 @@ class WithWeightDecay(Part):
             self.add_loss(self._penalty)
 
     def _penalty(self) -> tf.Tensor:
-        kernels = [v for v in self.trainable_variables if v.name.endswith("kernel:0")]
+        kernels = [v for v in self.trainable_variables if v.name.endswith(("kernel:0", "table:0"))]
         return self.weight_decay * sum(tf.reduce_sum(tf.square(kernel)) for kernel in kernels)
 
 

@@ -40,7 +40,7 @@ class Identity(Part):
 
 
 @ENCODERS.register("embedding")
-class InstanceEmbedding(Part):
+class InstanceEmbedding(base.WithWeightDecay):
     """A learned vector per instance, for instances that are known only by their ids, such as users.
 
     Features: `id` int `[B]`, in `0..num_ids-1`. Another id raises `tf.errors.InvalidArgumentError`; under XLA
@@ -71,14 +71,10 @@ class InstanceEmbedding(Part):
         weight_decay: float = 0.0,
         **kwargs: Any,
     ):
-        super().__init__(**kwargs)
+        super().__init__(weight_decay, **kwargs)
         arguments.check_integer(units=units)
         arguments.check_fraction(dropout=dropout)
-        arguments.check_at_least(0, weight_decay=weight_decay)
-        self.num_ids, self.units, self.dropout, self.weight_decay = num_ids, units, dropout, weight_decay
-        self.width = units
-        if weight_decay:
-            self.add_loss(lambda: self.weight_decay * tf.reduce_sum(tf.square(self.table)))
+        self.num_ids, self.units, self.dropout, self.width = num_ids, units, dropout, units
         with precision.scope(self.dtype_policy.name):
             self._drop = tf.keras.layers.Dropout(dropout)
 
