@@ -19,7 +19,6 @@ from rank4class import data, losses, models
 from rank4class.losses import metrics
 from rank4class.models import sorters
 from rank4class.pipelines import config, configs
-from rank4class.scripts import flag_help
 from rank4class.scripts.research import reference
 
 DOCS = pathlib.Path(__file__).parent
@@ -119,7 +118,7 @@ def problems(name, arguments, flags_by_command):
         wrong += [
             f"--{flag.name}: missing"
             for flag in known.values()
-            if flag_help.is_required(flag) and flag.name not in given
+            if reference.is_required(flag) and flag.name not in given
         ]
     try:
         experiment = experiment_of(given) if "config" in known else None

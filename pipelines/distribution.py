@@ -27,13 +27,16 @@ _TF_CONFIG_EXAMPLE = (
 )
 
 
-def get(name: str, tpu: str = "local") -> tf.distribute.Strategy:
+def get(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
     """Builds a strategy by name, before the process runs any other TensorFlow operation.
 
     It is "default", one device; "mirrored", all devices of this machine; "multi_worker", all machines in the
-    environment variable TF_CONFIG; or "tpu", "local" or by its name. ValueError: a wrong name or TF_CONFIG.
+    environment variable TF_CONFIG; or "tpu", by its name or that of this machine. ValueError: a wrong name or
+    TF_CONFIG.
     """
     arguments.check_choice(config.STRATEGIES, strategy=name)
+    if tpu is not None and name != "tpu":
+        raise ValueError(f"tpu={tpu}: has no effect with strategy {name!r}. Set --strategy=tpu.")
     if name == "default":
         return tf.distribute.get_strategy()
     if name == "mirrored":
@@ -41,7 +44,7 @@ def get(name: str, tpu: str = "local") -> tf.distribute.Strategy:
     if name == "multi_worker":
         check_tf_config()
         return tf.distribute.MultiWorkerMirroredStrategy()
-    return _tpu(tpu)
+    return _tpu(tpu or "local")
 
 
 @functools.cache  # on CPUs two such strategies in one process would mix up their sums

@@ -25,6 +25,7 @@ from rank4class.pipelines.reporting import plots, run_html
 from rank4class.pipelines.reporting.model_card import model_card
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import class_frequencies, description
+from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training
 
 SPLITS = ("train", "validation", "test")
@@ -44,11 +45,10 @@ class Run:
 
     Args:
       workdir: the run's folder, on disk or in object storage.
-      checkpoint: "best" by the monitored metric, or "last".
       strategy: a `tf.distribute.Strategy`; None is one device. Only `evaluate` accepts several machines.
 
     Raises:
-      FileNotFoundError: the folder holds no run, or the run has no such checkpoint.
+      FileNotFoundError: the folder holds no run, or the run has no checkpoint.
       ValueError: a file of the run is damaged, or a part of the user is not registered.
 
     >>> run = rank4class.load("runs/digits")
@@ -61,23 +61,18 @@ class Run:
     def __init__(
         self,
         workdir: str | os.PathLike,
-        checkpoint: str = "best",
         strategy: tf.distribute.Strategy | None = None,
     ):
-        arguments.check_choice(config.CHECKPOINTS, checkpoint=checkpoint)
         workdir = os.fspath(workdir)
         if workdir and files.is_local(workdir):  # the program may change its working directory
             workdir = os.path.abspath(workdir)
-        self._trained = rank_training.restore(workdir, checkpoint, strategy)
+        self._trained = rank_training.restore(workdir, strategy)
         self.workdir = self._trained.run_dir.path
         self.experiment: config.Experiment = self._trained.experiment
         self.class_names, self.step = self._trained.description.class_names, self._trained.step
         self.answers = Answers(self._trained)
         self._lock = threading.Lock()
         self._cached_predictor = functools.lru_cache(maxsize=8)(self._new_predictor)
-        self._cached_scorer = functools.lru_cache(maxsize=8)(
-            lambda coverage: prediction.Scorer(self._answers(coverage))
-        )
 
     @property
     def model(self) -> tf.keras.Model:
@@ -247,9 +242,9 @@ class Run:
 
         With a `coverage`, see `predict`, "in_set" and "set_size" are those of prediction sets.
         """
-        with self._lock:  # or each thread would trace another function
-            scorer = self._cached_scorer(coverage)
-        return scorer(self._raw(inputs), self._batch_size)
+        predictor = self._predictor(prediction.ALL, False, coverage, None)
+        outputs = list(predictor(self._raw(inputs), self._batch_size, BadRows("fail", None)))
+        return prediction.stacked(outputs, len(self.class_names))
 
     def evaluate(
         self, path: str | os.PathLike | None = None, *, split: str = "test", on_invalid_row: str = "fail"
@@ -272,13 +267,11 @@ class Run:
         >>> low < metrics["top1_error"] < high
         True
         """
-        if path is None:
-            return self._evaluated(split)[1].summarize()
-        return self._trained.evaluate(self._trained.load_labeled(path, on_invalid_row)).summarize()
+        return self._evaluated(split, path, on_invalid_row)[1].summarize()
 
-    def evaluate_examples(self, split: str = "test") -> pd.DataFrame:
-        """Returns the metrics of each example of a split, a row per example; fractions are in 0..1."""
-        _, result = self._evaluated(split)
+    def evaluate_examples(self, split: str = "test", path: str | os.PathLike | None = None) -> pd.DataFrame:
+        """Returns the metrics of each example of a split or a labeled file; fractions are in 0..1."""
+        _, result = self._evaluated(split, path)
         return pd.DataFrame(result.values, columns=list(result.names))
 
     def predictions(self, split: str = "test") -> pd.DataFrame:
@@ -294,10 +287,13 @@ class Run:
         loaded, result = self._evaluated(split, keep_scores=True, best=1)
         return worst_examples.frame(result, loaded.splits[split], loaded.scored_class_names(split))
 
-    def _evaluated(self, split: str, **options: Any) -> tuple[Any, EvaluationResult]:
+    def _evaluated(
+        self, split: str, path: Any = None, on_invalid_row: str = "fail", **options: Any
+    ) -> tuple[TaskData, EvaluationResult]:
         arguments.check_choice(SPLITS, split=split)
-        loaded = self._trained.load_task()
-        return loaded, self._trained.evaluate(loaded, split, **options)
+        trained = self._trained
+        loaded = trained.load_task() if path is None else trained.load_labeled(path, on_invalid_row)
+        return loaded, trained.evaluate(loaded, split, **options)
 
     @property
     def data_hashes(self) -> dict[str, str]:
@@ -382,9 +378,7 @@ class Run:
     def _answers(self, *options: Any) -> Answers:
         return self.answers if set(options) == {None} else Answers(self._trained, *options)
 
-    def _predictor(
-        self, k: int | None, exclude_known: bool, coverage: float | None, prior: str | os.PathLike | None
-    ) -> Predictor:
+    def _predictor(self, k: int | None, exclude_known: bool, coverage: float | None, prior: Any) -> Predictor:
         frequencies = None if prior is None else class_frequencies.read(prior, self.class_names)
         with self._lock:  # or each thread would trace another function
             return self._cached_predictor(k, exclude_known, coverage, frequencies)
@@ -429,9 +423,7 @@ def train(
     return Run(workdir)
 
 
-def load(
-    workdir: str | os.PathLike, checkpoint: str = "best", strategy: tf.distribute.Strategy | None = None
-) -> Run:
+def load(workdir: str | os.PathLike, strategy: tf.distribute.Strategy | None = None) -> Run:
     """Loads a run to predict, evaluate and export with; see `Run`.
 
     >>> rank4class.load("runs/digits").step
@@ -441,4 +433,4 @@ def load(
     ...
     FileNotFoundError: ...runs/nowhere: no such folder. Give the --workdir of a training.
     """
-    return Run(workdir, checkpoint, strategy)
+    return Run(workdir, strategy)

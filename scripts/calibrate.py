@@ -22,11 +22,7 @@ _SETS = flags.DEFINE_string(
     None,
     f"Score of the classes: {', '.join(config.Sets.names()[1:])}; None: that of the training, or threshold.",
 )
-_OPTIONS = {
-    "by_class": flags.DEFINE_bool("by_class", None, "Separate limits for classes with enough examples."),
-    "penalty": flags.DEFINE_float("penalty", None, "Penalty of a class by its rank, for --sets=adaptive."),
-    "free_ranks": flags.DEFINE_integer("free_ranks", None, "Ranks without a penalty, for --sets=adaptive."),
-}
+_BY_CLASS = flags.DEFINE_bool("by_class", None, "Separate limits for classes with enough examples.")
 
 
 def main() -> None:
@@ -36,11 +32,11 @@ def main() -> None:
     from rank4class.pipelines.training import rank_training, run_sets
 
     strategy = _STRATEGY()
-    trained = rank_training.restore(_WORKDIR.value, strategy=strategy)
+    trained = rank_training.restore(_WORKDIR.value, strategy)
     names = (_SETS.value, trained.experiment.sets.name, "threshold")
     name = next(name for name in names if name not in (None, "none"))
-    options = {f"sets.{option}": flag.value for option, flag in _OPTIONS.items() if flag.value is not None}
-    part = config.override(trained.experiment, {"sets.name": name, **options}).sets
+    by_class = {} if _BY_CLASS.value is None else {"sets.by_class": _BY_CLASS.value}
+    part = config.override(trained.experiment, {"sets.name": name, **by_class}).sets
     loaded, path = _LOAD(trained), _DATA_PATH.value
     if path is not None and os.path.realpath(path) == os.path.realpath(str(trained.experiment.data.path)):
         raise ValueError(

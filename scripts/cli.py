@@ -5,21 +5,20 @@ TensorFlow is imported after the flags are parsed, so that `--help` and wrong fl
 
 from __future__ import annotations
 
-import collections
 import difflib
 import os
 import re
 import signal
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from absl import flags
 
 from rank4class import __main__ as program
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.training.preemption import Interrupted
-from rank4class.scripts import console, flag_help
+from rank4class.scripts import console
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -38,16 +37,19 @@ flags.DEFINE_multi_string(
 # Raised for invalid files, flags, classes and numbers, and for packages that are not installed. Any other
 # exception is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
-# Messages of absl for flags that are missing or have no value of their type, and the errors shown instead.
+NOT_NONE = "must have a value other than None"  # absl's message of flags that are required
+# Messages of absl, and the errors shown instead.
 _FLAG_ERRORS = {
-    rf"flag --(\w+)=None: .*{flag_help.NOT_NONE}.": r"--\1: missing. Set --\1=VALUE; --help shows all flags.",
+    rf"flag --(\w+)=None: .*{NOT_NONE}.": r"--\1: missing. Set --\1=VALUE; --help shows all flags.",
+    r"flag --config\.(.*?)=.*: (\1=.*)": r"--config.\2",
     r"flag (--.*): could not convert string to float: .*": r"\1: not a number. Write a number.",
     r"flag (--.*): invalid literal for int\(\).*": r"\1: not an integer. Write an integer.",
     r"flag (--.*): \('Non-boolean argument.*": r"\1: neither true nor false. Write true or false.",
     r"flag (--.*): \S+ is not (an? .*)": r"\1: not \2. Write \2.",
     r"flag (--.*): value should be one of <(.*)>": r"\1: unknown. Choose one of \2.",
 }
-_overrides: dict[str, typing.Any] = {}  # value of each `--config.FIELD`
+MODULE = re.compile(r"python -m rank4class\.scripts\.(?:research\.)?(\w+)")  # a command in a docstring
+_FIELDS = "fields of the config"  # module of the flags `--config.FIELD`
 
 
 def define_config(required: bool = True) -> flags.FlagHolder:
@@ -58,24 +60,18 @@ def define_config(required: bool = True) -> flags.FlagHolder:
     holder = flags.DEFINE_string(
         "config",
         None,
-        f"A packaged config ({', '.join(configs.names())}), or a Python file that defines get_config().",
+        f"A packaged config ({', '.join(configs.paths())}), or a Python file that defines get_config().",
     )
     if required:
         flags.mark_flag_as_required("config")
     for kind, part in config.PARTS.items():
         flags.DEFINE_string(kind, None, f"Replaces this part of the config: {', '.join(part.names())}.")
+        flags.DEFINE_string(f"config.{kind}.name", None, "", module_name=_FIELDS)  # the same
     return holder
 
 
-def define_run() -> tuple[flags.FlagHolder, flags.FlagHolder]:
-    """Defines `--workdir` and `--checkpoint` of a finished run."""
-    workdir = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
-    meaning = "Checkpoint with the best monitored metric, or the last one."
-    return workdir, flags.DEFINE_enum("checkpoint", "best", config.CHECKPOINTS, meaning)
-
-
 def define_data(purpose: str) -> tuple[flags.FlagHolder, Callable[[TrainedModel], TaskData]]:
-    """Defines `--data.path`, of a labeled file for some purpose, and the flags that say how it is read.
+    """Defines `--data.path`, of a labeled file for some purpose, and whether its invalid rows are skipped.
 
     Returns its holder, and a function that loads the file, or the data of the run, for a trained model.
     """
@@ -83,50 +79,28 @@ def define_data(purpose: str) -> tuple[flags.FlagHolder, Callable[[TrainedModel]
         "data.path", None, f"Labeled file or folder to {purpose}; None: the data of the run."
     )
     meaning = "Stop at a row of --data.path that cannot be used, or skip it."
-    options = {"on_invalid_row": flags.DEFINE_enum("data.on_invalid_row", "fail", ["fail", "skip"], meaning)}
-    for name, content in (
-        ("text_column", "the text"),
-        ("text_pair_column", "the second text"),
-        ("label_column", "the class"),
-    ):
-        meaning = f"Column of --data.path: {content}; None: that of the training."
-        options[name] = flags.DEFINE_string(f"data.{name}", None, meaning)
+    on_invalid_row = flags.DEFINE_enum("data.on_invalid_row", "fail", ["fail", "skip"], meaning)
 
     def load(trained: TrainedModel) -> TaskData:
-        if path.value is not None:
-            return trained.load_labeled(path.value, **{name: flag.value for name, flag in options.items()})
-        for flag in options.values():
-            if flag.present:
-                raise ValueError(f"--{flag.name}: has no effect without --data.path. Set both.")
-        return trained.load_task()
+        if path.value is None:
+            return trained.load_task()
+        return trained.load_labeled(path.value, on_invalid_row.value)
 
     return path, load
 
 
-def define_strategy(one_machine: bool = False) -> Callable[[], tf.distribute.Strategy]:
-    """Defines `--strategy` and, unless the command runs on `one_machine`, `--tpu`.
-
-    Returns a function that builds the strategy of the flags.
-    """
-    if one_machine:
-        names, places = ["default", "mirrored"], "on one device, or on all GPUs of this machine"
-    else:
-        names = list(config.STRATEGIES)
-        places = "on one device, on all GPUs of this machine, on the machines in TF_CONFIG, or on a TPU"
-    name = flags.DEFINE_enum("strategy", "default", names, f"Run {places}.")
-    if not one_machine:
-        flags.DEFINE_string(
-            "tpu", "local", "For --strategy=tpu: name of the TPU; local: that of this machine."
-        )
+def define_strategy(names: Sequence[str] = config.STRATEGIES) -> Callable[[], tf.distribute.Strategy]:
+    """Defines `--strategy`, and `--tpu` if that is one of the names; returns a function that builds it."""
+    places = ["one device", "all GPUs of this machine", "the machines in TF_CONFIG", "or a TPU"]
+    meaning = f"Run on {', '.join(places[: len(names)])}."
+    name = flags.DEFINE_enum("strategy", "default", names, meaning)
+    if "tpu" in names:
+        flags.DEFINE_string("tpu", None, "For --strategy=tpu: name of the TPU; None: that of this machine.")
 
     def get() -> tf.distribute.Strategy:
         from rank4class.pipelines import distribution
 
-        if not one_machine and flags.FLAGS["tpu"].present and name.value != "tpu":
-            raise ValueError(
-                f"--tpu={flags.FLAGS.tpu}: has no effect with --strategy={name.value}. Set --strategy=tpu."
-            )
-        return distribution.get(name.value, *(() if one_machine else (flags.FLAGS.tpu,)))
+        return distribution.get(name.value, flags.FLAGS.tpu if "tpu" in names else None)
 
     return get
 
@@ -180,13 +154,13 @@ def _interrupt(number: int, _: object) -> typing.NoReturn:
 
 def _parse(argv: list[str]) -> None:
     """Parses the flags, imports the modules of `--import`, and builds the experiment of `--config`."""
-    arguments, fields = _split(argv)
-    problem = None
+    problem, rest, experiment = None, argv[:1], None
+    flags.FLAGS.set_gnu_getopt()  # the values of fields follow, which are not flags yet
     try:
         try:
-            stray = flags.FLAGS(arguments)[1:]
+            rest = flags.FLAGS(argv, known_only=True)
         except flags.Error as error:  # reported after the help, and an error in a file of the user
-            problem, stray = error, []
+            problem = error
         # Files of the user may import TensorFlow.
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0" if flags.FLAGS["debug"].value else "3"
         if not flags.FLAGS["debug"].value:
@@ -195,88 +169,99 @@ def _parse(argv: list[str]) -> None:
             try:
                 configs.import_user_module(name)
             except Exception as error:  # the user's file may raise any exception
-                problem = f"{type(error).__name__}: {error}"
-                raise ValueError(f"--import={name}: cannot be imported. {problem}") from error
-        experiment = _build_experiment(fields)
+                reason = f"{type(error).__name__}: {error}"
+                raise ValueError(f"--import={name}: cannot be imported. {reason}") from error
+        if "config" in flags.FLAGS:
+            experiment = _chosen()
+            _define_fields(experiment)
         if flags.FLAGS["help"].value:
-            print(flag_help.text_of_command(experiment))
+            doc = (sys.modules["__main__"].__doc__ or "").strip()
+            helps = map(flags.FLAGS.module_help, (sys.argv[0], __name__, _FIELDS))
+            print("\n\n".join([as_typed(doc), *filter(None, (text.partition(":\n")[2] for text in helps))]))
             sys.exit()
-        if isinstance(problem, flags.UnrecognizedFlagError):
-            raise ValueError(_unknown_flag(problem.flagname, experiment))
         if problem:
             raise problem
-        if stray:
+        if stray := flags.FLAGS(rest)[1:]:
             raise ValueError(f"{' '.join(stray)}: no positional arguments are accepted. Set --FLAG=VALUE.")
+        if experiment is not None:
+            _set_experiment(experiment)
     except BrokenPipeError:
         raise
+    except flags.UnrecognizedFlagError as error:
+        _fail(_unknown_flag(error.flagname, experiment))
     except (flags.Error, *USER_ERRORS) as error:
         message = str(error)
         for pattern, shown in _FLAG_ERRORS.items():
             message = re.sub(pattern, shown, message)
         _fail(message)
-    if experiment is not None:
-        flags.FLAGS["config"].value = experiment
 
 
-def _split(argv: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Returns the arguments without those that set fields of the config, and the text of each field."""
-    arguments, fields = [], {}
-    remaining = collections.deque(flags.FLAGS.read_flags_from_files(argv, force_gnu=False))
-    while remaining:
-        argument = remaining.popleft()
-        match = re.fullmatch("--?(no)?config\\.([^=]*)(?:=(.*))?", argument, re.DOTALL)
-        if match is None:
-            arguments.append(argument)
-            continue
-        negation, field, text = match.groups()
-        if text is None:
-            has_value = remaining and not negation and not re.match("--?[a-z]", remaining[0])
-            text = remaining.popleft() if has_value else str(not negation)
-        fields[field] = text
-    return arguments, fields
-
-
-def _build_experiment(fields: dict[str, str]) -> config.Experiment | None:
-    """Returns the experiment of `--config` with the parts and fields of the command line, or None."""
-    _overrides.clear()
-    if "config" not in flags.FLAGS:
-        if fields:
-            raise ValueError(_unknown_flag(f"config.{next(iter(fields))}", None))
-        return None
-    parts = {kind: flags.FLAGS[kind].value for kind in config.PARTS if flags.FLAGS[kind].value is not None}
+def _chosen() -> config.Experiment:
+    """Returns the experiment of `--config`, or without it the default one, with the parts that flags name."""
     name = flags.FLAGS["config"].value
-    if name is None:
-        for flag in (*parts, *(f"config.{field}" for field in fields)):
-            raise ValueError(f"--{flag}: has no effect without --config. Set both.")
-        return None
     try:
-        experiment = configs.get_config(name)
+        experiment = config.Experiment() if name is None else configs.get_config(name)
     except (FileNotFoundError, ValueError) as error:
         raise ValueError(f"--{error}") from error
-    names = {f"{kind}.name": part for kind, part in parts.items()}
-    names |= {field: text for field, text in fields.items() if field.removesuffix(".name") in config.PARTS}
-    experiment = config.override(experiment, names)
-    for field, text in fields.items():
-        config.check_field(experiment, field)
-        try:
-            _overrides[field] = config.parse_value(experiment, field, text)
-        except ValueError as error:
-            raise ValueError(f"--config.{error}") from error
-    return config.override(experiment, _overrides)
+    names = {f"{kind}.name": flags.FLAGS[kind].value for kind in config.PARTS} | overrides()
+    return config.override(experiment, {field: part for field, part in names.items() if part is not None})
+
+
+class _Field(flags.ArgumentParser):
+    """Parses the value of a field of an experiment."""
+
+    syntactic_help = ""
+
+    def __init__(self, experiment: config.Experiment, name: str):
+        super().__init__()
+        self._field = experiment, name
+
+    def parse(self, argument: str) -> typing.Any:
+        return config.parse_value(*self._field, argument)
+
+
+def _define_fields(experiment: config.Experiment) -> None:
+    """Defines `--config.FIELD` for the fields of an experiment, whose values are the help."""
+    for field, value in config.values(experiment).items():
+        if (name := f"config.{field}") in flags.FLAGS:
+            flags.FLAGS[name].help = repr(value)
+        else:
+            parser, is_bool = _Field(experiment, field), isinstance(value, bool)
+            flag: flags.Flag = flags.Flag(parser, None, name, None, repr(value), boolean=is_bool)
+            flags.DEFINE_flag(flag, module_name=_FIELDS)
+
+
+def _set_experiment(experiment: config.Experiment) -> None:
+    """Makes an experiment with the fields of the command line the value of `--config`, if that is set."""
+    if flags.FLAGS["config"].value is not None:
+        flags.FLAGS["config"].value = config.override(experiment, overrides())
+    else:
+        for flag in (*config.PARTS, *(f"config.{field}" for field in overrides())):
+            if flags.FLAGS[flag].present:
+                raise ValueError(f"--{flag}: has no effect without --config. Set both.")
 
 
 def overrides() -> dict[str, typing.Any]:
     """Returns the values of the flags `--config.FIELD`, by field."""
-    return dict(_overrides)
+    names = (name for name in flags.FLAGS if name.startswith("config.") and flags.FLAGS[name].present)
+    return {name.removeprefix("config."): flags.FLAGS[name].value for name in names}
+
+
+def as_typed(text: str) -> str:
+    """Returns a docstring with its commands as a user types them."""
+    return MODULE.sub(r"rank4class \1", text)
 
 
 def _unknown_flag(name: str, experiment: config.Experiment | None) -> str:
     """Returns the error of a flag that the command lacks, with the fields or flags that may be meant."""
-    fields, plain = [], name.replace("-", "_")
-    if "config" in flags.FLAGS:
-        fields = [f"config.{field}" for field in config.values(experiment or config.Experiment())]
-    known = [*(flag.name for flag in flag_help.flags_of(sys.argv[0])), *fields]
-    close = [field for field in fields if field.endswith(f".{plain}")]
+    kind, _, field = name.removeprefix("no").partition(".")
+    if experiment is not None and kind == "config":
+        try:
+            config.check_field(experiment, field)
+        except ValueError as error:
+            return str(error)
+    plain, known = name.replace("-", "_"), list(flags.FLAGS)
+    close = [each for each in known if each.startswith("config.") and each.endswith(f".{plain}")]
     close = close or difflib.get_close_matches(plain, known, n=1)
     hint = f"Did you mean {' or '.join(f'--{each}' for each in close)}?" if close else ""
     return f"--{name}: no such flag. {hint or '--help shows all flags.'}"
@@ -297,12 +282,7 @@ def _with_flags(message: str) -> str:
         return message
 
     def as_flag(match: re.Match) -> str:
-        kind, name = match.groups()
-        for flag in (match[0],) if "config" in flags.FLAGS else (match[0], name):
-            if flag in flags.FLAGS:
-                return f"--{flag}"
-        part = config.PARTS[kind]
-        is_field = name == "name" or any(name in part.fields_of(entry) for entry in part.names())
-        return f"--config.{match[0]}" if "config" in flags.FLAGS and is_field else match[0]
+        names = [name for name in (match[0], f"config.{match[0]}", match[2]) if name in flags.FLAGS]
+        return f"--{names[0]}" if names else match[0]
 
     return re.sub(rf"(?<![\w./=-])({'|'.join(config.PARTS)})\.(\w+)(?!\w|\.\w)", as_flag, message)

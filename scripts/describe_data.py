@@ -1,4 +1,4 @@
-r"""Describes a dataset: classes, lengths or image sizes, duplicates, examples.
+r"""Describes a dataset: classes, lengths or image sizes, duplicates, images.
 
     python -m rank4class.scripts.describe_data --config=goemotions_minilm \
         --config.data.path=FOLDER

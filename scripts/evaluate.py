@@ -3,9 +3,8 @@ r"""Evaluates a checkpoint on a split: metrics with intervals, overall, per clas
     python -m rank4class.scripts.evaluate --workdir=runs/digits_mlp --split=test --classes \
         --output=runs/digits_mlp/test
 
-Writes evaluation.json, classes.tsv and predictions.npz to the folder. `rank4class compare` compares the
-predictions.npz of two runs, example by example. --worst=20 prints the examples whose class has the lowest
-probability.
+Writes evaluation.json, classes.tsv and predictions.npz to the folder. --worst=20 prints the examples whose
+class has the lowest probability.
 """
 
 import dataclasses
@@ -21,7 +20,7 @@ LONG_TAIL = 2  # ratio of the most and the fewest training examples from which t
 
 _STRATEGY = cli.define_strategy()
 cli.define_cache()
-_WORKDIR, _CHECKPOINT = cli.define_run()
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 _SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "Split to evaluate on.")
 _CLASSES = flags.DEFINE_bool("classes", False, "Print the metrics of each class, or of the worst ones.")
 _WORST = flags.DEFINE_integer(
@@ -33,12 +32,6 @@ _WORST = flags.DEFINE_integer(
 )
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json, classes.tsv and predictions.npz.")
 _DATA_PATH, _LOAD = cli.define_data("evaluate in place of a split")
-_BASELINES = flags.DEFINE_bool(
-    "baselines",
-    True,
-    "For texts, show the nearest class name and the nearest training example by the encoder before training. "
-    "The first time, all texts are encoded.",
-)
 _COVERAGE = flags.DEFINE_float(
     "coverage",
     None,
@@ -49,14 +42,6 @@ _KEEP_SCORES = flags.DEFINE_bool(
     None,
     "Write the scores of all classes to predictions.npz, or none; None: of the best 100 for each example.",
 )
-
-
-def _check_flags() -> None:
-    """Raises ValueError for flags that have no effect together."""
-    if flags.FLAGS["split"].present and _DATA_PATH.value is not None:
-        raise ValueError("--split: has no effect with --data.path, which is evaluated whole. Leave it out.")
-    if flags.FLAGS["keep_scores"].present and _OUTPUT.value is None:
-        raise ValueError("--keep_scores: has no effect without --output. Set both.")
 
 
 def _coverage(trained: Any) -> float | None:
@@ -74,16 +59,16 @@ def _coverage(trained: Any) -> float | None:
 
 
 def main() -> None:
-    _check_flags()
+    if flags.FLAGS["split"].present and _DATA_PATH.value is not None:
+        raise ValueError("--split: has no effect with --data.path, which is evaluated whole. Leave it out.")
+    if flags.FLAGS["keep_scores"].present and _OUTPUT.value is None:
+        raise ValueError("--keep_scores: has no effect without --output. Set both.")
     import numpy as np
 
     from rank4class.pipelines import distribution
     from rank4class.pipelines.evaluation import (
-        baselines,
-        evaluator,
         per_class,
         predictions,
-        set_report,
         worst_examples,
     )
     from rank4class.pipelines.reporting import tables
@@ -93,7 +78,7 @@ def main() -> None:
 
     strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
     is_chief = distribution.is_chief(strategy)
-    trained = rank_training.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
+    trained = rank_training.restore(_WORKDIR.value, strategy)
     coverage = _coverage(trained)
     if output and is_chief:
         files.make_writable(output, f"--output={output}")  # before the evaluation, which may take long
@@ -118,12 +103,6 @@ def main() -> None:
         return
     metrics = result.summarize()
     print(tables.results_table({path or split: metrics}))
-    compared = {}
-    if path is None and split != "train" and _BASELINES.value and baselines.has_vectors(experiment, loaded):
-        encoded = baselines.load(experiment, _WORKDIR.value)
-        compared = baselines.evaluate(encoded, split, result.names, experiment.evaluation_batch_size)
-    for title, summary in compared.items():
-        print(f"Baseline, {title} by the encoder's cosine: {evaluator.one_line(summary)}")
     if calibration := tables.calibration_table({path or split: metrics}):
         print(f"\n{calibration}")
     if unknown:
@@ -139,7 +118,7 @@ def main() -> None:
         covered, size = of_sets
         spread = f"median {np.median(of_sets[size]):g}, largest {of_sets[size].max():,}"
         print(f"\n{tables.sets_line(metrics['sets'], round(100 * coverage))}, {spread}\n")
-        print(tables.sets_table(set_report.table(result, table, thirds, covered, size), covered, size))
+        print(tables.sets_table(per_class.by_set_size(result, table, thirds, covered, size), covered, size))
     if _CLASSES.value:
         names = (*result.names, *result.whole.means())
         if thirds is not None and (
@@ -157,13 +136,11 @@ def main() -> None:
     if output:
         summary = {
             "workdir": _WORKDIR.value,
-            "checkpoint": _CHECKPOINT.value,
             "step": trained.step,
             "split": path or split,
             "hashes": {name: loaded.hashes[name] for name in ("classes", split)},
             "git": git_commit(),
             **metrics,
-            **({"baselines": compared} if compared else {}),
             **({"unknown_inputs": unknown} if unknown else {}),
             **({} if thirds is None else {"by_frequency": per_class.to_json(thirds.drop(columns="class"))}),
         }

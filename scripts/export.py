@@ -15,7 +15,7 @@ from absl import flags
 from rank4class.pipelines import config
 from rank4class.scripts import cli
 
-_WORKDIR, _CHECKPOINT = cli.define_run()
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the export, which must not exist.", required=True)
 _TOP_K = flags.DEFINE_integer(
     "top_k",
@@ -42,7 +42,7 @@ _FORMAT = flags.DEFINE_enum(
 def main() -> None:
     from rank4class.pipelines.run import Run
 
-    run = Run(_WORKDIR.value, _CHECKPOINT.value)
+    run = Run(_WORKDIR.value)
     print(f"Exporting the model of step {run.step:,}", flush=True)
     options = {"coverage": _COVERAGE.value, "index": _INDEX.value, "format": _FORMAT.value}
     run.export(_OUTPUT.value, _TOP_K.value, **options)

@@ -17,8 +17,8 @@ from rank4class.scripts import cli
 
 SHOWN_SKIPPED = 20
 
-_STRATEGY = cli.define_strategy(one_machine=True)
-_WORKDIR, _CHECKPOINT = cli.define_run()
+_STRATEGY = cli.define_strategy(("default", "mirrored"))
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 _INPUT = flags.DEFINE_string(
     "input",
     None,
@@ -76,7 +76,7 @@ _OPTIONS = (  # of `Run.predict_file`
 def main() -> None:
     from rank4class.pipelines.run import Run
 
-    run = Run(_WORKDIR.value, _CHECKPOINT.value, _STRATEGY())
+    run = Run(_WORKDIR.value, _STRATEGY())
     start = time.monotonic()
     options = {flag.name: flag.value for flag in _OPTIONS}
     count, skipped = run.predict_file(_INPUT.value, _OUTPUT.value, k=_TOP_K.value, **options)

@@ -2,7 +2,6 @@
 
 from rank4class.pipelines.config.experiment import (
     ALTERNATIVES,
-    CHECKPOINTS,
     DECAYS,
     EXPORT_FORMATS,
     EXPORT_INDICES,

@@ -17,7 +17,6 @@ from rank4class.registry import did_you_mean
 # Choices that flags offer before TensorFlow is imported.
 DECAYS = ("none", "linear", "cosine")
 STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
-CHECKPOINTS = ("best", "last")
 EXPORT_FORMATS = ("saved_model", "huggingface")
 EXPORT_INDICES = ("exact", "scann")
 

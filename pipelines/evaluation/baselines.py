@@ -14,7 +14,6 @@ from rank4class import data, losses
 from rank4class.losses.metrics.sets import is_of_scores
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import loading
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
 
@@ -59,12 +58,6 @@ def random_order(split: data.Split, metrics: Sequence[str]) -> dict[str, Any]:
         assert isinstance(metric, losses.RankingMetric)
         values.append(metric.of_scores(scores, labels))
     return evaluator.summarize(np.stack(values, axis=1), names)
-
-
-def has_vectors(experiment: config.Experiment, loaded: TaskData) -> bool:
-    """Returns whether a task has texts, and its experiment a pretrained encoder on this machine."""
-    path = experiment.encoder.path
-    return loaded.inputs.kind.tokenizes and path is not None and files.exists(path)
 
 
 def load(experiment: config.Experiment, workdir: str, dataset: data.Dataset | None = None) -> TaskData:

@@ -25,6 +25,11 @@ class Comparison:
     second_better: int
     equal: int
 
+    @property
+    def examples(self) -> int:
+        """Their number."""
+        return self.first_better + self.second_better + self.equal
+
     def conclusion(self) -> str:
         """Returns which run, A the first or B the second, is better, by both the test and the interval."""
         if not self.first_better and not self.second_better:

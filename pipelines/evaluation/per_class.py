@@ -12,11 +12,14 @@ import scipy.sparse
 from rank4class import losses
 from rank4class.pipelines.evaluation import decisions
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult, metric_heading
+from rank4class.pipelines.evaluation.split_metrics import SplitMetrics
 from rank4class.pipelines.evaluation.statistics import wilson
 from rank4class.pipelines.storage import files
 
 NO_CLASS = -1  # top class of an example whose scores are not finite
 LEAST_EXAMPLES = 5  # of a class among the worst of many
+_LARGEST_SETS = (0, 1, 2, 3, 5, 10)  # number of classes in each row but the last
+_SET_SIZES = ("empty", "1 class", *(f"{n} classes" for n in ("2", "3", "4 to 5", "6 to 10", "more")))
 
 
 def per_class(
@@ -107,6 +110,30 @@ def by_frequency(
         table = per_class(grouped, labels, names)
     table[["classes", "fewest", "most"]] = sizes
     return table
+
+
+def by_set_size(
+    result: EvaluationResult, classes: pd.DataFrame, thirds: pd.DataFrame | None, covered: str, size: str
+) -> pd.DataFrame:
+    """Returns a `per_class` table of the prediction sets by size and of the worst class and third.
+
+    It has the "share (%)" of the examples. The worst class has at least `LEAST_EXAMPLES`. The tables of the
+    result are `per_class` and `by_frequency`, and it has the metrics with the names `covered` and `size`.
+    """
+    rows = np.searchsorted(_LARGEST_SETS, result.values[:, result.names.index(size)])
+    by_size = dataclasses.replace(result, top_classes=rows, decisions=None, whole=SplitMetrics())
+    worst = {"worst class": classes[classes["examples"] >= LEAST_EXAMPLES]}
+    if thirds is not None:
+        worst["worst third by training examples"] = thirds
+    firsts = [
+        group.sort_values(f"{covered} (%)", kind="stable")[:1].assign(
+            **{"class": lambda one, title=title: f"{title}: " + one["class"]}
+        )
+        for title, group in worst.items()
+    ]
+    whole = pd.concat([per_class(by_size, rows, _SET_SIZES), *firsts], ignore_index=True)
+    whole["share (%)"] = 100.0 * whole["examples"] / len(rows)
+    return whole[whole["examples"] > 0]
 
 
 def to_json(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -12,7 +12,6 @@ from scipy.sparse import csr_array
 
 from rank4class import data
 from rank4class.pipelines.evaluation import evaluator, per_class, predictions
-from rank4class.pipelines.evaluation.split_metrics import SplitMetrics
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task.task import ModelOutputs
@@ -39,36 +38,28 @@ def written(folder, result, split, class_names):
     return f"{folder}/predictions.npz"
 
 
-def test_best_values_of_propensity_scored_metrics_are_read_again(tmp_path):
-    result, split, class_names = evaluated()
-    best = {"psp@1": np.linspace(0.5, 1.5, 30), "psr@3": np.linspace(1.5, 0.5, 30)}
-    result = dataclasses.replace(result.with_metrics(best), whole=SplitMetrics(best))
-    path = written(str(tmp_path), result, split, class_names)
-    np.testing.assert_array_equal(predictions.read(path).best_values, np.transpose([*best.values()]))
-
-
 @pytest.mark.parametrize("where", ["disk", "ram"])
-def test_written_predictions_are_read_again(tmp_path, where):
+def test_written_predictions(tmp_path, where):
     folder = str(tmp_path / "deep" / "out") if where == "disk" else "ram://evaluation/out"
     result, split, class_names = evaluated()
     path = written(folder, result, split, class_names)
-    scored = predictions.read(path)
-    np.testing.assert_array_equal(scored.values, result.values)
-    assert scored.values.dtype == np.float32
     with np.load(io.BytesIO(files.read_bytes(path))) as npz:
+        np.testing.assert_array_equal(npz["values"], result.values)
+        assert npz["values"].dtype == np.float32
         np.testing.assert_array_equal(npz["scores"], result.scores)
-    np.testing.assert_array_equal(scored.labels, split.labels)
-    assert scored.origins.tolist() == split.origins.tolist()
-    assert scored.class_names.tolist() == list(class_names)
-    assert scored.metrics.tolist() == list(NAMES)
+        np.testing.assert_array_equal(npz["labels"], split.labels)
+        assert npz["origins"].tolist() == split.origins.tolist()
+        assert npz["class_names"].tolist() == list(class_names)
+        assert npz["metrics"].tolist() == list(NAMES)
     assert files.names_in(folder) == ["classes.tsv", "evaluation.json", "predictions.npz"]
     assert json.loads(files.read_text(f"{folder}/evaluation.json")) == {"step": 3}
 
 
-def test_labels_of_several_classes_are_read_again(tmp_path):
+def test_labels_of_several_classes_are_sparse(tmp_path):
     several = csr_array(np.random.default_rng(0).integers(2, size=[30, 4]).astype(np.float32))
     path = written(str(tmp_path), *evaluated(labels=several))
-    labels = predictions.read(path).labels
+    with np.load(path) as npz:
+        labels = csr_array(tuple(npz[f"labels_{name}"] for name in ("data", "indices", "indptr")), (30, 4))
     assert labels.dtype == np.float32
     np.testing.assert_array_equal(labels.toarray(), several.toarray())
 
@@ -120,8 +111,8 @@ def test_examples_without_an_origin_and_without_scores(tmp_path):
         result.names, result.values, result.top_classes, result.right, result.ranks
     )
     path = written(str(tmp_path), result, split, class_names)
-    assert predictions.read(path).origins[:2].tolist() == ["example 0", "example 1"]
     with np.load(path) as npz:
+        assert npz["origins"][:2].tolist() == ["example 0", "example 1"]
         assert "scores" not in npz.files
 
 
@@ -166,19 +157,6 @@ def test_check_size():
         predictions.check_size(50_000, 20_001)
 
 
-@pytest.mark.parametrize("damage", ["cut short", "text", "no labels"])
-def test_damaged_files_are_refused(tmp_path, damage):
-    path = written(str(tmp_path), *evaluated(n=40))
-    content = files.read_bytes(path)
-    if damage == "no labels":
-        with np.load(path) as npz:
-            np.savez(path, **{name: array for name, array in npz.items() if name != "labels"})
-    else:
-        files.write(path, {"cut short": content[:-100], "text": b"no file\n"}[damage])
-    with pytest.raises(ValueError, match="predictions.npz: damaged, or not written by rank4class evaluate"):
-        predictions.read(path)
-
-
 def test_writing_does_not_copy_the_scores(tmp_path):
     size, n = 10_000, 1_000
     scores = np.ones([size, n], np.float32)  # 40 MB
@@ -194,58 +172,3 @@ def test_writing_does_not_copy_the_scores(tmp_path):
     finally:
         tracemalloc.stop()
     assert (tmp_path / "predictions.npz").stat().st_size > scores.nbytes
-
-
-@pytest.mark.parametrize("name", ["nothing.npz", ""])
-def test_missing_files(tmp_path, name):
-    with pytest.raises(FileNotFoundError, match="no such file. Write it with rank4class evaluate"):
-        predictions.read(str(tmp_path / name))
-
-
-def examples(**changes):
-    fields = {
-        "labels": np.array([0, 1, 1]),
-        "class_names": np.array(["joy", "anger"]),
-        "origins": np.array(["a:1", "a:2", "a:3"]),
-        "metrics": np.array(["mrr"]),
-        "values": np.ones([3, 1], np.float32),
-        "best_values": np.empty(0),
-    }
-    return predictions.Predictions(**{**fields, **changes})
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"class_names": np.array(["anger", "joy"])}, "A and B: different classes"),
-        ({"class_names": np.array(["joy"])}, "A and B: different classes"),
-        ({"labels": np.array([0]), "origins": np.array(["a:1"])}, "A and B: different examples"),
-        ({"labels": np.array([0, 0, 1])}, "A and B: different examples"),
-        ({"origins": np.array(["a:1", "a:2", "b:3"])}, "A and B: different examples"),
-        (
-            {"labels": csr_array(np.array([[1, 0], [1, 1], [0, 0]], np.float32))},
-            "A and B: different examples",
-        ),
-    ],
-)
-def test_different_examples_are_not_compared(changes, message):
-    with pytest.raises(ValueError, match=message):
-        predictions.check_same_examples(examples(), examples(**changes), "A", "B")
-
-
-def test_equal_examples_are_compared():
-    predictions.check_same_examples(examples(), examples(values=np.zeros([3, 1])), "A", "B")
-    several = csr_array(np.array([[1, 0], [1, 1], [0, 0]], np.float32))
-    predictions.check_same_examples(examples(labels=several), examples(labels=several.copy()), "A", "B")
-    other = csr_array(np.array([[1, 0], [1, 1], [0, 1]], np.float32))
-    with pytest.raises(ValueError, match="A and B: different examples"):
-        predictions.check_same_examples(examples(labels=several), examples(labels=other), "A", "B")
-
-
-def test_weights_are_those_of_the_metrics_in_common():
-    best = np.linspace(0.5, 1.5, 6).reshape(3, 2)
-    first = examples(metrics=np.array(["psp@1", "mrr", "psp@3"]), best_values=best)
-    for metric, values, expected in (("psp@3", best[:, 1], True), ("psp@3", best[:, 0], False)):
-        second = examples(metrics=np.array([metric]), best_values=values[:, None])
-        assert predictions.have_same_weights(first, second) is expected
-    assert predictions.have_same_weights(first, examples())

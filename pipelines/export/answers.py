@@ -223,11 +223,6 @@ def sets_of(trained: TrainedModel, coverage: float) -> PredictionSets:
         raise ValueError(f"coverage={coverage}: a list of items has no prediction sets. Leave it out.")
     if trained.sets is not None:
         return trained.sets
-    if trained.run_dir.fitted("prediction_sets") is not None:
-        raise ValueError(
-            f"coverage={coverage}: the prediction sets are those of the best checkpoint. Leave out "
-            "--checkpoint=last."
-        )
     raise ValueError(
         f"coverage={coverage}: the run has no prediction sets. Train with --sets=threshold, in Python with "
         "{'sets.name': 'threshold'}, or run: rank4class calibrate --workdir=... --data.path=..."
@@ -241,7 +236,7 @@ def _prior_shift(trained: TrainedModel, prior: Sequence[float]) -> np.ndarray:
     of_several = described.inputs.kind.ranks_items or has_counts or isinstance(fitted, Platt)
     for is_wrong, reason in (
         (of_several, "it needs examples of one class each. Leave it out."),
-        (fitted is None, "the run has no temperature. Use the best checkpoint, and calibration='auto'."),
+        (fitted is None, "the run has no temperature. Train with calibration='auto'."),
         (
             experiment.data.class_weights != "none",
             "data.class_weights has changed the frequencies. Train with loss.prior_temperature in its place.",

@@ -14,6 +14,7 @@ from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines.export.answers import Answers
 
 Numbered = tuple[int, data.RawInput]
+ALL: Any = object()  # in place of a number of classes
 SORTED_BATCHES = 16  # number of batches of texts that are sorted by length at a time
 
 
@@ -42,7 +43,7 @@ class Predictor:
     Args:
       answers: the model.
       k: number of classes per prediction, or None for the classes of its prediction set; of lists of items,
-        all are ranked.
+        all are ranked. `ALL` predicts the outputs of `Answers.score`, name -> array.
       known: bool `[num_ids, n]`, the classes to leave out of the predictions of each id; None ranks all.
       strategy: of the model, on one machine.
     """
@@ -54,13 +55,17 @@ class Predictor:
         known: scipy.sparse.csr_array | None,
         strategy: tf.distribute.Strategy,
     ):
-        if k is not None:
+        if k is not None and k is not ALL:
             answers.check_k(k)
         self._k, self._known, self._num_classes = k, known, len(answers.class_names)
         self._replicas = strategy.num_replicas_in_sync
         self._lengths_of, self._kind = answers.padded_lengths, answers.kind
 
         def answer_batch(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            if k is ALL:
+                results = answers.score(features)
+                ranked = tf.where(features.get("excluded", False), -np.inf, results["scores"])
+                return {**results, "scores": ranked}
             if answers.has_items:
                 return answers.rank(features)
             return answers.classify_sets(features) if k is None else answers.classify(features, k)
@@ -79,9 +84,7 @@ class Predictor:
         # The names of the model's outputs; this traces it now, once for all threads.
         self.outputs = frozenset(answer.get_concrete_function().structured_outputs)
 
-    def __call__(
-        self, inputs: Iterable[data.RawInput], batch_size: int, bad_rows: BadRows
-    ) -> Iterator[Prediction]:
+    def __call__(self, inputs: Iterable[data.RawInput], batch_size: int, bad_rows: BadRows) -> Iterator[Any]:
         """Yields the predictions of inputs, `batch_size` of them per call of the model on a replica.
 
         ValueError: `bad_rows` does not skip an input that cannot be decoded, or scores are not finite.
@@ -93,19 +96,19 @@ class Predictor:
 
     def _predict_window(
         self, window: list[data.RawInput], batch_size: int, bad_rows: BadRows
-    ) -> Iterator[Prediction]:
+    ) -> Iterator[Any]:
         """Yields the predictions of inputs in their order, computed in the order of their lengths."""
         numbered = list(enumerate(window))
         if self._lengths_of is not None:
             lengths = self._lengths_of(self._kind.stack([features for _, features in window])).numpy()
             numbered.sort(key=lambda pair: lengths[pair[0]])
         batches = [numbered[first : first + batch_size] for first in range(0, len(window), batch_size)]
-        predictions: dict[int, Prediction] = {}
+        predictions: dict[int, Any] = {}
         for first in range(0, len(batches), self._replicas):
             predictions |= self._predict(batches[first : first + self._replicas], bad_rows)
         yield from (predictions[i] for i in sorted(predictions))
 
-    def _predict(self, group: list[list[Numbered]], bad_rows: BadRows) -> Iterator[tuple[int, Prediction]]:
+    def _predict(self, group: list[list[Numbered]], bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
         """Yields the predictions, with their numbers, of at most as many batches as there are replicas."""
         features = [self._features(batch) for batch in group]
         idle = self._replicas - len(group)  # they repeat the first batch
@@ -126,7 +129,10 @@ class Predictor:
         for i, batch in enumerate(group):
             for j, (number, (name, values)) in enumerate(batch):
                 of_input = {key: each[i][j] for key, each in arrays.items()}
-                yield number, _prediction(name, values, of_input, self._num_ranked(values, of_input))
+                if self._k is ALL:
+                    yield number, of_input
+                else:
+                    yield number, _prediction(name, values, of_input, self._num_ranked(values, of_input))
 
     def _num_ranked(self, raw: dict[str, Any], result: dict[str, np.ndarray]) -> int:
         """Returns the number of classes of an input that are not excluded, or are in its prediction set."""
@@ -144,40 +150,15 @@ class Predictor:
         return features
 
 
-class Scorer:
-    """The outputs of `Answers.score` for raw inputs."""
-
-    def __init__(self, answers: Answers):
-        self._width, self._kind = len(answers.class_names), answers.kind
-        signature = [answers.specs_of_batch()]
-        self._score = tf.function(answers.score, input_signature=signature, autograph=False)
-        self._score.get_concrete_function()
-
-    def __call__(self, inputs: Iterator[data.RawInput], batch_size: int) -> dict[str, np.ndarray]:
-        """Returns name -> array `[N, ...]`; scores are minus infinity after the end of a list of items."""
-        batches = iter(lambda: list(itertools.islice(inputs, batch_size)), [])
-        parts = [self._outputs_of(batch) for batch in batches]
-        width = max((part["scores"].shape[1] for part in parts), default=self._width)
-        for part in parts:
-            end = [(0, 0), (0, width - part["scores"].shape[1])]
-            part["scores"] = np.pad(part["scores"], end, constant_values=-np.inf)
-        if not parts:
-            return {"scores": np.empty([0, width], np.float32)}
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-    def _outputs_of(self, batch: list[data.RawInput]) -> dict[str, np.ndarray]:
-        features = self._kind.stack([features for _, features in batch])
-        try:
-            outputs = {name: values.numpy() for name, values in self._score(features).items()}
-        except data.UNREADABLE as error:
-            if len(batch) > 1:
-                for each in batch:  # one by one, to name the input
-                    self._outputs_of([each])
-            reason = compat.reason(error)
-            raise ValueError(f"{batch[0][0]}: cannot be read: {reason}. Correct or remove it.") from error
-        if "excluded" in features:
-            outputs["scores"] = np.where(features["excluded"], -np.inf, outputs["scores"])
-        return outputs
+def stacked(outputs: Sequence[dict[str, np.ndarray]], num_classes: int) -> dict[str, np.ndarray]:
+    """Returns name -> `[N, ...]` of all outputs; the scores after the end of a list are minus infinity."""
+    if not outputs:
+        return {"scores": np.empty([0, num_classes], np.float32)}
+    width = max(len(each["scores"]) for each in outputs)
+    for each in outputs:
+        end = (0, width - len(each["scores"]))
+        each["scores"] = np.pad(each["scores"], end, constant_values=-np.inf)
+    return {name: np.stack([each[name] for each in outputs]) for name in outputs[0]}
 
 
 _COLUMNS = {"probabilities": "probability", "in_set": "in_set"}  # of optional outputs of a model

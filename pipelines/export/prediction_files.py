@@ -16,6 +16,8 @@ from rank4class.progress import Progress
 _CELLS = 10_000_000  # of a row group in Parquet
 _ROWS = 10_000  # largest number of its rows
 _SEPARATOR = ";"  # of the classes of a prediction set in a cell
+# Name of a list -> name of a column of one of its items.
+_LISTS = {"classes": "class", "scores": "score", "probabilities": "probability", "in_set": "in_set"}
 
 Convert = Callable[[Prediction], dict[str, Any]]
 Rows = Iterator[dict[str, Any]]
@@ -105,33 +107,20 @@ def check_separable(path: str | os.PathLike | None, class_names: Iterable[str]) 
         )
 
 
-def _set(prediction: Prediction, max_set_size: int | None) -> dict[str, Any]:
-    """Returns the columns of the number of decided classes."""
-    if prediction.set_size is None:
-        return {}
-    size = {"set_size": prediction.set_size}
-    return size if max_set_size is None else {**size, "abstain": not 1 <= prediction.set_size <= max_set_size}
-
-
 def _joined(prediction: Prediction, max_set_size: int | None) -> dict[str, Any]:
     """Returns the columns of a prediction set."""
-    lists = {name: each for name, each in _record(prediction, None).items() if isinstance(each, list)}
-    joined = {name: _SEPARATOR.join(map(_cell, each)) for name, each in lists.items()}
-    return {"input": prediction.name, **_set(prediction, max_set_size), **joined}
+    record = _record(prediction, max_set_size)
+    lists = {name: record.pop(name) for name in _LISTS if name in record}
+    return record | {name: _SEPARATOR.join(map(_cell, each)) for name, each in lists.items()}
 
 
 def _row(prediction: Prediction, k: int, max_set_size: int | None) -> dict[str, Any]:
     """Returns the columns of the `k` best classes; None where fewer are left to rank."""
-    row: dict[str, Any] = {"input": prediction.name, **_set(prediction, max_set_size)}
+    record = _record(prediction, max_set_size)
+    lists = {column: record.pop(name) for name, column in _LISTS.items() if name in record}
     for i in range(k):
-        is_ranked = i < len(prediction.classes)
-        row[f"class_{i + 1}"] = prediction.classes[i] if is_ranked else None
-        row[f"score_{i + 1}"] = float(prediction.scores[i]) if is_ranked else None
-        if prediction.probabilities is not None:
-            row[f"probability_{i + 1}"] = float(prediction.probabilities[i]) if is_ranked else None
-        if prediction.in_set is not None:
-            row[f"in_set_{i + 1}"] = bool(prediction.in_set[i]) if is_ranked else None
-    return row
+        record |= {f"{name}_{i + 1}": each[i] if i < len(each) else None for name, each in lists.items()}
+    return record
 
 
 def _wide_record(prediction: Prediction, columns: Sequence[str]) -> dict[str, Any]:
@@ -153,10 +142,17 @@ def _escaped(text: str) -> str:
 
 
 def _record(prediction: Prediction, max_set_size: int | None) -> dict[str, Any]:
-    record = {"input": prediction.name, "classes": prediction.classes, "scores": prediction.scores.tolist()}
+    record: dict[str, Any] = {
+        "input": prediction.name,
+        "classes": prediction.classes,
+        "scores": prediction.scores.tolist(),
+    }
     if prediction.probabilities is not None:
         record["probabilities"] = prediction.probabilities.tolist()
-    record |= _set(prediction, max_set_size)
+    if prediction.set_size is not None:
+        record["set_size"] = prediction.set_size
+        if max_set_size is not None:
+            record["abstain"] = not 1 <= prediction.set_size <= max_set_size
     if prediction.in_set is not None:
         record["in_set"] = prediction.in_set.tolist()
     return record

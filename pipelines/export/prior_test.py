@@ -82,7 +82,7 @@ def test_files_and_changes_of_the_frequencies(digits_run, images, prior, tmp_pat
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"calibration": None}, r"prior: the run has no temperature\. Use the best checkpoint, and"),
+        ({"calibration": None}, r"prior: the run has no temperature\. Train with calibration='auto'"),
         ({"calibration": Platt((1.0,), (0.0,))}, r"prior: it needs examples of one class each\. Leave it"),
         ({"count_prior.name": "empirical"}, r"prior: it needs examples of one class each\. Leave it out"),
         ({"data.class_weights": "balanced"}, r"prior: data\.class_weights has changed the frequencies\."),

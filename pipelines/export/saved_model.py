@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage.run_directory import write_json
 
 _SAVING = threading.Lock()  # the state in which Keras traces models belongs to the process
 
@@ -56,15 +57,11 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
             tf.saved_model.save(answers, partial, signatures, options)
             files.write(os.path.join(partial, "README.md"), card)
             if answers.thresholds is not None:
-                _write_json(partial, "thresholds", answers.thresholds.to_json())
+                write_json(os.path.join(partial, "thresholds.json"), answers.thresholds.to_json())
             if (sets := answers.sets) is not None:
                 limits = {"coverage": answers.coverage, "limits": answers.limits.tolist()}
                 described = {"score": sets.name, "options": dict(sets.options), **limits}
-                _write_json(partial, "prediction_sets", described)
-
-
-def _write_json(folder: str, name: str, content: Any) -> None:
-    files.write(os.path.join(folder, f"{name}.json"), f"{files.to_json(content, indent=2)}\n")
+                write_json(os.path.join(partial, "prediction_sets.json"), described)
 
 
 def usage(answers: Answers) -> str:

@@ -1,4 +1,4 @@
-"""The report of a dataset before training: classes, lengths, sizes, duplicates, baselines and examples."""
+"""The report of a dataset before training: classes, lengths, sizes, duplicates, baselines and images."""
 
 import dataclasses
 import os
@@ -24,8 +24,7 @@ SHOWN_LINES = 50  # of a list in the terminal, and classes in their table
 SHOWN_PAIRS = 3  # duplicates, unreadable images and skipped rows in the terminal
 SHOWN_CLASSES = 10  # classes with examples
 SHOWN_IMAGES = 4  # of a class
-SHOWN_TEXTS = 2  # of a class
-TEXT_WIDTH = 90  # characters of an example
+TEXT_WIDTH = 45  # characters of an example
 PARAGRAPH_WIDTH = 100  # characters of a line in the terminal
 
 
@@ -80,7 +79,6 @@ class Report:
             self._image_files: kind.reads_files,
             self._images_in_memory: kind.has_pixels,
             self._duplicates: not kind.has_ids,  # otherwise the splits hold other classes of the same users
-            self._examples: kind.tokenizes,
         }
         self.sections += [section() for section, is_shown in sections.items() if is_shown]
 
@@ -296,7 +294,7 @@ class Report:
                 rows.append([name, also_in, f"{len(pairs):,}", percentage, f"{relabeled:,}"])
                 for j, k in pairs[:SHOWN_PAIRS]:
                     text = self.splits[name].features.get("text")
-                    shown = "" if text is None else f": {tables.shortened(text[j], TEXT_WIDTH // 2)}"
+                    shown = "" if text is None else f": {tables.shortened(text[j], TEXT_WIDTH)}"
                     lines.append(f"{self._name_of(name, j)} = {self._name_of(other, k)}{shown}")
         paragraphs = [self.splits["train"].kind.duplicates]
         if leaked:
@@ -311,15 +309,6 @@ class Report:
         split = self.splits[name]
         ids = split.label_matrix[[i]].indices if split.multi_label else [split.labels[i]]
         return f"{name} {split.origin(i)} ({', '.join(self._class_names[j] for j in ids) or 'no class'})"
-
-    def _examples(self):
-        train, lines = self.splits["train"], []
-        for c in self._frequent:
-            lines.append(f"{self._class_names[c]}:")
-            for i in _examples_of(train, c, SHOWN_TEXTS):
-                texts = (tables.shortened(values[i], TEXT_WIDTH) for values in train.features.values())
-                lines.append("  " + " | ".join(texts))
-        return Section("Examples", ["Training examples of the most frequent classes."], lines=lines)
 
 
 def _table_and_lines(table, lines, format_table, indent):

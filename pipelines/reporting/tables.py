@@ -137,7 +137,7 @@ def sets_line(sets: dict[str, Any], percent: int = 90) -> str:
 
 
 def sets_table(table: pd.DataFrame, covered: str, size: str) -> str:
-    """Returns a `set_report.table` as text for a terminal; a gap is the coverage minus the stated one."""
+    """Returns a `per_class.by_set_size` as text; a gap is the coverage minus the stated one."""
     columns = {"sets": table["class"], "examples": table["examples"].map("{:,}".format)}
     columns["share (%)"] = table["share (%)"].map("{:.1f}".format)
     columns["coverage (%)"] = _means_with_intervals(table, f"{covered} (%)", covered)

@@ -149,10 +149,10 @@ class RunDirectory:
         with files.writing(self._class_vectors) as file:
             np.save(file, np.asarray(vectors, np.float32))
 
-    def fitted(self, name: str) -> dict[str, Any] | None:
-        """Returns "calibration", "thresholds" or "prediction_sets", see their `to_json`; or None."""
+    def fitted(self, name: str, from_json: Callable[..., Any]) -> Any:
+        """Returns "calibration", "thresholds" or "prediction_sets" by the inverse of `to_json`; or None."""
         path = os.path.join(self.path, f"{name}.json")
-        return read_json(path) if files.exists(path) else None
+        return from_json(read_json(path)) if files.exists(path) else None
 
     def write_fitted(self, name: str, content: dict[str, Any]) -> None:
         write_json(os.path.join(self.path, f"{name}.json"), content)
@@ -249,16 +249,11 @@ RUN = ("config.json", "data.json")  # files in every run's folder
 
 
 def check_folder(path: str | os.PathLike, kind: str) -> str:
-    """Returns the path of a folder to write a "training", "sweep" or "study of sorters" to, if it may be."""
+    """Returns the path of a folder; ValueError if it holds a training or a sweep, and is for another kind."""
     path = files.check_folder_name("--workdir", os.fspath(path))
-    names = set(files.names_in(path))
-    if names >= set(RUN):
-        present = "training"
-    elif "study.json" in names:
-        present = "study of sorters"
-    else:
-        present = "sweep" if _run_in(path) else kind
-    if present != kind:
+    is_run = set(files.names_in(path)) >= set(RUN)
+    if is_run != (kind == "training") and (is_run or _run_in(path)):
+        present = "training" if is_run else "sweep"
         raise ValueError(f"{path}: the folder holds a {present}. Choose another --workdir.")
     return path
 

@@ -63,16 +63,10 @@ def write_run(path):
         (path / name).write_text("{}")
 
 
-def write_study(path):
-    path.mkdir()
-    (path / "study.json").write_text("{}")
-
-
 FOLDERS = {
     "training": write_run,
     "sweep": lambda path: write_run(path / "mse-dot-seed0"),
     "sweep that tunes": lambda path: write_run(path / "tuning" / "mse-dot-optimizer.learning_rate=0.1"),
-    "study of sorters": write_study,
 }
 COMMANDS = {
     "training": lambda path: rank_training.train(config.Experiment(), path),

@@ -11,7 +11,7 @@ from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.sweep import parallel, search_report, space
-from rank4class.pipelines.sweep.grid_run import GridRun, cell_name
+from rank4class.pipelines.sweep.parallel import GridRun, cell_name
 from rank4class.pipelines.task import checks
 
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}

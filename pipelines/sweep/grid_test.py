@@ -154,8 +154,8 @@ def trained_by(monkeypatch):
     def run(root, value_of, data_of=lambda _: "data", **axes):
         started = []
 
-        def train(sweep, cache_dir, packed, path, draw):
-            experiment = packed.experiment
+        def train(sweep, cache_dir, text, parts, path, draw):
+            experiment = config.from_json(text, "experiment")
             started.append(os.path.relpath(path, root))
             os.makedirs(path)
             write_json(os.path.join(path, "data.json"), {"test": data_of(experiment)})

@@ -6,6 +6,7 @@ bits that it has alone.
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -23,7 +24,7 @@ import tensorflow as tf
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.sweep.grid_run import GridRun
+from rank4class.pipelines.sweep import space
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
@@ -31,6 +32,41 @@ from rank4class.pipelines.training.trainable_rank_model import Draw
 from rank4class.progress import place, time_left
 
 POLL_SECONDS = 0.2  # between two looks at signals
+
+
+def cell_of(experiment: config.Experiment, varied: Iterable[str] = ()) -> dict[str, str]:
+    """Returns the cell of an experiment, which the runs of all seeds share: axis -> value."""
+    values = config.values(experiment)
+    fields = {field: space.format_value(values[field]) if field in values else "-" for field in varied}
+    return {"loss": experiment.loss.title, "interaction": experiment.interaction.name, **fields}
+
+
+def cell_name(experiment: config.Experiment, varied: Iterable[str] = ()) -> str:
+    """Returns the name of an experiment's cell, with which the names of its folders begin."""
+    return "-".join(cell_of(experiment, varied).values())
+
+
+@dataclasses.dataclass(eq=False)
+class GridRun:
+    """A run of a sweep, equal to itself alone."""
+
+    experiment: config.Experiment
+    path: str
+    ignored: tuple[str, ...] = ()
+    varied: tuple[str, ...] = ()
+    results: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def cell(self) -> dict[str, str]:
+        return cell_of(self.experiment, self.varied)
+
+    @property
+    def name(self) -> str:
+        return cell_name(self.experiment, self.varied)
+
+    def epochs(self, steps: int) -> float:
+        """Converts a number of training steps to epochs."""
+        return steps * self.experiment.batch_size / self.results["train_examples"]
 
 
 AnyRun = TypeVar("AnyRun", bound=GridRun)
@@ -100,8 +136,8 @@ class Pool:
         print(f"{place(ended, total, left)} {folder}: {shown}", flush=True)
 
     def _submit(self, run: GridRun, draw: Draw | None) -> Future:
-        packed = _Packed(run.experiment)
-        future = self._executor.submit(_train, self._sweep, self._root, packed, run.path, draw)
+        packed = config.to_json(run.experiment), config.user_parts(run.experiment)
+        future = self._executor.submit(_train, self._sweep, self._root, *packed, run.path, draw)
         # CPython's pool may start a process after its watcher has listed them, so that the watcher misses
         # its death. Another task makes it list them again.
         self._executor.submit(int)
@@ -212,30 +248,19 @@ def _use_gpu(index: int, jobs: int) -> None:
             tf.config.experimental.set_memory_growth(gpus[index % len(gpus)], True)
 
 
-class _Packed:
-    """An experiment that another process can unpack, with the modules that register its parts."""
-
-    def __init__(self, experiment: config.Experiment):
-        self.experiment = experiment
-
-    def __reduce__(self) -> tuple:
-        modules = [part["module"] for part in config.user_parts(self.experiment).values()]
-        return _unpacked, (config.to_json(self.experiment), modules)
-
-
-def _unpacked(text: str, modules: list[str]) -> _Packed:
-    for module in modules:
-        configs.import_user_module(module)
-    return _Packed(config.from_json(text, "experiment"))
-
-
 _loaded: dict[tuple[str, str], TaskData] = {}  # the last data of this process, by sweep and fields
 _index: int = 0  # of this process of a sweep
 _is_loaded: Any = threading.Event()  # whether the first process has loaded the data
 
 
-def _train(sweep: str, cache_dir: str, packed: _Packed, path: str, draw: Draw | None) -> Outcome:
-    one = packed.experiment
+def _train(
+    sweep: str, cache_dir: str, text: str, parts: dict[str, Any], path: str, draw: Draw | None
+) -> Outcome:
+    """Trains the experiment of a text, whose parts of the user the process imports if it has not."""
+    for kind, part in parts.items():
+        if part["name"] not in config.PARTS[kind].names():
+            configs.import_user_module(part["module"])
+    one = config.from_json(text, "experiment")
     fields = one.data, one.encoder, one.class_encoder, one.sets, one.evaluation_batch_size
     key = sweep, repr(fields)
     if key not in _loaded:

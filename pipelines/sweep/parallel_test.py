@@ -12,7 +12,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.sweep import parallel
-from rank4class.pipelines.sweep.grid_run import GridRun
+from rank4class.pipelines.sweep.parallel import GridRun
 from rank4class.pipelines.training import rank_training
 
 pytestmark = pytest.mark.usefixtures("all_resamples", "forked_workers")

@@ -24,7 +24,7 @@ from rank4class.pipelines.sweep import (
     space,
     tensorboard_grid,
 )
-from rank4class.pipelines.sweep.grid_run import GridRun, cell_of
+from rank4class.pipelines.sweep.parallel import GridRun, cell_of
 
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
 GRID = "grid.json"  # file of a grid's summary

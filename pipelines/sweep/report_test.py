@@ -10,7 +10,7 @@ from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, report
-from rank4class.pipelines.sweep.grid_run import GridRun
+from rank4class.pipelines.sweep.parallel import GridRun
 
 
 def run(loss, seed, top1, ndcg):

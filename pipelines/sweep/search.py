@@ -17,7 +17,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import TUNING, write_json
 from rank4class.pipelines.sweep import parallel, search_report, space
-from rank4class.pipelines.sweep.grid_run import GridRun
+from rank4class.pipelines.sweep.parallel import GridRun
 from rank4class.pipelines.task import checks
 
 RANDOM_TRIALS = 10  # at most; then TPE proposes values
@@ -253,9 +253,8 @@ class Search:
                 }
                 for number, trial in enumerate(trials)
             ]
-            runs = sum(len(trial.known) + trial.diverged for trial in trials)
             notes = self._notes(name) if best else []
-            cells.append({"cell": name, "trials": entries, "runs": runs, "notes": notes})
+            cells.append({"cell": name, "trials": entries, "notes": notes})
         sampled = self._cells.keys() - self._choices.keys()
         return {
             "sampler": "tpe" if sampled else "grid",

@@ -6,7 +6,7 @@ from typing import Any
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import read_json
-from rank4class.pipelines.sweep.space import format_choice, format_value
+from rank4class.pipelines.sweep.space import format_value
 
 SEARCH = "search.json"  # file of the last search of a grid
 
@@ -18,7 +18,7 @@ def read(root: str | os.PathLike) -> dict[str, Any] | None:
 
 
 def search_blocks(search: dict[str, Any]) -> list[str]:
-    """Returns the blocks of Markdown that describe a search: its budget, its boundaries and every trial."""
+    """Returns the blocks of Markdown that describe a search: its boundaries and every trial."""
     seeds = ", ".join(map(str, search["seeds"]))
     sampler = {"grid": "All combinations of the values", "tpe": "Choices proposed by TPE"}[search["sampler"]]
     lines = [
@@ -37,20 +37,8 @@ def search_blocks(search: dict[str, Any]) -> list[str]:
         f"the mean of the best validation {search['monitor']} of the seeds. "
         "Diverged trials are not chosen.",
         "\n".join(lines),
-        tables.markdown_table(_budget_table(search)),
-        "All trials:",
         tables.markdown_table(_trial_table(search)),
     ]
-
-
-def _budget_table(search: dict[str, Any]) -> list[list[str]]:
-    rows = [["cell", "trials", "runs", "diverged", "best choice", f"mean {search['monitor']}"]]
-    for cell in search["cells"]:
-        states = [trial["state"] for trial in cell["trials"]]
-        [best] = (trial for trial in cell["trials"] if trial["best"])
-        counts = len(states), cell["runs"], states.count("diverged")
-        rows.append([cell["cell"], *map(str, counts), format_choice(best["choice"]), f"{best['mean']:.2f}"])
-    return rows
 
 
 def _trial_table(search: dict[str, Any]) -> list[list[str]]:

@@ -11,7 +11,7 @@ from tensorboard.plugins.hparams import api
 from tensorboard.plugins.scalar import summary_v2
 
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.sweep.grid_run import GridRun
+from rank4class.pipelines.sweep.parallel import GridRun
 from rank4class.pipelines.training.tensorboard import hyperparameters
 
 AXES = ("loss.name", "loss.rank_fn", "interaction.name")  # fields that the cells of a grid differ in

@@ -184,13 +184,8 @@ def check_optimizer(optimizer: config.Optimizer) -> None:
         arguments.check_choice(config.DECAYS, decay=optimizer.decay)
         arguments.check_positive(learning_rate=optimizer.learning_rate, clip_norm=optimizer.clip_norm)
         arguments.check_fraction(warmup_fraction=optimizer.warmup_fraction)
-        multipliers = (
-            "encoder_multiplier",
-            "class_encoder_multiplier",
-            "interaction_multiplier",
-            "layer_decay",
-        )
-        arguments.check_positive(**{field: getattr(optimizer, field) for field in multipliers})
+        multipliers = {name: rate for name, rate in vars(optimizer).items() if name.endswith("_multiplier")}
+        arguments.check_positive(layer_decay=optimizer.layer_decay, **multipliers)
         if optimizer.ema_momentum is not None:
             arguments.check_fraction(False, ema_momentum=optimizer.ema_momentum)
         OPTIMIZERS.build(optimizer.name, schedule=optimizer.learning_rate, **optimizer.options())

@@ -85,7 +85,7 @@ def test_every_prior_trains_and_is_evaluated(tmp_path, loaded, name, options, ch
     if name == "learned":
         first, *_, last = rank_training.RunDirectory(path).history()
         assert last["loss"] < 0.5 * first["loss"]
-        model = rank_training.restore(path, "last").model
+        model = rank_training.restore(path).model
         outputs, _ = outputs_of(experiment, again, model)
         # Every training image has a digit.
         assert np.exp(outputs.log_counts)[:, 0].mean() < 0.1

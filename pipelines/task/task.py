@@ -79,11 +79,6 @@ class TaskData:
             iter(data.training_indices(train, batch_size=batch_size, seed=seed, start_step=step))
         ).numpy()
 
-    def raise_first_unreadable(self, batch_size: int, seed: int, step: int) -> None:
-        """Raises ValueError for the first example of a training step that cannot be read, if any."""
-        indices = self.training_examples(batch_size, seed, step)
-        data.raise_first_unreadable(self.splits["train"], indices, self.preprocess)
-
     def evaluation_batches(
         self, split: str, batch_size: int, context: tf.distribute.InputContext | None = None
     ) -> tf.data.Dataset:

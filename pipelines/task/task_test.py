@@ -459,8 +459,9 @@ def records(image_files, tmp_path):
 def test_corrupt_images_in_records(records, caplog):
     section = config.Data(name="imagenet", path=records, image_size=8, augmentation="random_crop")
     experiment, loaded = loaded_with(section)
+    indices = loaded.training_examples(experiment.batch_size, experiment.seed, 0)
     with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3: cannot be read: "):
-        loaded.raise_first_unreadable(experiment.batch_size, experiment.seed, step=0)
+        data.raise_first_unreadable(loaded.splits["train"], indices, loaded.preprocess)
     experiment, loaded = loaded_with(config.Data(**vars(section) | {"on_invalid_row": "skip"}))
     assert f"1 left out, the first: {records}/train-00000-of-00001 record 3: cannot" in caplog.text
     assert loaded.splits["train"].labels.tolist() == [0, 1, 0]

@@ -104,7 +104,7 @@ def test_a_resumed_run_keeps_its_own_weights(first, tmp_path):
     history = RunDirectory(path).history()
     assert history[0]["loss"] < RunDirectory(first).history()[1]["loss"]  # of its second epoch
     (tmp_path / "run" / "results.json").unlink()
-    before = rank_training.restore(path, "last").model.get_weights()
+    before = rank_training.restore(path).model.get_weights()
     rank_training.train(small(init_from=copy), path, progress=False)
-    for weight, value in zip(rank_training.restore(path, "last").model.get_weights(), before, strict=True):
+    for weight, value in zip(rank_training.restore(path).model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(weight, value)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from rank4class.pipelines.training import (
     run_split_metrics,
 )
 from rank4class.pipelines.training.initialization import initialize
-from rank4class.pipelines.training.train_state import TrainState, best_checkpoints, has_checkpoint
+from rank4class.pipelines.training.train_state import best_checkpoints, has_checkpoint
 from rank4class.pipelines.training.trainable_rank_model import (
     Draw,
     TrainableRankModel,
@@ -162,8 +162,8 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
 class TrainedModel:
     """The model of a run, restored without the data and the encoder checkpoint of its training.
 
-    The `calibration`, the `thresholds`, the `sets` and the `class_vectors` of texts are those of the best
-    checkpoint; None for the last one, or if the run has none.
+    The `calibration`, the `thresholds`, the `sets` and the `class_vectors` of texts are None if the run has
+    none.
     """
 
     run_dir: RunDirectory
@@ -189,22 +189,15 @@ class TrainedModel:
         self.run_dir.check_data(loaded.hashes)
         return loaded
 
-    def load_labeled(
-        self, path: str | os.PathLike, on_invalid_row: str = "fail", **columns: str | None
-    ) -> TaskData:
-        """Returns all examples of another labeled file or folder as each split.
-
-        The columns, such as `text_column`, are those of the training where they are None.
-        """
+    def load_labeled(self, path: str | os.PathLike, on_invalid_row: str = "fail") -> TaskData:
+        """Returns all examples of another labeled file, with the layout of the training's, as each split."""
         name = self.experiment.data.name
         if name not in data.LABELED:
             raise ValueError(
                 f"data.path={path}: dataset {name!r} reads no other labeled files. They can be read for "
                 f"{', '.join(data.LABELED)}."
             )
-        changes = {"on_invalid_row": on_invalid_row, **columns}
-        changes = {f"data.{field}": value for field, value in changes.items() if value is not None}
-        data_config = config.override(self.experiment, changes).data
+        data_config = config.override(self.experiment, {"data.on_invalid_row": on_invalid_row}).data
         described = self.description
         return loading.load_labeled(data_config, described.inputs, described.class_names, path)
 
@@ -317,71 +310,36 @@ class TrainedModel:
         return unknown_inputs.evaluate(known, unknown, temperature)
 
 
-def restore(
-    path: str | os.PathLike, which: str = "best", strategy: tf.distribute.Strategy | None = None
-) -> TrainedModel:
-    """Restores a run's model with the weights of its "best" or "last" checkpoint, or their moving averages.
+def restore(path: str | os.PathLike, strategy: tf.distribute.Strategy | None = None) -> TrainedModel:
+    """Restores a run's model with the weights of its best checkpoint, or their moving averages.
 
     It raises FileNotFoundError if there is no such checkpoint, and ValueError if it is damaged.
     """
     strategy = strategy or tf.distribute.get_strategy()
     run_dir = RunDirectory(path)
-    experiment = run_dir.experiment()
+    experiment, results = run_dir.experiment(), run_dir.results()
     checks.check(experiment)
     described = description.read(run_dir.model)
     model = build_model(_with_own_sorter(experiment, run_dir), described, strategy)
     run = run_hash(experiment, run_dir.data_hashes())
-    if which == "best":
-        step = _read_best(run_dir, model, run)
-    else:
-        step = _read_last(experiment, run_dir, model, run, strategy)
+    checkpoints = best_checkpoints(run_dir.checkpoints, model, run, writes=False)
+    if results is None:
+        step = checkpoints.read_newest()
+    elif (step := results["best_step"]) is not None:
+        checkpoints.read(step)
     if step is None:
-        reads_last = which == "best" and run_dir.results()
-        remedy = "Read the last one: --checkpoint=last" if reads_last else "Train it first"
-        raise FileNotFoundError(f"{run_dir.path}: no checkpoint yet. {remedy}.")
-    if which == "last":
-        return TrainedModel(run_dir, experiment, described, model, step, strategy)
-    return TrainedModel(
-        run_dir,
-        experiment,
-        described,
-        model,
-        step,
-        strategy,
-        _read_fitted(run_dir, "calibration", calibration.from_json),
-        _read_fitted(run_dir, "thresholds", Thresholds.from_json),
-        _read_fitted(run_dir, "prediction_sets", PredictionSets.from_json),
-        run_dir.class_vectors() if run_dir.results() else None,
+        reason = "no value of the monitor was a number" if results else "the training has just begun"
+        raise FileNotFoundError(f"{run_dir.path}: no checkpoint: {reason}. Train it first.")
+    fitted = (
+        run_dir.fitted("calibration", calibration.from_json),
+        run_dir.fitted("thresholds", Thresholds.from_json),
+        run_dir.fitted("prediction_sets", PredictionSets.from_json),
     )
-
-
-def _read_fitted(run_dir: RunDirectory, name: str, from_json: Callable[..., Any]) -> Any:
-    stored = run_dir.fitted(name)
-    return None if stored is None else from_json(stored)
+    vectors = run_dir.class_vectors() if results else None
+    return TrainedModel(run_dir, experiment, described, model, step, strategy, *fitted, vectors)
 
 
 def _with_own_sorter(experiment: config.Experiment, run_dir: RunDirectory) -> config.Experiment:
     """Returns the experiment with the copy of the sorter's file in the run's folder, if there is one."""
     path = os.path.join(run_dir.model, description.SORTER)
     return config.override(experiment, {"loss.sorter": path}) if files.exists(path) else experiment
-
-
-def _read_best(run_dir, model, run):
-    checkpoints, results = best_checkpoints(run_dir.checkpoints, model, run, writes=False), run_dir.results()
-    if results is None:
-        return checkpoints.read_newest()
-    if (step := results["best_step"]) is not None:
-        checkpoints.read(step)
-    return step
-
-
-def _read_last(experiment, run_dir, model, run, strategy):
-    # The checkpoint holds the optimizer with the averages: each of its values needs a variable.
-    with strategy.scope():
-        schedule = optimization.build_schedule(experiment.optimizer, 1)  # no step will be taken
-        optimizer = optimization.build_optimizer(experiment.optimizer, schedule, experiment.precision)
-        optimizer.build(model.trainable_variables)
-    state = TrainState(run_dir.checkpoints, model, optimizer, experiment.monitor, run, writes=False)
-    step = state.restore()
-    optimization.assign_averages(model, optimizer)
-    return step

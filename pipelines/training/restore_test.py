@@ -1,4 +1,4 @@
-"""Restoring the best and the last checkpoint of a run."""
+"""Restoring the best checkpoint of a run."""
 
 import shutil
 
@@ -33,47 +33,42 @@ def finished(digits_run, tmp_path):
 )
 def test_restored_checkpoints_have_the_metrics_of_training(tmp_path, changes):
     path = trained(str(tmp_path / "run"), **changes)
-    history, results = RunDirectory(path).history(), RunDirectory(path).results()
-    for which, step in (("best", results["best_step"]), ("last", results["steps"])):
-        (line,) = (line for line in history if line["step"] == step)
-        restored = rank_training.restore(path, which)
-        assert restored.step == step
-        metrics = restored.evaluate(restored.load_task(), "validation").summarize()
-        for name in ("top1_error", "top5_error", "ndcg@5"):
-            assert metrics[name] == pytest.approx(line[name], abs=1e-9)
+    results = RunDirectory(path).results()
+    (line,) = (line for line in RunDirectory(path).history() if line["step"] == results["best_step"])
+    restored = rank_training.restore(path)
+    assert restored.step == results["best_step"]
+    metrics = restored.evaluate(restored.load_task(), "validation").summarize()
+    for name in ("top1_error", "top5_error", "ndcg@5"):
+        assert metrics[name] == pytest.approx(line[name], abs=1e-9)
     if "optimizer.decay" in changes:  # at this high rate, best and last differ
         assert results["best_step"] != results["steps"]
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("which", config.CHECKPOINTS)
-def test_runs_without_a_checkpoint(finished, tmp_path, which):
+def test_runs_without_a_checkpoint(finished, tmp_path):
     path = finished
     files.remove([RunDirectory(path).checkpoints])
     results = RunDirectory(path).results()
     RunDirectory(path).write_results({**results, "best_step": None})  # all metrics were NaN
-    remedy = {"best": "--checkpoint=last", "last": "no checkpoint yet"}[which]
-    with pytest.raises(FileNotFoundError, match=remedy):
-        rank_training.restore(path, which)
+    with pytest.raises(FileNotFoundError, match="no value of the monitor was a number. Train it first."):
+        rank_training.restore(path)
     files.remove([tmp_path / "run" / "results.json"])
-    with pytest.raises(FileNotFoundError, match=": no checkpoint yet. Train it first."):
-        rank_training.restore(path, which)
+    with pytest.raises(FileNotFoundError, match="the training has just begun. Train it first."):
+        rank_training.restore(path)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("which", config.CHECKPOINTS)
-def test_restore_does_not_change_the_folder(finished, tmp_path, which):
+def test_restore_does_not_change_the_folder(finished, tmp_path):
     (tmp_path / "run" / "checkpoints" / "last" / "step-999.data-00000-of-00001").write_text("half written")
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    rank_training.restore(finished, which)
+    rank_training.restore(finished)
     assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize("which", config.CHECKPOINTS)
-def test_damaged_checkpoints_are_refused(finished, tmp_path, which):
-    for file in (tmp_path / "run" / "checkpoints" / which).glob("*.data-*"):
+def test_damaged_checkpoints_are_refused(finished, tmp_path):
+    for file in (tmp_path / "run" / "checkpoints" / "best").glob("*.data-*"):
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
     with pytest.raises(ValueError, match="none of the checkpoints can be used|the checkpoint is damaged"):
-        rank_training.restore(finished, which)
+        rank_training.restore(finished)

@@ -97,7 +97,7 @@ def measure(
     if not names:
         return result
     if experiment.thresholds.name != "none" and fitted is None:
-        logging.info("No %s: the thresholds are those of the best checkpoint", ", ".join(names))
+        logging.info("No %s: the thresholds are fitted at the end of the training", ", ".join(names))
         return result
     relevant = examples.class_matrix(loaded.num_scored(split))
     if examples.multi_label:

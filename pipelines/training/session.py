@@ -1,4 +1,4 @@
-"""Session log and throughput."""
+"""Session log."""
 
 import contextlib
 import datetime
@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from rank4class.pipelines.storage.code_version import git_commit, numeric_environment
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.training.train_step import StepResults
 
 PACKAGES = (
     "rank4class",
@@ -56,24 +55,3 @@ def provenance() -> dict[str, Any]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # run from a folder of sources
             versions[name] = importlib.metadata.version(name)
     return {"git": git_commit(), "packages": versions, "environment": numeric_environment()}
-
-
-class Pace:
-    """The speed of the steps since the object was made, and the fraction of time spent waiting for data."""
-
-    def __init__(self, batch_size: int):
-        self._batch_size = batch_size
-        self._started, self._steps, self._waited = time.perf_counter(), 0, 0.0
-
-    def add(self, results: StepResults) -> None:
-        """Counts steps."""
-        self._steps += len(results.losses)
-        self._waited += results.waited
-
-    def examples_per_second(self) -> float:
-        """Returns the mean speed."""
-        return self._steps / (time.perf_counter() - self._started) * self._batch_size
-
-    def waiting_fraction(self) -> float:
-        """Returns the fraction of time spent waiting for batches."""
-        return self._waited / (time.perf_counter() - self._started)

@@ -15,7 +15,7 @@ from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.sorter_config import SorterExperiment, check
-from rank4class.pipelines.training.trainer import Schedule, Trainer, open_folder
+from rank4class.pipelines.training.trainer import Schedule, Trainable, Trainer, open_folder
 
 EPOCH = 100_000  # vectors
 
@@ -59,13 +59,11 @@ def train(
         run_dir.unlock()
 
 
-class TrainableSorter:
+class TrainableSorter(Trainable):
     """A sorter that learns to rank random vectors; its metrics are mean absolute errors by length."""
 
     loss_name = "l1"
-    class_texts: tuple[str, ...] | None = None
     evaluated: tuple[str, ...] = ("validation", "test")
-    mines = False
 
     def __init__(self, experiment: SorterExperiment):
         self._experiment = experiment
@@ -99,12 +97,6 @@ class TrainableSorter:
             context=context,
         )
 
-    def mine(self, run_dir: RunDirectory, step: int, evaluated: int) -> None:
-        """There are no candidates."""
-
-    def raise_first_unreadable(self, step: int) -> None:
-        """Vectors are drawn, not read."""
-
     def example_names(self, step: int) -> list[str]:
         return [f"the vectors of step {step + 1}"]
 
@@ -119,12 +111,6 @@ class TrainableSorter:
                 parts.append(self._ranks(scores[first : first + size]))
             errors[name] = np.abs(np.concatenate(parts) - ranks).mean(axis=1)
         return RankErrors(errors)
-
-    def pictures(self, split: str, evaluation: "RankErrors") -> dict[str, np.ndarray]:
-        return {}
-
-    def describe(self, folder: str) -> None:
-        """A sorter is described by its options alone."""
 
     def finalize_weights(self) -> None:
         """Rounds the weights as the file of the artifacts does, so that the results are those of the file."""

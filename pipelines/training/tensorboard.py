@@ -115,13 +115,14 @@ def write_projector(
     tf.io.gfile.makedirs(os.path.join(folder, "projector"))
     tsv = io.StringIO()
     np.savetxt(tsv, np.asarray(vectors, np.float32)[shown], fmt="%.6g", delimiter="\t")
-    _write(os.path.join(folder, _VECTORS), tsv.getvalue())
+    files.write(os.path.join(folder, _VECTORS), tsv.getvalue())
     labels = [" ".join(class_names[i].split()) or str(i) for i in shown.tolist()]
     if all(map(str.isdigit, labels)):  # the projector labels points by the first column that has words
         labels = [f"class {label}" for label in labels]
     figures = {name: np.asarray(column[shown], float) for name, column in columns.items()}
     options = {"sep": "\t", "index": False, "float_format": "%.6g", "quoting": csv.QUOTE_NONE}
-    _write(os.path.join(folder, _CLASSES), pd.DataFrame({"class": labels, **figures}).to_csv(None, **options))
+    classes = pd.DataFrame({"class": labels, **figures}).to_csv(None, **options)
+    files.write(os.path.join(folder, _CLASSES), classes)
     embedding = projector.EmbeddingInfo(
         tensor_name="classes",
         tensor_shape=[points, width],
@@ -129,8 +130,3 @@ def write_projector(
         metadata_path=_CLASSES,
     )
     projector.visualize_embeddings(folder, projector.ProjectorConfig(embeddings=[embedding]))
-
-
-def _write(path, text):
-    with tf.io.gfile.GFile(path, "w") as file:
-        file.write(text)

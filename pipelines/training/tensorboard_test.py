@@ -22,7 +22,7 @@ from tensorboard.plugins.hparams import api_pb2, metadata
 from rank4class.pipelines import config
 from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.sweep import tensorboard_grid
-from rank4class.pipelines.sweep.grid_run import GridRun
+from rank4class.pipelines.sweep.parallel import GridRun
 from rank4class.pipelines.training import tensorboard
 
 EXPERIMENT = config.override(

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from rank4class import arguments, losses, models
+from rank4class import arguments, data, losses, models
 from rank4class.data.candidates import Mined, Sampled, nearest_wrong
 from rank4class.losses.metrics.sets import is_of_scores
 from rank4class.models import precision
@@ -155,7 +155,8 @@ class TrainableRankModel:
         self._candidates = build_candidates(self._experiment, self._data, nearest)
 
     def raise_first_unreadable(self, step: int) -> None:
-        self._data.raise_first_unreadable(self._batch_size, self._seed, step)
+        indices = self._data.training_examples(self._batch_size, self._seed, step)
+        data.raise_first_unreadable(self._data.splits["train"], indices, self._data.preprocess)
 
     def example_names(self, step: int) -> list[str]:
         split = self._data.splits["train"]
@@ -260,12 +261,10 @@ class TrainableRankModel:
         del results
         if test is not None:
             run_dir.write_test_values(test.names, test.values)
-        if self._calibration is not None:
-            run_dir.write_fitted("calibration", self._calibration.to_json())
-        if self._thresholds is not None:
-            run_dir.write_fitted("thresholds", self._thresholds.to_json())
-        if self._sets is not None:
-            run_dir.write_fitted("prediction_sets", self._sets.to_json())
+        fitted = {"calibration": self._calibration, "thresholds": self._thresholds}
+        for name, each in {**fitted, "prediction_sets": self._sets}.items():
+            if each is not None:
+                run_dir.write_fitted(name, each.to_json())
         if isinstance(self.model, models.RankModel):
             vectors = self.model.encode_classes(training=False)
             if self._data.class_features is not None:  # predictions would encode all texts again

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
@@ -16,7 +17,7 @@ from rank4class.pipelines import distribution
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, write_json
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
-from rank4class.pipelines.training.session import Pace, Session
+from rank4class.pipelines.training.session import Session
 from rank4class.pipelines.training.tensorboard import Summaries
 from rank4class.pipelines.training.train_state import TrainState
 from rank4class.pipelines.training.train_step import StepResults, build_steps
@@ -36,7 +37,7 @@ class Evaluation(Protocol):
 
 
 class Trainable(Protocol):
-    """A model with its data, loss and evaluation; steps count from 0."""
+    """A model with its data, loss and evaluation; steps count from 0. It inherits what it lacks."""
 
     model: tf.keras.Model  # with its variables created under the strategy
     loss_name: str  # in error messages and TensorBoard
@@ -44,20 +45,28 @@ class Trainable(Protocol):
     train_examples: int  # number of them
     evaluated: tuple[str, ...]  # splits of the final evaluation
     hashes: dict[str, str]  # of the data, by which a run directory recognizes them
-    class_texts: tuple[str, ...] | None  # descriptions of the classes
-    mines: bool  # whether the training batches depend on the model at the last evaluation
+    class_texts: tuple[str, ...] | None = None  # descriptions of the classes
+    mines: bool = False  # whether the training batches depend on the model at the last evaluation
 
     def forward(self, features: Any, training: bool) -> Any: ...  # the model's outputs for the loss
     def loss(self, step: tf.Tensor, labels: Any, outputs: Any, weights: tf.Tensor) -> tf.Tensor: ...  # `[B]`
     # A worker's batches from a step on, each of features, labels and weights:
     def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset: ...
     # Before the batches from a step on, if the task mines; with the step of the last evaluation:
-    def mine(self, run_dir: TrainingDirectory, step: int, evaluated: int) -> None: ...
-    def raise_first_unreadable(self, step: int) -> None: ...  # ValueError for an example of the step
+    def mine(self, run_dir: TrainingDirectory, step: int, evaluated: int) -> None:
+        return
+
+    def raise_first_unreadable(self, step: int) -> None:  # ValueError for an example of the step
+        return
+
     def example_names(self, step: int) -> list[str]: ...
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> Evaluation | None: ...  # None: stopped
-    def pictures(self, split: str, evaluation: Any) -> dict[str, np.ndarray]: ...  # name -> pixels
-    def describe(self, folder: str) -> None: ...  # writes all from which the model is built without its data
+    def pictures(self, split: str, evaluation: Any) -> dict[str, np.ndarray]:  # name -> pixels
+        return {}
+
+    def describe(self, folder: str) -> None:  # writes all from which the model is built without its data
+        return
+
     def finalize_weights(self) -> None: ...  # before the final evaluation
     def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any], test: Any) -> None: ...
 
@@ -193,27 +202,29 @@ class Trainer:
     def take_steps(self, until: int) -> None:
         """Trains until a number of steps in total."""
         progress, first, loss_sum = self._progress, self._progress.step, 0.0
-        pace = Pace(self._experiment.batch_size)
+        started, waited = time.perf_counter(), 0.0
         try:
             while progress.step < until:
                 results = self._run_steps(min(self._schedule.steps_per_execution, until - progress.step))
-                pace.add(results)
+                waited += results.waited
+                seconds = time.perf_counter() - started
+                speed = (progress.step - first + len(results.losses)) * self._experiment.batch_size / seconds
                 for loss, norm in zip(results.losses.tolist(), results.gradient_norms.tolist(), strict=True):
                     progress.step += 1
                     progress.loss_sum += loss
                     if progress.step % self._summary_steps == 0:
-                        self._write_step_summaries(loss, norm, pace)
+                        self._write_step_summaries(loss, norm, speed, waited / seconds)
                 loss_sum += float(results.losses.sum())
                 if self._verbose:
-                    speed = f"{format_rate(pace.examples_per_second())} examples/s"
-                    values = {"speed": speed, "note": f"loss {loss_sum / (progress.step - first):.4f}"}
+                    note = f"loss {loss_sum / (progress.step - first):.4f}"
+                    values = {"speed": f"{format_rate(speed)} examples/s", "note": note}
                     self._shown.add(len(results.losses), **values)
                 if results.stopping:
                     self._save_and_stop()
         finally:
             self._shown.clear()
         if self._verbose and self._evaluation_is_due():
-            values["note"] += f", waited for data {pace.waiting_fraction():.1%} of the time"
+            values["note"] += f", waited for data {waited / seconds:.1%} of the time"
             print(self._shown.line(**values), flush=True)
 
     def _run_steps(self, count: int) -> StepResults:
@@ -250,14 +261,14 @@ class Trainer:
             "checkpoint is from before."
         )
 
-    def _write_step_summaries(self, loss: float, norm: float, pace: Pace) -> None:
+    def _write_step_summaries(self, loss: float, norm: float, speed: float, waiting: float) -> None:
         step = self._progress.step
         values = {
             f"loss/train/{self._task.loss_name}": loss,  # losses differ in their scales
             "optimization/gradient_norm": norm,
             "optimization/learning_rate": self._schedule.learning_rate(step - 1),
-            "speed/examples_per_second": pace.examples_per_second(),
-            "speed/waiting_share": pace.waiting_fraction(),
+            "speed/examples_per_second": speed,
+            "speed/waiting_share": waiting,
         }
         if self._schedule.temperature is not None:
             values["optimization/temperature"] = self._schedule.temperature(step - 1)

@@ -10,7 +10,7 @@ from absl import flags
 
 from rank4class.scripts import cli
 
-_WORKDIR, _ = cli.define_run()
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "JSON file for the sizes, and the coverages of random splits.")
 _SPLITS = flags.DEFINE_integer("splits", 200, "Number of random splits.", lower_bound=1)
 

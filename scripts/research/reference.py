@@ -15,10 +15,7 @@ from rank4class import __main__ as program
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.configs import goemotions_minilm
 from rank4class.pipelines.reporting import tables
-from rank4class.scripts import (
-    cli,  # noqa: F401, it defines the common flags
-    flag_help,
-)
+from rank4class.scripts import cli
 
 _NOTE = "`rank4class render_docs` writes this page from the code."
 _VALUES = re.compile(r"<(.*?)>: ")
@@ -37,16 +34,32 @@ def _flags_of(name: str) -> list[flags.Flag]:
     module = program.module_of(name)
     running = sys.modules["__main__"].__spec__
     if running and running.name == module:
-        return flag_help.flags_of(sys.argv[0])
+        return _defined_in(sys.argv[0])
     before = set(flags.FLAGS)
     try:
         runpy.run_module(module, run_name=module)
-        return [
-            flag for flag in flag_help.flags_of(module) if flag.name in _COMMON or flag.name not in before
-        ]
+        return [flag for flag in _defined_in(module) if flag.name in _COMMON or flag.name not in before]
     finally:
         for flag in set(flags.FLAGS) - before:
             delattr(flags.FLAGS, flag)
+
+
+def _defined_in(module: str) -> list[flags.Flag]:
+    """Returns the flags that a module, `sys.argv[0]` if it runs, and `cli` define, by name."""
+    defined = [flag for name in (module, cli.__name__) for flag in flags.FLAGS.get_flags_for_module(name)]
+    return sorted((flag for flag in defined if flag.name != "help"), key=lambda flag: flag.name)
+
+
+def is_required(flag: flags.Flag) -> bool:
+    """Returns whether a command cannot do without a flag. Bounds of numbers are validators too."""
+    return any(cli.NOT_NONE in validator.message for validator in flag.validators)
+
+
+def _default_of(flag: flags.Flag) -> str:
+    """Returns "required", or the default of a flag in words."""
+    if is_required(flag):
+        return "required"
+    return "none" if flag.default == [] else str(flag.default_as_str or None)
 
 
 def commands_page(flags_by_command: Mapping[str, Sequence[flags.Flag]]) -> str:
@@ -85,9 +98,9 @@ def _flag_table(rows: Iterable[flags.Flag]) -> str:
 
 
 def _flag_row(flag: flags.Flag) -> list[str]:
-    default = flag_help.default_of(flag).removeprefix("default: ").strip("'")
+    default = _default_of(flag).strip("'")
     values = _VALUES.match(flag.help)
-    text = flag_help.help_of(flag)[values.end() if values else 0 :]
+    text = flag.help.split(";\n")[0][values.end() if values else 0 :]
     if text.startswith("Replaces this part of the config"):
         default = "that of the config"
     if values:
@@ -103,12 +116,12 @@ def configs_page() -> str:
         "Every packaged experiment, with its command, its running time, the figures to expect and the fields "
         f"that differ from the defaults. `--config=NAME` selects one. {_NOTE}",
     ]
-    for name in configs.names():
-        changed = config.changed_fields(configs.get_config(name))
+    for name, path in configs.paths().items():
+        changed = config.changed_fields(configs.get_config(path))
         rows = [[f"`{field}`", _config_value(value)] for field, value in changed.items()]
         blocks += [
             f"## {name}",
-            *_described(_docstring(os.path.join(configs.__path__[0], f"{name}.py"))),
+            *_described(_docstring(path)),
             tables.markdown_table([["field", "value"], *rows]),
         ]
     return "\n\n".join(blocks) + "\n"
@@ -128,8 +141,8 @@ def _docstring(path: str | os.PathLike) -> str:
 def _described(docstring: str) -> Iterable[str]:
     """Yields the paragraphs of a module's docstring in Markdown, its commands as code."""
     for paragraph in docstring.split("\n\n"):
-        if flag_help.MODULE.search(paragraph.split("\n")[0]):
-            command = flag_help.as_typed(textwrap.dedent(paragraph))
+        if cli.MODULE.search(paragraph.split("\n")[0]):
+            command = cli.as_typed(textwrap.dedent(paragraph))
             yield f"```bash\n{command}\n```"
         else:
             yield paragraph.replace("<", r"\<")

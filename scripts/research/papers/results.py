@@ -11,8 +11,8 @@ from rank4class.pipelines import config
 from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory, read_json, write_json
 from rank4class.pipelines.sweep import grid_summary, report, search_report
-from rank4class.pipelines.sweep.grid_run import GridRun
 from rank4class.pipelines.sweep.grid_summary import Cell
+from rank4class.pipelines.sweep.parallel import GridRun
 from rank4class.scripts.research.papers.reproductions import Command, Reproduction
 from rank4class.scripts.research.sorters import accuracy
 

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class.data import score_vectors
-from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.task import rank_functions
 from rank4class.pipelines.training import sorter_training
@@ -90,18 +89,17 @@ def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str
     with a 95% interval over the examples; "-" if there are no weights for that length, or ties leave no class
     at these ranks.
     """
-    run = predictions.read(path)
     with np.load(path) as npz:
         if "scores" not in npz:
             raise ValueError(f"{path}: no scores of all classes. Evaluate again with --keep_scores.")
-        scores = npz["scores"]
+        scores, origins = npz["scores"], npz["origins"]
     finite = np.isfinite(scores).all(axis=1)
     if not finite.all():
         i = int(np.argmin(finite))
         raise ValueError(
-            f"{path}: the scores of example {i + 1} ({run.origins[i]}) are not all finite. Train again."
+            f"{path}: the scores of example {i + 1} ({origins[i]}) are not all finite. Train again."
         )
-    n = len(run.class_names)
+    n = scores.shape[1]
     firsts = _first_ranks(n)
     lasts = [min(2 * first - 1, n) for first in firsts]
     ranges = [f"{a}" if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True)]

@@ -134,7 +134,6 @@ def test_the_table_of_a_run(tmp_path):
             {"values": np.array([[0.5], [0.0]], np.float32)},
             r"the scores of example 2 \(test.tsv:2\) are not all finite\. Train again",
         ),
-        (np.ones([2, 3]), {"metrics": None}, "damaged"),
     ],
 )
 def test_invalid_scores(tmp_path, scores, changes, message):

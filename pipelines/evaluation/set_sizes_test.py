@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from rank4class.pipelines.evaluation import evaluator, per_class, prediction_sets, set_report, statistics
+from rank4class.pipelines.evaluation import evaluator, per_class, prediction_sets, statistics
 from rank4class.pipelines.reporting import plots, tables
 
 LABELS = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2])
@@ -48,7 +48,7 @@ def test_the_table_by_hand(result, several):
     classes = per_class.per_class(extended, labels, ["a", "b", "c"])
     thirds = per_class.by_frequency(extended, labels, np.array([9, 5, 1]))
     names = ("set_coverage@90", "set_size@90")
-    table = set_report.table(extended, classes, thirds, *names)
+    table = per_class.by_set_size(extended, classes, thirds, *names)
     expected = [
         # title, examples, how many of them covered, sum of their sizes
         ("empty", 1, 0, 0),
@@ -69,7 +69,7 @@ def test_the_table_by_hand(result, several):
     np.testing.assert_allclose(table["set_size@90"], np.divide(sums, counts), rtol=1e-6)
     shown = tables.sets_table(table, *names).splitlines()
     assert " ".join(shown[-2].split()) == "worst class: b 5 41.7 60.00 [23.07, 88.24] -30.00 5.80"
-    without = set_report.table(extended, classes, None, *names)
+    without = per_class.by_set_size(extended, classes, None, *names)
     assert without["class"].tolist() == titles[:-1]
 
 

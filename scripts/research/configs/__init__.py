@@ -1,0 +1,1 @@
+"""Experiments of the papers alone, which `--config` takes by name in a checkout."""
