@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import itertools
 import re
 import shlex
 
@@ -14,7 +15,7 @@ from rank4class.scripts.research import sorters
 from rank4class.scripts.research.papers import pages
 from rank4class.scripts.research.papers.reproductions import REPRODUCTIONS
 
-SWEEP_FLAGS = {"losses", "interactions", "seed", "tune", "tuning_seeds", "trials", "widen"}
+SWEEP_FLAGS = {"losses", "interactions", "vary", "seed", "tune", "tuning_seeds", "trials", "widen"}
 STUDY_FLAGS = {"table", "target", "rank_fns", "epochs", "seed", "config"}
 STUDY_FLAGS |= {"config.data.path", "config.data.multi_label"}
 PARTS = {"data", "encoder", "class_encoder", "interaction", "count_prior", "sets"}
@@ -58,7 +59,7 @@ def test_commands_are_sweeps(name):
         assert set(flags) <= SWEEP_FLAGS
         (losses,), (interactions,) = flags["losses"], flags["interactions"]
         cells = grid.build_cells(experiment, losses.split(","), interactions.split(","))
-        for tuned in flags.get("tune", ()):
+        for tuned in (*flags.get("tune", ()), *flags.get("vary", ())):
             assert any(config.has_field(cell, tuned.split("=")[0]) for cell in cells)
         for field in re.findall(r"--config\.([\w.]+)=", command.line):
             assert any(config.has_field(cell, field) for cell in cells), field
@@ -106,5 +107,8 @@ def cells_of(reproduction):
         _, flags = parse(command.line)
         for loss in flags["losses"][0].split(","):
             for interaction in flags["interactions"][0].split(","):
-                cells.append({"loss": loss, "interaction": interaction, **command.name})
+                varied = [one.partition("=") for one in flags.get("vary", ())]
+                for values in itertools.product(*(text.split(",") for _, _, text in varied)):
+                    fields = {field: value for (field, _, _), value in zip(varied, values, strict=True)}
+                    cells.append({"loss": loss, "interaction": interaction, **fields, **command.name})
     return cells
