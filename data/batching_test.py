@@ -302,7 +302,7 @@ def test_unreadable_example_is_named(origins):
 def test_vectors_on_disk_and_sparse_vectors_are_those_in_memory(tmp_path):
     vectors = np.round(np.random.default_rng(0).normal(size=[23, 4])).astype(np.float32)  # with zeros
     np.save(tmp_path / "x.npy", vectors)
-    stored = data.StoredRows(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    stored = data.StoredRows.of_npy(tmp_path / "x.npy")
     assert (stored.shape, stored.dtype, np.asarray(stored[5:9][[2, 0]]).tolist()) == (
         (23, 4), np.float32, vectors[[7, 5]].tolist()
     )  # fmt: skip
@@ -320,6 +320,9 @@ def test_vectors_on_disk_and_sparse_vectors_are_those_in_memory(tmp_path):
     assert [features["embedding"].shape for features, _, _ in ordered[1]] == [(4, 4)] * 4
     dense, on_disk, _ = (split.kind.contents(split.features) for split in splits)
     np.testing.assert_array_equal(dense, on_disk)
+    (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-4])
+    with pytest.raises(ValueError, match="truncated"):
+        np.asarray(splits[1].features["embedding"])
 
 
 def test_duplicates_of_sparse_vectors():

@@ -12,6 +12,7 @@ import scipy.sparse
 import sklearn.datasets
 
 from rank4class import data
+from rank4class.data import lazy_arrays
 from rank4class.data.readers import arrow_files
 
 rng = np.random.default_rng(0)
@@ -378,10 +379,19 @@ def test_invalid_rows_are_skipped(tmp_path):
     ]
 
 
-def test_vectors_in_batches_are_those_of_one_batch(tmp_path, monkeypatch):
+def test_vectors_that_are_kept_on_disk_are_those_in_memory(tmp_path, monkeypatch):
     write_parquet(tmp_path / "mine.parquet")
     expected = load(tmp_path / "mine.parquet")
+    monkeypatch.setattr(lazy_arrays, "IN_MEMORY_BYTES", 100)
     monkeypatch.setattr(arrow_files, "BATCH", 7)
-    for name, (x, y) in contents(load(tmp_path / "mine.parquet")).items():
+    monkeypatch.setenv(lazy_arrays.CACHE, str(tmp_path / "cache"))
+    dataset = load(tmp_path / "mine.parquet")
+    assert isinstance(dataset.splits["test"].features["embedding"], data.StoredRows)
+    for name, (x, y) in contents(dataset).items():
         np.testing.assert_array_equal(x, contents(expected)[name][0])
         np.testing.assert_array_equal(y, contents(expected)[name][1])
+    digests = [
+        each.splits["train"].kind.contents(each.splits["train"].features) for each in (dataset, expected)
+    ]
+    np.testing.assert_array_equal(*digests)
+    assert list((tmp_path / "cache").iterdir()) == []  # the file has no name

@@ -32,8 +32,8 @@ def read(path: str, is_labeled: bool, width: int | None) -> tuple[Any, list[Any]
     x: Any = load(path, "x")
     if x.ndim != 2 or x.dtype.kind not in "biuf":
         raise ValueError(f"{path}: x has shape {x.shape} and type {x.dtype}. Give numbers [N, d].")
-    if isinstance(x, np.memmap) and x.dtype == np.float32:
-        x = StoredRows(x)
+    if isinstance(x, np.memmap) and x.dtype == np.float32 and x.flags.c_contiguous:
+        x = StoredRows.of_npy(path)
     else:
         with np.errstate(over="ignore"):  # overflow gives infinity
             x = np.asarray(x).astype(np.float32, copy=False)

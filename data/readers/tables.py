@@ -15,7 +15,7 @@ from absl import logging
 from rank4class import strict_json
 from rank4class.data import lazy_arrays
 from rank4class.data.labels import Labels
-from rank4class.data.lazy_arrays import Origins
+from rank4class.data.lazy_arrays import Collector, Origins
 from rank4class.data.readers import arrays, arrow_files, row_values, text_rows
 from rank4class.data.readers.columns import Columns, Row
 from rank4class.data.readers.row_values import Example
@@ -53,7 +53,7 @@ class Reader:
     def table(self, files: Sequence[str]) -> Table:
         """Returns the rows of the files of a table."""
         before = len(self._bad_rows.messages)
-        features: dict[str, list[Any]] = collections.defaultdict(list)
+        features: dict[str, Collector] = collections.defaultdict(Collector)
         labels, file_of, numbers = Labels(), array.array("i"), array.array("q")
         for i, file in enumerate(files):
             for block in self.blocks(file) if os.path.basename(file) != arrays.PAIR[1] else ():
@@ -67,8 +67,7 @@ class Reader:
         check_any(files[0], len(labels), self._bad_rows.messages[before:])
         names = [origin(file, "{}") for file in files]
         origins = Origins(names, np.frombuffer(file_of, np.int32), np.frombuffer(numbers, np.int64))
-        joined = {n: each[0] if len(each) == 1 else np.concatenate(each) for n, each in features.items()}
-        return Table(joined, labels, origins)
+        return Table({name: each.array() for name, each in features.items()}, labels, origins)
 
     def examples(self, path: str) -> Iterator[Example]:
         """Yields the examples of a file with columns, row by row."""

@@ -6,17 +6,15 @@ Its folder is `$RANK4CLASS_CACHE`, which the flag `--cache` sets; the default is
 
 import os
 
+from rank4class.data import lazy_arrays
 from rank4class.pipelines.storage import files
-
-VARIABLE = "RANK4CLASS_CACHE"
 
 
 class Cache:
     """A folder of files whose names have the hash of everything that their contents depend on."""
 
     def __init__(self, workdir: str | os.PathLike):
-        parent = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        shared = os.environ.get(VARIABLE, os.path.join(parent, "rank4class"))
+        shared = lazy_arrays.cache_folder()
         self._is_shared = shared != "off"
         self.folder = files.check_folder_name("--cache", shared) if self._is_shared else os.fspath(workdir)
 

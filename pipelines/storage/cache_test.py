@@ -2,13 +2,14 @@
 
 import pytest
 
+from rank4class.data import lazy_arrays
 from rank4class.pipelines.storage import cache, files
 
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
     """Returns the shared folder, which does not exist yet, and the folder of a run."""
-    monkeypatch.delenv(cache.VARIABLE, raising=False)
+    monkeypatch.delenv(lazy_arrays.CACHE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     return tmp_path / "xdg" / "rank4class", tmp_path / "run"
 
@@ -31,14 +32,14 @@ def test_the_home_folder_is_the_default(folders, monkeypatch, tmp_path):
 
 def test_another_folder_and_none(folders, monkeypatch, tmp_path):
     shared, run = folders
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "mine"))
+    monkeypatch.setenv(lazy_arrays.CACHE, str(tmp_path / "mine"))
     assert cache.Cache(run).path("a") == str(tmp_path / "mine" / "a")
-    monkeypatch.setenv(cache.VARIABLE, "off")
+    monkeypatch.setenv(lazy_arrays.CACHE, "off")
     off = cache.Cache(run)
     assert off.find("a") is None
     assert off.path("a") == str(run / "a")
     assert not shared.exists()
-    monkeypatch.setenv(cache.VARIABLE, "")
+    monkeypatch.setenv(lazy_arrays.CACHE, "")
     with pytest.raises(ValueError, match="^--cache='': empty. Set it to a folder."):
         cache.Cache(run)
 
