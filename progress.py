@@ -1,13 +1,14 @@
-"""Progress of long loops: a moving line on a terminal or in a notebook, a line a minute in a log file."""
+"""Progress of long loops: a moving line on a terminal, a bar in a notebook, a line a minute in a log file."""
 
+import html
 import multiprocessing
 import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
-MOVING_SECONDS = 0.5  # between two lines on a terminal or in a notebook
+MOVING_SECONDS = 0.5  # between two lines on a terminal
 LOG_SECONDS = 60.0  # between two lines in a log file
 Item = TypeVar("Item")
 
@@ -15,10 +16,10 @@ Item = TypeVar("Item")
 class Progress:
     """Shows lines such as `encoding train: example 12,800 of 36,308, 441 examples/s, 53 s left`.
 
-    On a terminal or in a notebook the line moves, and disappears at the end. A log file gets a line a minute,
-    and so does a terminal from processes of `multiprocessing`. A loop of a minute or more leaves its last
-    line in all of them. The unit is a singular noun; a total of None is unknown; `start` items are done
-    already; `epochs`, the number of epochs of all items, shows epochs too.
+    On a terminal the line moves, and disappears at the end; in a notebook it has a bar. A log file gets a
+    line a minute, and so does a terminal from processes of `multiprocessing`. A loop of a minute or more
+    leaves its last line in all of them. The unit is a singular noun; a total of None is unknown; `start`
+    items are done already; `epochs`, the number of epochs of all items, shows epochs too.
     """
 
     def __init__(
@@ -34,8 +35,10 @@ class Progress:
         self._title, self._unit, self._total, self._epochs = title, unit, total, epochs
         self._first = self._done = start
         self._file = file or sys.stdout
-        is_shown = self._file.isatty() or (file is None and _in_notebook())
+        self._in_notebook = file is None and _in_notebook()
+        is_shown = self._in_notebook or self._file.isatty()
         self._moves = is_shown and multiprocessing.parent_process() is None
+        self._output: Any = None  # of a notebook's cell
         self._started = self._shown = self._now = time.monotonic()
         self._is_visible = False
 
@@ -46,8 +49,13 @@ class Progress:
         if self._now - self._shown >= (MOVING_SECONDS if self._moves else LOG_SECONDS):
             self._shown, self._is_visible = self._now, self._moves
             line = self.line(speed=speed, note=note)
+            if self._moves and self._in_notebook:
+                limits = "" if self._total is None else f'value="{self._done}" max="{self._total}"'
+                self._display(f"<progress {limits}></progress> {html.escape(line)}")
+                return
             # Other output overwrites a moving line.
-            self._file.write(f"{line:{_width()}.{_width()}}\r" if self._moves else f"{line}\n")
+            moving = f"{line[: shutil.get_terminal_size().columns - 1]}\x1b[K\r"
+            self._file.write(moving if self._moves else f"{line}\n")
             self._file.flush()
 
     def line(self, *, speed: str = "", note: str = "") -> str:
@@ -79,18 +87,25 @@ class Progress:
         """Removes the moving line."""
         if self._is_visible:
             self._is_visible = False
-            print(f"\r{'':{_width()}}\r", end="", file=self._file, flush=True)
+            if self._in_notebook:
+                self._display("")
+            else:
+                print("\r\x1b[K", end="", file=self._file, flush=True)
+
+    def _display(self, content: str) -> None:
+        """Shows HTML in the output of a notebook's cell, in place of the last one."""
+        from IPython import display
+
+        if self._output is None:
+            self._output = display.display(display.HTML(content), display_id=True)
+        else:
+            self._output.update(display.HTML(content))
 
 
 def _in_notebook() -> bool:
     """Whether the program is a notebook, which has imported IPython and has a kernel."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return hasattr(shell, "kernel")
-
-
-def _width() -> int:
-    """Returns the number of characters of a moving line, which spaces fill: notebooks do not erase."""
-    return shutil.get_terminal_size((120, 24)).columns - 1
 
 
 def time_left(seconds: float, done: int, remaining: int) -> str:

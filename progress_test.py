@@ -9,8 +9,7 @@ import pytest
 from rank4class import progress
 from rank4class.progress import Progress
 
-WIDTH = 99
-ERASED = "\r" + WIDTH * " " + "\r"
+ERASE = "\x1b[K"
 
 
 class Clock:
@@ -27,7 +26,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def clock(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "200")
     clock = Clock()
     monkeypatch.setattr(progress.time, "monotonic", clock)
     return clock
@@ -79,16 +78,16 @@ def test_a_terminal_gets_two_lines_a_second_and_they_disappear(clock):
     shown = Progress("reading", "image", 100, file=file)
     run(shown, clock, [0.25] * 5)
     lines = [f"reading: image {n} of 100, 4 images/s, {left} s left" for n, left in ((2, 24), (4, 24))]
-    assert file.getvalue() == "".join(f"{line:{WIDTH}}\r" for line in lines)
+    assert file.getvalue() == "".join(f"{line}{ERASE}\r" for line in lines)
     shown.clear()
-    assert file.getvalue().endswith(ERASED)
+    assert file.getvalue().endswith(f"\r{ERASE}")
 
 
 def test_a_long_loop_leaves_its_last_line_on_a_terminal(clock):
     file = Terminal()
     for _ in Progress("reading", "image", 2, file=file).over(range(2)):
         clock.now += 40.0
-    assert file.getvalue().endswith(f"{ERASED}reading: image 2 of 2, 0.025 images/s\n")
+    assert file.getvalue().endswith(f"\r{ERASE}reading: image 2 of 2, 0.025 images/s\n")
 
 
 @pytest.mark.parametrize("file", [Terminal(), io.StringIO()])
@@ -102,7 +101,7 @@ def test_a_line_has_the_width_of_the_terminal(clock, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     file = Terminal()
     run(Progress("reading", "image", 4, file=file), clock, [1.0])
-    assert file.getvalue() == "reading: image 1 of\r"
+    assert file.getvalue() == f"reading: image 1 of{ERASE}\r"
 
 
 def test_a_loop_that_stops_early_removes_its_line(clock):
@@ -112,16 +111,24 @@ def test_a_loop_that_stops_early_removes_its_line(clock):
     clock.now += 1.0
     next(loop)
     loop.close()
-    assert file.getvalue().endswith(" \r" + ERASED)
+    assert file.getvalue().endswith(f"{ERASE}\r\r{ERASE}")
 
 
-def test_a_line_moves_in_a_notebook(clock, monkeypatch, capsys):
-    notebook = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=0))
+def test_a_notebook_shows_a_bar_that_disappears(clock, monkeypatch):
+    shown = []
+    output = types.SimpleNamespace(update=shown.append)
+    display = types.SimpleNamespace(
+        HTML=str, display=lambda content, display_id: shown.append(content) or output
+    )
+    notebook = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=0), display=display)
     monkeypatch.setitem(sys.modules, "IPython", notebook)
-    for _ in Progress("reading", "image", 2).over(range(2)):
-        clock.now += 0.6
-    lines = [f"reading: image {n} of 2, 1.7 images/s" for n in (1, 2)]
-    assert capsys.readouterr().out == "".join(f"{line:{WIDTH}}\r" for line in lines) + ERASED
+    for _ in Progress("reading", "<image>", 4).over(range(4)):
+        clock.now += 0.3
+    lines = [f"reading: &lt;image&gt; {n} of 4, 3.3 &lt;image&gt;s/s" for n in (2, 4)]
+    bars = [
+        f'<progress value="{n}" max="4"></progress> {line}' for n, line in zip((2, 4), lines, strict=True)
+    ]
+    assert shown == [*bars, ""]
 
 
 def test_other_processes_show_no_moving_line(clock, monkeypatch):
