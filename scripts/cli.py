@@ -60,7 +60,7 @@ def define_config(required: bool = True) -> flags.FlagHolder:
     holder = flags.DEFINE_string(
         "config",
         None,
-        f"A packaged config ({', '.join(configs.paths())}), or a Python file that defines get_config().",
+        f"A packaged config ({', '.join(configs.names())}), or a Python file that defines get_config().",
     )
     if required:
         flags.mark_flag_as_required("config")

@@ -1,11 +1,7 @@
-"""Packaged experiments, one per file, and the loading of experiments and of modules of users.
-
-In a checkout those of the papers alone, in `scripts/research/configs`, are modules of this package too.
-"""
+"""Packaged experiments, one per file, and the loading of experiments and of modules of users."""
 
 import importlib
 import os
-import re
 import sys
 import tokenize
 import types
@@ -13,14 +9,12 @@ import types
 from rank4class.pipelines import config
 from rank4class.registry import did_you_mean
 
-_PAPERS = os.path.join(os.path.dirname(__file__), *("..", "..", "scripts", "research", "configs"))
-__path__ += [_PAPERS] if os.path.isdir(_PAPERS) else []
 
-
-def paths() -> dict[str, str]:
-    """Returns the file of each packaged experiment, by its name."""
-    names = {name: os.path.join(folder, name) for folder in __path__ for name in os.listdir(folder)}
-    return {name[:-3]: names[name] for name in sorted(names) if re.fullmatch(r"[a-z].*\.py", name)}
+def names() -> list[str]:
+    """Returns the names of the packaged experiments."""
+    [folder] = __path__
+    files = (os.path.splitext(file) for file in sorted(os.listdir(folder)))
+    return [name for name, ending in files if ending == ".py" and name != "__init__"]
 
 
 def get_config(name: str | os.PathLike) -> config.Experiment:
@@ -36,16 +30,16 @@ def get_config(name: str | os.PathLike) -> config.Experiment:
     >>> get_config("digits_mlp").batch_size
     64
     """
-    packaged, path = paths(), os.fspath(name)
+    path = name
     if not os.path.isfile(path):
-        if path not in packaged:
-            hint = did_you_mean(os.path.splitext(os.path.basename(path))[0], packaged)
+        if name not in names():
+            hint = did_you_mean(os.path.splitext(os.path.basename(name))[0], names())
             raise FileNotFoundError(
-                f"config={name}: neither a file nor a packaged config. {hint}Packaged: {', '.join(packaged)}."
+                f"config={name}: neither a file nor a packaged config. {hint}Packaged: {', '.join(names())}."
             )
-        path = packaged[path]
+        path = os.path.join(__path__[0], f"{name}.py")
     try:
-        experiment = vars(_import_file(path))["get_config"]()
+        experiment = vars(_import_file(os.fspath(path)))["get_config"]()
         if not isinstance(experiment, config.Experiment):
             raise TypeError(f"get_config() returns {type(experiment).__name__}, not config.Experiment")
         config.check_types(experiment)

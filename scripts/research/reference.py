@@ -116,12 +116,12 @@ def configs_page() -> str:
         "Every packaged experiment, with its command, its running time, the figures to expect and the fields "
         f"that differ from the defaults. `--config=NAME` selects one. {_NOTE}",
     ]
-    for name, path in configs.paths().items():
-        changed = config.changed_fields(configs.get_config(path))
+    for name in configs.names():
+        changed = config.changed_fields(configs.get_config(name))
         rows = [[f"`{field}`", _config_value(value)] for field, value in changed.items()]
         blocks += [
             f"## {name}",
-            *_described(_docstring(path)),
+            *_described(_docstring(os.path.join(configs.__path__[0], f"{name}.py"))),
             tables.markdown_table([["field", "value"], *rows]),
         ]
     return "\n\n".join(blocks) + "\n"

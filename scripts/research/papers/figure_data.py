@@ -14,8 +14,8 @@ import scipy.stats
 
 from rank4class import losses
 from rank4class.models import sorters
-from rank4class.pipelines import config, configs
-from rank4class.pipelines.configs import digits_mlp, embedded_digits
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import digits_mlp, embedded_digits, embedded_digits_logistic
 from rank4class.pipelines.evaluation.reliability import Reliability
 from rank4class.pipelines.storage.run_directory import read_json
 from rank4class.pipelines.sweep import inference
@@ -61,7 +61,7 @@ def measure_counts(folder: str) -> dict[str, Any]:
     result: dict[str, Any] = {"counts": [1, 2, 3, 4], "models": {}}
     for name, experiment in (
         ("n_choose_k", embedded_digits.get_config()),
-        ("logistic_regression", configs.get_config("embedded_digits_logistic")),
+        ("logistic_regression", embedded_digits_logistic.get_config()),
     ):
         path = os.path.join(folder, name)
         results = rank_training.train(config.override(experiment, COUNT_FIELDS), path, progress=False)

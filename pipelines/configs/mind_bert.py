@@ -9,10 +9,11 @@ Running time: not measured; it requires an accelerator. Expected in percent, sof
 top-1 error 30.90, top-5 error 6.15, NDCG@5 82.78.
 """
 
-from rank4class.pipelines import config, configs
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import goemotions_bert
 
 
 def get_config() -> config.Experiment:
-    experiment = configs.get_config("goemotions_bert")
+    experiment = goemotions_bert.get_config()
     experiment.data = config.Data(name="mind", max_length=128)
     return experiment

@@ -10,10 +10,11 @@ Running time: not measured; it requires an accelerator. Expected in percent, sof
 top-1 error 38.45, top-5 error 10.45, NDCG@5 76.96.
 """
 
-from rank4class.pipelines import config, configs
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import goemotions_bert
 
 
 def get_config() -> config.Experiment:
-    experiment = configs.get_config("goemotions_bert")
+    experiment = goemotions_bert.get_config()
     experiment.encoder = config.Encoder(name="electra", pooling="cls", dropout=0.1, output_dropout=0.1)
     return experiment

@@ -9,10 +9,11 @@ Running time: not measured; it requires an accelerator. Expected in percent, sof
 top-1 error 27.09, top-5 error 4.25, NDCG@5 85.73.
 """
 
-from rank4class.pipelines import config, configs
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import goemotions_electra
 
 
 def get_config() -> config.Experiment:
-    experiment = configs.get_config("goemotions_electra")
+    experiment = goemotions_electra.get_config()
     experiment.data = config.Data(name="mind", max_length=128)
     return experiment

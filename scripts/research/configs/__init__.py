@@ -1,1 +1,0 @@
-"""Experiments of the papers alone, which `--config` takes by name in a checkout."""
