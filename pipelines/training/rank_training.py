@@ -328,8 +328,9 @@ def restore(path: str | os.PathLike, strategy: tf.distribute.Strategy | None = N
     elif (step := results["best_step"]) is not None:
         checkpoints.read(step)
     if step is None:
-        reason = "no value of the monitor was a number" if results else "the training has just begun"
-        raise FileNotFoundError(f"{run_dir.path}: no checkpoint: {reason}. Train it first.")
+        never = "no checkpoint, as no value of the monitor was a number. Train again."
+        remedy = never if results else "no checkpoint yet. Train it first."
+        raise FileNotFoundError(f"{run_dir.path}: {remedy}")
     fitted = (
         run_dir.fitted("calibration", calibration.from_json),
         run_dir.fitted("thresholds", Thresholds.from_json),

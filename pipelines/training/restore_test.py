@@ -50,10 +50,10 @@ def test_runs_without_a_checkpoint(finished, tmp_path):
     files.remove([RunDirectory(path).checkpoints])
     results = RunDirectory(path).results()
     RunDirectory(path).write_results({**results, "best_step": None})  # all metrics were NaN
-    with pytest.raises(FileNotFoundError, match="no value of the monitor was a number. Train it first."):
+    with pytest.raises(FileNotFoundError, match="no value of the monitor was a number. Train again."):
         rank_training.restore(path)
     files.remove([tmp_path / "run" / "results.json"])
-    with pytest.raises(FileNotFoundError, match="the training has just begun. Train it first."):
+    with pytest.raises(FileNotFoundError, match=": no checkpoint yet. Train it first."):
         rank_training.restore(path)
 
 
