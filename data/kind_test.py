@@ -72,8 +72,8 @@ def test_ids_have_names(tmp_path):
     path.write_text("17\n5\n18\n")
     rows, messages = read(path, ID, "skip", ids={"5": 0, "17": 1})
     assert rows == [("17", {"id": 1}), ("5", {"id": 0})]
-    reason = "'18' is not in the training data, whose first ids are 5, 17"
-    assert messages == [f"{path}:3: {reason}. Remove the row."]
+    reason = "not in the training data, whose first ids are 5, 17. Remove it."
+    assert messages == [f"{path}:3='18': {reason}"]
 
 
 def test_arrays(tmp_path):

@@ -43,74 +43,9 @@ def approx_ndcg(
     References:
       Qin, Liu, Li (2010); Rank4Class, eq. 4.
     """
-    return _negative_metric("ndcg", None, scores, labels, where, weights, temperature, rank_fn)
-
-
-def _negative_metric(
-    metric: str,
-    k: int | None,
-    scores: TensorLike,
-    labels: TensorLike,
-    where: TensorLike | None,
-    weights: TensorLike | None,
-    temperature: float,
-    rank_fn: Callable | None,
-) -> tf.Tensor:
-    """Returns the loss of a metric of `approx_metric`, of the first `k` classes or of all."""
-    arguments.check_positive(temperature=temperature)
-    if rank_fn is not None:
-        tensors.check_rank_fn(rank_fn)
-
-    def in_top(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-        """Returns soft indicators of the first K classes, `[..., n]`."""
-        assert k is not None
-        competing = scores if where is None else tf.where(where, scores, ranks.MASKED)
-        middle = tf.reduce_mean(tf.math.top_k(competing, k + 1).values[..., -2:], axis=-1, keepdims=True)
-        return tf.sigmoid((scores - middle) / temperature)
-
-    def of_rank(rank: tf.Tensor) -> tf.Tensor:
-        """Returns the loss of a relevant class that is the only one."""
-        if metric == "ndcg":
-            return -gains.discount(rank)
-        if metric in ("mrr", "map"):
-            return -1.0 / rank
-        return -tf.ones_like(rank) / (k if metric == "precision" else 1.0)
-
-    def counted(rank: tf.Tensor) -> tf.Tensor:
-        """Returns the discount of exact ranks, of the first K alone."""
-        return gains.discount(rank) if k is None else tf.where(rank <= k, gains.discount(rank), 0.0)
-
-    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-        if rank_fn is None:
-            rank = 1.0 + sums.margin_sum(sums.soft_zero_one, scores / temperature, labels, where)
-        else:
-            rank = ranks.true_score(rank_fn(scores / temperature, where), labels)
-        losses = of_rank(rank)
-        if k is not None and k < (scores.shape[-1] or k + 1):
-            losses *= ranks.true_score(in_top(scores, where), labels)
-        losses = base.zero_without_relevant(losses, labels, where)
-        return losses if rank_fn is None else base.nan_unless_finite(losses, scores)  # exact ranks ignore NaN
-
-    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-        rank_of = rank_fn or ranks.sigmoid_ranks
-        soft_ranks = rank_of(scores / temperature, where)
-        if metric == "ndcg":
-            values = gains.over_ideal(gains.exponential_gains(labels), counted) * gains.discount(soft_ranks)
-        elif metric == "mrr":
-            total = tf.reduce_sum(labels / soft_ranks, axis=-1)
-            return -tf.math.divide_no_nan(total, tf.reduce_sum(labels, axis=-1))
-        else:
-            relevant = labels > 0.0
-            share = tf.cast(relevant, scores.dtype)
-            number = tf.reduce_sum(share, axis=-1, keepdims=True)
-            values = share / k if metric == "precision" else tf.math.divide_no_nan(share, number)
-            if metric == "map":  # the relevant classes up to each one are its rank among them
-                values *= rank_of(scores / temperature, relevant) / soft_ranks
-        if k is not None and k < (scores.shape[-1] or k + 1):
-            values *= in_top(scores, where)
-        return -tf.reduce_sum(values, axis=-1)
-
-    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
+    return approx_metric(
+        scores, labels, where=where, weights=weights, metric="ndcg", temperature=temperature, rank_fn=rank_fn
+    )
 
 
 @tf.autograph.experimental.do_not_convert
@@ -135,7 +70,9 @@ def approx_mrr(
     References:
       Qin, Liu, Li (2010).
     """
-    return _negative_metric("mrr", None, scores, labels, where, weights, temperature, rank_fn)
+    return approx_metric(
+        scores, labels, where=where, weights=weights, metric="mrr", temperature=temperature, rank_fn=rank_fn
+    )
 
 
 @tf.autograph.experimental.do_not_convert
@@ -174,7 +111,60 @@ def approx_metric(
             f"metric={metric!r}: unknown. There are ndcg, mrr, map, ndcg@K, map@K, recall@K and precision@K."
         )
     name, k = match[1] or match[2], int(match[3]) if match[3] else None
-    return _negative_metric(name, k, scores, labels, where, weights, temperature, rank_fn)
+    arguments.check_positive(temperature=temperature)
+    if rank_fn is not None:
+        tensors.check_rank_fn(rank_fn)
+
+    def in_top(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        """Returns soft indicators of the first K classes, `[..., n]`."""
+        assert k is not None
+        competing = scores if where is None else tf.where(where, scores, ranks.MASKED)
+        middle = tf.reduce_mean(tf.math.top_k(competing, k + 1).values[..., -2:], axis=-1, keepdims=True)
+        return tf.sigmoid((scores - middle) / temperature)
+
+    def of_rank(rank: tf.Tensor) -> tf.Tensor:
+        """Returns the loss of a relevant class that is the only one."""
+        if name == "ndcg":
+            return -gains.discount(rank)
+        if name in ("mrr", "map"):
+            return -1.0 / rank
+        return -tf.ones_like(rank) / (k if name == "precision" else 1.0)
+
+    def counted(rank: tf.Tensor) -> tf.Tensor:
+        """Returns the discount of exact ranks, of the first K alone."""
+        return gains.discount(rank) if k is None else tf.where(rank <= k, gains.discount(rank), 0.0)
+
+    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        if rank_fn is None:
+            rank = 1.0 + sums.margin_sum(sums.soft_zero_one, scores / temperature, labels, where)
+        else:
+            rank = ranks.true_score(rank_fn(scores / temperature, where), labels)
+        losses = of_rank(rank)
+        if k is not None and k < (scores.shape[-1] or k + 1):
+            losses *= ranks.true_score(in_top(scores, where), labels)
+        losses = base.zero_without_relevant(losses, labels, where)
+        return losses if rank_fn is None else base.nan_unless_finite(losses, scores)  # exact ranks ignore NaN
+
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        rank_of = rank_fn or ranks.sigmoid_ranks
+        soft_ranks = rank_of(scores / temperature, where)
+        if name == "ndcg":
+            values = gains.over_ideal(gains.exponential_gains(labels), counted) * gains.discount(soft_ranks)
+        elif name == "mrr":
+            total = tf.reduce_sum(labels / soft_ranks, axis=-1)
+            return -tf.math.divide_no_nan(total, tf.reduce_sum(labels, axis=-1))
+        else:
+            relevant = labels > 0.0
+            share = tf.cast(relevant, scores.dtype)
+            number = tf.reduce_sum(share, axis=-1, keepdims=True)
+            values = share / k if name == "precision" else tf.math.divide_no_nan(share, number)
+            if name == "map":  # the relevant classes up to each one are its rank among them
+                values *= rank_of(scores / temperature, relevant) / soft_ranks
+        if k is not None and k < (scores.shape[-1] or k + 1):
+            values *= in_top(scores, where)
+        return -tf.reduce_sum(values, axis=-1)
+
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
 ApproxNDCG = base.keras_loss("ApproxNDCG", approx_ndcg)

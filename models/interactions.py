@@ -197,10 +197,6 @@ class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
         class_ids: tf.Tensor | None = None,
     ) -> tf.Tensor:
         h, c = inputs
-        scores = self._mlp(h, c, training)
-        return scores if self.dot is None else self.dot(inputs, class_ids=class_ids) + scores
-
-    def _mlp(self, h: tf.Tensor, c: tf.Tensor, training: bool | None) -> tf.Tensor:
         seed = None
         if training and self.dropout:
             seed = self._random_generator.random_uniform([2], 0, tf.int32.max, tf.int32)
@@ -209,10 +205,11 @@ class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
         weights = [*(tf.cast(w, h.dtype) for w in hidden), *(tf.cast(w, _exact(h.dtype)) for w in read_out)]
         blocks, stored = self.plan(h.shape[0] or _USUAL_BATCH, c.shape[0], h.shape[-1])
         if blocks == 1:
-            return tf.reshape(
-                self._rest(self.pairs(h, c, *weights[:2]), seed, *weights[2:]), [-1, c.shape[0]]
-            )
-        return self._score_in_blocks(blocks, stored, seed, h, c, weights)
+            pairs = self.pairs(h, c, *weights[:2])
+            scores = tf.reshape(self._rest(pairs, seed, *weights[2:]), [-1, c.shape[0]])
+        else:
+            scores = self._score_in_blocks(blocks, stored, seed, h, c, weights)
+        return scores if self.dot is None else self.dot(inputs, class_ids=class_ids) + scores
 
     def _rest(self, pairs: tf.Tensor, seed: tf.Tensor | None, *weights: tf.Tensor) -> tf.Tensor:
         """Returns the scores `[B * n, 1]` of the first layer's pre-activations `[B * n, units]`."""

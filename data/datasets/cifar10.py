@@ -6,7 +6,7 @@ import os
 import numpy as np
 
 from rank4class.data.dataset import Dataset, Split
-from rank4class.data.readers import files, rows, small_images
+from rank4class.data.readers import files, prepared, rows
 from rank4class.data.registry import DATASETS
 
 
@@ -32,7 +32,7 @@ def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
       ValueError: a file is incomplete.
     """
     if not path:
-        return small_images.hold_out_tenth(*small_images.from_tfds("cifar10", "CIFAR-10", tfds_dir))
+        return prepared.hold_out_tenth(*prepared.from_tfds("cifar10", "CIFAR-10", tfds_dir))
     inner = os.path.join(path, "cifar-10-batches-bin")
     folder = inner if os.path.isdir(inner) else path
     train_paths = sorted(glob.glob(os.path.join(glob.escape(folder), "data_batch_[1-5].bin")))
@@ -48,7 +48,7 @@ def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
     labels, origins = (np.concatenate([getattr(p, name) for p in parts]) for name in ("labels", "origins"))
     train = Split({"image": images}, labels, origins)
     hashes = {path: files.sha256(path) for path in (names_path, *train_paths, test_path)}
-    return small_images.hold_out_tenth(class_names, train, test, hashes)
+    return prepared.hold_out_tenth(class_names, train, test, hashes)
 
 
 def _read_records(path):
@@ -58,4 +58,4 @@ def _read_records(path):
         raise files.damaged(path, f"truncated, {left_over} bytes after {count} records of 3073 bytes")
     records = content.reshape(count, -1)
     images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return small_images.numbered_split(os.path.basename(path), images, records[:, 0])
+    return prepared.numbered_split(os.path.basename(path), images, records[:, 0])

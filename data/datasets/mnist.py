@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 
 from rank4class.data.dataset import Dataset, Split
-from rank4class.data.readers import files, small_images
+from rank4class.data.readers import files, prepared
 from rank4class.data.registry import DATASETS
 
 
@@ -31,9 +31,9 @@ def mnist(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
       ValueError: a file is incomplete.
     """
     if not path:
-        return small_images.hold_out_tenth(*small_images.from_tfds("mnist", "MNIST", tfds_dir))
+        return prepared.hold_out_tenth(*prepared.from_tfds("mnist", "MNIST", tfds_dir))
     (train, train_hashes), (test, test_hashes) = (read_part(path, part) for part in ("train", "t10k"))
-    return small_images.hold_out_tenth(tuple("0123456789"), train, test, train_hashes | test_hashes)
+    return prepared.hold_out_tenth(tuple("0123456789"), train, test, train_hashes | test_hashes)
 
 
 def read_part(folder: str, part: str) -> tuple[Split, dict[str, str]]:
@@ -44,7 +44,7 @@ def read_part(folder: str, part: str) -> tuple[Split, dict[str, str]]:
     images_path, images = _read(os.path.join(folder, f"{part}-images-idx3-ubyte"), axes=3)
     labels_path, labels = _read(os.path.join(folder, f"{part}-labels-idx1-ubyte"), axes=1)
     hashes = {path: files.sha256(path) for path in (images_path, labels_path)}
-    return small_images.numbered_split(os.path.basename(images_path), images[..., None], labels), hashes
+    return prepared.numbered_split(os.path.basename(images_path), images[..., None], labels), hashes
 
 
 def _read(plain, axes):

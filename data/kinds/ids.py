@@ -22,20 +22,12 @@ class Ids(Kind):
         for example in tables.Reader(columns, bad_rows).examples(path):
             name = example.features["text"].strip()
             with bad_rows.row():
-                if name not in ids:
-                    raise ValueError(
-                        f"{example.where}: {name[:80]!r} is not in the training data, whose first ids are "
-                        f"{_first(ids)}. Remove the row."
-                    )
-                yield name, {"id": np.int32(ids[name])}
+                yield name, self.features_of(name, specs, ids, example.where)
 
     def features_of(self, value: Any, specs: Specs, ids: Mapping[str, int], where: str) -> dict[str, Any]:
         if str(value) not in ids:
+            first = ", ".join(itertools.islice(ids, 3))
             raise ValueError(
-                f"{where}={value!r}: not in the training data, whose first ids are {_first(ids)}. Remove it."
+                f"{where}={value!r}: not in the training data, whose first ids are {first}. Remove it."
             )
         return {"id": np.int32(ids[str(value)])}
-
-
-def _first(ids: Mapping[str, int]) -> str:
-    return ", ".join(itertools.islice(ids, 3))

@@ -32,14 +32,10 @@ class BadRows:
         try:
             yield
         except ValueError as error:
-            self.reject(error)
-
-    def reject(self, error: ValueError) -> None:
-        """Treats an error as that of an invalid row."""
-        if self._policy == "fail":
-            hint = f" To skip it, set {self._field}=skip." if self._field else ""
-            raise ValueError(f"{error}{hint}") from error
-        self.messages.append(str(error))
+            if self._policy == "fail":
+                hint = f" To skip it, set {self._field}=skip." if self._field else ""
+                raise ValueError(f"{error}{hint}") from error
+            self.messages.append(str(error))
 
 
 def lines(
@@ -57,17 +53,14 @@ def lines(
     with contextlib.nullcontext(file) if file else open(path, "rb") as source:
         for number, line in enumerate(source, 1):
             where = f"{path}:{number}"
-            try:
+            with bad_rows.row():
                 text = _decode(line, where)
-            except ValueError as error:
-                bad_rows.reject(error)
-                continue
-            if text:
-                yield from empty
-                empty.clear()
-                yield where, text
-            else:
-                empty.append((where, text))
+                if text:
+                    yield from empty
+                    empty.clear()
+                    yield where, text
+                else:
+                    empty.append((where, text))
     if not number:
         raise ValueError(f"{path}: the file is empty. Give a file with rows.")
 

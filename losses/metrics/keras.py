@@ -126,7 +126,9 @@ def _metric(
     name: str, function: Callable, default_name: str, /, *, whole_list: bool = False, **attributes: Any
 ) -> type[RankingMetric]:
     """Returns the Keras metric of a function, a class of that name; adds it to `METRICS`."""
+    options = dict.fromkeys(re.findall(r"\{(\w+)\}", default_name))
     attributes |= {
+        "defaults": options | attributes.get("defaults", {}),
         "function": staticmethod(function),
         "default_name": default_name,
         "whole_list": whole_list,
@@ -145,15 +147,10 @@ TopKAccuracy = _metric("TopKAccuracy", functional.top_k_accuracy, "top{k}_accura
 TopKError = _metric(
     "TopKError", functional.top_k_error, "top{k}_error", defaults={"k": 1}, higher_is_better=False
 )
-NDCG = _metric("NDCG", functional.ndcg, "ndcg@{k}", defaults={"k": None}, whole_list=True)
+NDCG = _metric("NDCG", functional.ndcg, "ndcg@{k}", whole_list=True)
 MRR = _metric("MRR", functional.mrr, "mrr")
 MeanRank = _metric("MeanRank", functional.mean_rank, "mean_rank", percent=False, higher_is_better=False)
-Precision = _metric("Precision", functional.precision, "precision@{k}", defaults={"k": None})
-GradePrecision = _metric(
-    "GradePrecision",
-    functional.grade_precision,
-    "grade{grade}_precision@{k}",
-    defaults={"grade": None, "k": None},
-)
-Recall = _metric("Recall", functional.recall, "recall@{k}", defaults={"k": None})
-MAP = _metric("MAP", functional.average_precision, "map@{k}", defaults={"k": None}, whole_list=True)
+Precision = _metric("Precision", functional.precision, "precision@{k}")
+GradePrecision = _metric("GradePrecision", functional.grade_precision, "grade{grade}_precision@{k}")
+Recall = _metric("Recall", functional.recall, "recall@{k}")
+MAP = _metric("MAP", functional.average_precision, "map@{k}", whole_list=True)
