@@ -23,6 +23,12 @@ def is_arrow(path: str) -> bool:
     return path.lower().endswith(ENDINGS)
 
 
+def column_names(path: str) -> list[str]:
+    """Returns the names of the columns of a file."""
+    with _errors(path):
+        return [name for name in _schema(path).names if not name.startswith(INDEX)]
+
+
 def column_kinds(path: str) -> dict[str, str]:
     """Returns whether each column holds a "number" or a "vector" per row, otherwise ""."""
     with _errors(path):

@@ -78,7 +78,7 @@ class Reader:
 
     def _batches(self, path: str) -> Iterator[dict[str, Any]]:
         columns = self._columns
-        columns.check(path, list(arrow_files.column_kinds(path)))
+        columns.check(path, arrow_files.column_names(path))
         return arrow_files.batches(path, list(columns.by_column()), columns.vector_column)
 
     def _examples(self, path: str, rows: Iterator[tuple[str, Row]]) -> Iterator[Example]:
