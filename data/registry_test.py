@@ -21,6 +21,7 @@ OUT_OF_RANGE = {
     "features": ("rgb",),
     "release": ("10m",),
     "on_invalid_row": ("drop",),
+    "imbalance": (0.5, math.nan),
 }
 NO_RANGE = {
     "path", "tfds_dir", "classes", "multi_label", "text_column", "text_pair_column", "label_column",
@@ -33,7 +34,7 @@ OPTIONS = [(name, option) for name in data.DATASETS for option in data.DATASETS.
 def test_unknown_names_and_options():
     with pytest.raises(ValueError, match=r"dataset='digit': unknown. Did you mean 'digits'\? There are: "):
         data.get("digit")
-    with pytest.raises(ValueError, match="path: dataset 'digits' has no such option. It has: none"):
+    with pytest.raises(ValueError, match="path: dataset 'digits' has no such option. It has: imbalance"):
         data.get("digits", path="x")
 
 

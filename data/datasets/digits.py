@@ -32,7 +32,7 @@ def digits(imbalance: float = 1.0) -> Dataset:
     References:
       Cui et al. (2019), "Class-balanced loss based on effective number of samples", for the long tail.
     """
-    arguments.check_at_least(1, imbalance=imbalance)
+    arguments.check_at_least(1, section="data.", imbalance=imbalance)
     bunch = sklearn.datasets.load_digits()
     images = (bunch.images / 16.0).astype(np.float32)[..., None]
     labels = bunch.target.astype(np.int32)
