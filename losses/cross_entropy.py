@@ -10,6 +10,7 @@ from rank4class.losses import base
 from rank4class.losses.ops import log_space, pairs, ranks
 
 __all__ = [
+    "GCE",
     "ZLPR",
     "CalibratedSoftmax",
     "DecoupledSoftmax",
@@ -17,6 +18,7 @@ __all__ = [
     "UniqueSoftmax",
     "calibrated_softmax",
     "decoupled_softmax",
+    "gce",
     "softmax",
     "unique_softmax",
     "zlpr",
@@ -210,6 +212,47 @@ def decoupled_softmax(
 
 
 @tf.autograph.experimental.do_not_convert
+def gce(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    temperature: float = 1.0,
+    q: float = 0.5,
+) -> tf.Tensor:
+    r"""Generalized cross entropy, which wrong labels change less than softmax, as it is bounded.
+
+    $$\ell = \frac{1 - p_y^q}{q}, \quad p = \operatorname{softmax}(s / \tau)$$
+
+    As `q` falls it tends to softmax. With 1 it is half the absolute error of the probabilities. Dense labels
+    sum over the relevant classes, each times its label.
+
+    Args:
+      q: in (0, 1]. The paper uses 0.7.
+
+    >>> gce([[0., 0., 0., 0.]], [2], q=0.5).numpy()  # 2 (1 - 1/2)
+    array([1.], dtype=float32)
+
+    References:
+      Zhang, Sabuncu (2018), "Generalized cross entropy loss for training deep neural networks with noisy
+      labels", eq. 6.
+    """
+    arguments.check_positive(temperature=temperature, q=q)
+    if q > 1.0:
+        raise ValueError(f"q={q}: above 1. Choose one in (0, 1].")
+
+    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        return -tf.math.expm1(-q * softmax_of_ids(scores, labels, where, temperature)) / q
+
+    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        log_shares = tf.nn.log_softmax(tf.where(where, scores / temperature, ranks.MASKED))
+        return -tf.reduce_sum(labels * tf.math.expm1(q * log_shares), axis=-1) / q
+
+    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
+
+
+@tf.autograph.experimental.do_not_convert
 def zlpr(
     scores: TensorLike,
     labels: TensorLike,
@@ -244,4 +287,5 @@ Softmax = base.keras_loss("Softmax", softmax, sums_exponentials=True)
 CalibratedSoftmax = base.keras_loss("CalibratedSoftmax", calibrated_softmax, sums_exponentials=True)
 UniqueSoftmax = base.keras_loss("UniqueSoftmax", unique_softmax, sums_exponentials=True)
 DecoupledSoftmax = base.keras_loss("DecoupledSoftmax", decoupled_softmax, sums_exponentials=True)
+GCE = base.keras_loss("GCE", gce, sums_exponentials=True)
 ZLPR = base.keras_loss("ZLPR", zlpr, threshold=0.0, sums_exponentials=True)

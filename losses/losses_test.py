@@ -132,6 +132,7 @@ def pure(name):
             / 3,
         ),
         ("zlpr", {}, log(1 + exp(0) + exp(3)) + log1p(exp(-1))),
+        ("gce", {"q": 0.5, "temperature": 2.0}, 2 * (1 - (1 + exp(-0.5) + exp(1)) ** -0.5)),
         ("decoupled_softmax", {"temperature": 2.0}, log(1 + exp(-0.5) + exp(1))),
         ("mse", {}, ((1 - 1) ** 2 + 0**2 + 3**2) / 3),
         ("rescaled_mse", {"kappa": 4.0, "target": 3.0}, (4 * (1 - 3) ** 2 + 0**2 + 3**2) / 3),
@@ -143,7 +144,7 @@ def test_value_by_hand(name, options, expected):
 
 
 OURS = {"rescaled_mse", "rankmax", "sparsemax", "warp", "n_choose_k", "top_k_gain"}
-OURS |= {"approx_metric", "asl", "zlpr", "decoupled_softmax"}
+OURS |= {"approx_metric", "asl", "zlpr", "decoupled_softmax", "gce"}
 TF_RANKING = sorted(set(losses.names()) - OURS)
 
 
@@ -271,12 +272,24 @@ def test_asl_equals_keras_focal_cross_entropy(gamma):
     np.testing.assert_allclose(actual[1], expected[1], rtol=1e-4, atol=1e-6)
 
 
+def test_gce_is_between_softmax_and_half_the_absolute_error():
+    scores, ids = random_problem(6, 9)
+    np.testing.assert_allclose(losses.gce(scores, ids, q=1e-6), losses.softmax(scores, ids), rtol=1e-4)
+    error = tf.reduce_sum(tf.abs(tf.nn.softmax(scores) - tf.one_hot(ids, 9)), axis=1)
+    np.testing.assert_allclose(losses.gce(scores, ids, q=1.0), error / 2, rtol=1e-5)
+    for q, message in ((0.0, "q=0.0: not positive"), (1.5, r"q=1.5: above 1. Choose one in \(0, 1\]")):
+        with pytest.raises(ValueError, match=message):
+            losses.gce(scores, ids, q=q)
+
+
 def test_losses_of_several_labels_by_hand():
     scores, labels = tf.constant([[1.0, 0.0, 3.0]]), tf.constant([[1.0, 1.0, 0.0]])
     zlpr = losses.zlpr(scores, labels)
     np.testing.assert_allclose(zlpr, [log1p(exp(3)) + log(1 + exp(-1) + exp(0))], rtol=1e-6)
     decoupled = losses.decoupled_softmax(scores, labels)
     np.testing.assert_allclose(decoupled, [(log1p(exp(2)) + log1p(exp(3))) / 2], rtol=1e-6)
+    gce = losses.gce(scores, labels, q=1.0)
+    np.testing.assert_allclose(gce, [2 - (exp(1) + exp(0)) / (exp(1) + exp(0) + exp(3))], rtol=1e-6)
 
 
 KERAS_SMOOTHED = {

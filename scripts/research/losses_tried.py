@@ -1,7 +1,7 @@
 r"""Losses of other papers, to be measured: a loss that no measurement prefers is not part of the library.
 
-    python -m rank4class train --import=rank4class.scripts.research.losses_tried --loss=gce \
-        --config=digits_mlp --workdir=runs/gce
+    python -m rank4class train --import=rank4class.scripts.research.losses_tried --loss=poly1 \
+        --config=digits_mlp --workdir=runs/poly1
 
 Arguments are as in `losses.base`. Dense labels sum over the relevant classes, each times its label, in
 `O(n^2)` time and memory. Let `p` be the softmax of the scores.
@@ -40,12 +40,6 @@ def _evaluate(
     return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 
 
-def _check_at_most_one(**values: float) -> None:
-    for name, value in values.items():
-        if not value <= 1.0:
-            raise ValueError(f"{name}={value}: above 1. Choose at most 1.")
-
-
 def _first(scores: tf.Tensor, k: int, where: tf.Tensor | None) -> tf.Tensor:
     """Returns the K highest scores, or all if there are fewer, in falling order."""
     shown = scores if where is None else tf.where(where, scores, ranks.MASKED)
@@ -76,46 +70,6 @@ def poly1(
         return minus_log_p - epsilon * tf.math.expm1(-minus_log_p)
 
     return _evaluate(of_ids, scores, labels, where, weights)
-
-
-@base.register
-class Poly1(base.RankingLoss, function=poly1):
-    """`poly1` as a Keras loss."""
-
-
-@tf.autograph.experimental.do_not_convert
-def gce(
-    scores: TensorLike,
-    labels: TensorLike,
-    *,
-    where: TensorLike | None = None,
-    weights: TensorLike | None = None,
-    q: float = 0.7,
-) -> tf.Tensor:
-    r"""Generalized cross entropy, $(1 - p_y^q) / q$, with $0 < q \le 1$.
-
-    Softmax is its limit as `q` falls; with 1 it is half the absolute error of the probabilities.
-
-    >>> gce([[0.0, 0.0, 0.0, 0.0]], [2], q=0.5).numpy()  # 2 (1 - 1/2)
-    array([1.], dtype=float32)
-
-    References:
-      Zhang, Sabuncu (2018), "Generalized cross entropy loss for training deep neural networks with noisy
-      labels", eq. 6.
-    """
-    arguments.check_positive(q=q)
-    _check_at_most_one(q=q)
-
-    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-        minus_log_p = cross_entropy.softmax_of_ids(scores, labels, where, temperature=1.0)
-        return -tf.math.expm1(-q * minus_log_p) / q
-
-    return _evaluate(of_ids, scores, labels, where, weights)
-
-
-@base.register
-class GCE(base.RankingLoss, function=gce):
-    """`gce` as a Keras loss."""
 
 
 def _log_exp_t(x: tf.Tensor, t: float) -> tf.Tensor:
@@ -154,7 +108,8 @@ def bi_tempered(
       Amid, Warmuth, Anil, Koren (2019), "Robust bi-tempered logistic loss based on Bregman divergences".
     """
     arguments.check_at_least(0.0, t1=t1)
-    _check_at_most_one(t1=t1)
+    if t1 > 1.0:
+        raise ValueError(f"t1={t1}: above 1. Choose one in [0, 1].")
     arguments.check_at_least(1.0, t2=t2)
 
     def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
@@ -182,11 +137,6 @@ def bi_tempered(
         return base.zero_without_relevant(losses, labels, where)
 
     return _evaluate(of_ids, scores, labels, where, weights)
-
-
-@base.register
-class BiTempered(base.RankingLoss, function=bi_tempered):
-    """`bi_tempered` as a Keras loss."""
 
 
 @tf.autograph.experimental.do_not_convert
@@ -230,14 +180,10 @@ def smooth_top_k_svm(
         fewer = model.log_z(scaled, tf.minimum(k - 1, size), where=others)
         excess = tf.cast(without - fewer - ranks.true_score(scaled, labels), tf.float32)
         losses = smoothing * tf.math.softplus(margin / smoothing + excess)
-        return base.zero_without_relevant(tf.where(size >= k, losses, 0.0), labels, where)
+        losses = base.nan_unless_finite(tf.where(size >= k, losses, 0.0), scores)
+        return base.zero_without_relevant(losses, labels, where)
 
     return _evaluate(of_ids, scores, labels, where, weights)
-
-
-@base.register
-class SmoothTopKSVM(base.RankingLoss, function=smooth_top_k_svm):
-    """`smooth_top_k_svm` as a Keras loss."""
 
 
 @tf.autograph.experimental.do_not_convert
@@ -286,11 +232,6 @@ def difftopk(
     return _evaluate(of_ids, scores, labels, where, weights)
 
 
-@base.register
-class DiffTopK(base.RankingLoss, function=difftopk):
-    """`difftopk` as a Keras loss."""
-
-
 @tf.autograph.experimental.do_not_convert
 def sl_at_k(
     scores: TensorLike,
@@ -328,6 +269,8 @@ def sl_at_k(
     return _evaluate(of_ids, scores, labels, where, weights)
 
 
-@base.register
-class SLAtK(base.RankingLoss, function=sl_at_k):
-    """`sl_at_k` as a Keras loss."""
+Poly1 = base.keras_loss("Poly1", poly1)
+BiTempered = base.keras_loss("BiTempered", bi_tempered)
+SmoothTopKSVM = base.keras_loss("SmoothTopKSVM", smooth_top_k_svm)
+DiffTopK = base.keras_loss("DiffTopK", difftopk)
+SLAtK = base.keras_loss("SLAtK", sl_at_k)

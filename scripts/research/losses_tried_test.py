@@ -10,7 +10,7 @@ from scipy import optimize, special
 from rank4class import losses
 from rank4class.losses import losses_test
 
-NAMES = ("poly1", "gce", "bi_tempered", "smooth_top_k_svm", "difftopk", "sl_at_k")
+NAMES = ("poly1", "bi_tempered", "smooth_top_k_svm", "difftopk", "sl_at_k")
 IDS = np.array([0, 3, 5, 2, 1, 4], np.int32)
 
 
@@ -31,8 +31,13 @@ def scores(rng):
 
 @pytest.mark.parametrize("name", NAMES)
 class TestEveryTriedLoss(losses_test.Properties):
+    def test_gradients_agree_for_equal_scores(self, name):
+        if name != "smooth_top_k_svm":  # the loss of 3 classes is 0 with k = 5
+            super().test_gradients_agree_for_equal_scores(name)
+
     def test_gradient_equals_finite_differences(self, name):
-        if name != "sl_at_k":  # no gradient flows through its K-th score
+        # No gradient flows through the K-th score of one, and the other has kinks where places are exchanged.
+        if name not in ("sl_at_k", "difftopk"):
             super().test_gradient_equals_finite_differences(name)
 
     def test_is_a_loss_of_experiments(self, name):
@@ -45,7 +50,6 @@ class TestEveryTriedLoss(losses_test.Properties):
     ("name", "options", "factor"),
     [
         ("poly1", {"epsilon": 0.0}, 1.0),
-        ("gce", {"q": 1e-5}, 1.0),
         ("bi_tempered", {"t1": 1.0, "t2": 1.0}, 1.0),
         ("bi_tempered", {"t1": 1.0, "t2": 1.0 + 1e-4}, 1.0),
         ("smooth_top_k_svm", {"k": 1, "margin": 0.0}, 1.0),
@@ -57,11 +61,6 @@ class TestEveryTriedLoss(losses_test.Properties):
 def test_tends_to_softmax(tried, scores, name, options, factor):
     value = getattr(tried, name)(scores, IDS, **options)
     np.testing.assert_allclose(value, factor * losses.softmax(scores, IDS), rtol=2e-3)
-
-
-def test_gce_with_1_is_half_the_absolute_error(tried, scores):
-    p, one_hot = special.softmax(scores, axis=1), np.eye(6)[IDS]
-    np.testing.assert_allclose(tried.gce(scores, IDS, q=1.0), np.abs(p - one_hot).sum(axis=1) / 2, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("t1", "t2"), [(0.5, 4.0), (0.8, 1.2), (0.0, 2.0), (1.0, 1.0), (0.9, 1.05)])
@@ -126,8 +125,6 @@ def test_sl_at_k_weighs_by_the_lead_over_the_kth_score(tried, scores):
     ("name", "options", "message"),
     [
         ("poly1", {"epsilon": -1.5}, "epsilon=-1.5: too small"),
-        ("gce", {"q": 0.0}, "q=0.0: not positive"),
-        ("gce", {"q": 1.5}, "q=1.5: above 1. Choose at most 1."),
         ("bi_tempered", {"t1": 1.1}, "t1=1.1: above 1"),
         ("bi_tempered", {"t2": 0.9}, "t2=0.9: too small"),
         ("smooth_top_k_svm", {"k": 0}, "k=0: not an integer of at least 1"),

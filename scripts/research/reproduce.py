@@ -26,6 +26,7 @@ _JOBS = flags.DEFINE_integer("jobs", 1, "Runs to train at once.", lower_bound=1)
 
 
 def main() -> None:
+    from rank4class.pipelines import configs
     from rank4class.pipelines.reporting import tables
     from rank4class.pipelines.sweep import grid_tables
     from rank4class.scripts.research.papers import pages, reproductions, results
@@ -47,6 +48,8 @@ def main() -> None:
     _check_flags(" ".join(lines))
     for line in lines:
         _run(line)
+    for module in re.findall(r"--import=(\S+)", " ".join(lines)):
+        configs.import_user_module(module)  # to read the runs of its parts
     result = results.collect(_ONLY.value, reproduction, _WORKDIR.value)
     print(f"\n{grid_tables.text(result)}")
     if rows := pages.paper_table(result):

@@ -9,6 +9,16 @@ import pytest
 from rank4class.scripts.research.papers import reproductions
 from rank4class.scripts.research.papers.reproductions import Command, Reproduction
 
+LOSS = """
+from rank4class import losses
+
+def my_mse(scores, labels, *, where=None, weights=None):
+    return losses.mse(scores, labels, where=where, weights=weights)
+
+@losses.register
+class MyMSE(losses.RankingLoss, function=my_mse):
+    pass
+"""
 TINY = "sweep --config=digits_mlp --config.epochs=1 --losses=mse,softmax --interactions=dot --seed=0 --seed=1"
 
 
@@ -52,15 +62,18 @@ def test_paths_that_contain_the_name_of_another(command, tmp_path):
     assert f"'--config.data.path={folder}" in finished.stdout
 
 
+@pytest.mark.usefixtures("restored_registries")
 def test_from_the_sweep_to_the_result(command, monkeypatch, tmp_path):
+    (tmp_path / "my_mse.py").write_text(LOSS)
+    line = f"{TINY.replace('mse', 'my_mse')} --import={tmp_path / 'my_mse.py'}"
     baseline = {"loss": "softmax", "interaction": "dot"}
-    tiny = Reproduction("Tiny", (Command(TINY),), baseline=baseline, paper="rank4class/table12")
+    tiny = Reproduction("Tiny", (Command(line),), baseline=baseline, paper="rank4class/table12")
     monkeypatch.setitem(reproductions.REPRODUCTIONS, "tiny/digits", tiny)
     arguments = ("--only=tiny/digits", f"--workdir={tmp_path / 'runs'}", f"--results={tmp_path / 'results'}")
     finished = command("reproduce", *arguments)
     assert finished.returncode == 0, finished.stderr
     result = json.loads((tmp_path / "results" / "tiny" / "digits.json").read_text())
-    assert [cell["name"]["loss"] for cell in result["cells"]] == ["mse", "softmax"]
+    assert [cell["name"]["loss"] for cell in result["cells"]] == ["my_mse", "softmax"]
     assert "loss=softmax,interaction=dot  top1_error (%)  6.56" in finished.stdout
     figure = result["cells"][1]["metrics"]["top1_error"]
     assert f"{figure['mean']:.2f}" in finished.stdout
