@@ -15,13 +15,9 @@ IDS = np.array([0, 3, 5, 2, 1, 4], np.int32)
 
 
 @pytest.fixture(autouse=True)
-def tried(restored_registries):
-    """Returns the module, with its losses registered, also in a test after another one."""
-    module = importlib.import_module("rank4class.scripts.research.losses_tried")
-    for loss in vars(module).values():
-        if isinstance(loss, type) and issubclass(loss, losses.RankingLoss):
-            losses.LOSSES.register(loss.function.__name__)(loss)
-    return module
+def tried():
+    """Returns the module. Its losses stay registered, as after the tests of reproductions."""
+    return importlib.import_module("rank4class.scripts.research.losses_tried")
 
 
 @pytest.fixture
