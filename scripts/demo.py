@@ -43,7 +43,7 @@ def main() -> None:
         "long_tail",
         "2. Rare classes: 107 training images of the digit 0, fewer of each next one, 2 of the digit 9.\n"
         "With loss.prior_temperature=1 the training adds the logarithm of the frequencies to the scores.",
-        config.override(digits_mlp.get_config(), {"data.imbalance": 50.0}),
+        config.override(digits_mlp.get_config(), {"data.imbalance": 50.0, "optimizer.learning_rate": 0.01}),
         losses=["softmax", "pairwise_logistic"],
         interactions=["dot"],
         vary={"loss.prior_temperature": [0.0, 1.0]},
