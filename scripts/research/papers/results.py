@@ -104,12 +104,13 @@ def _read_runs(folder: str) -> list[GridRun]:
         raise FileNotFoundError(f"{folder}: no finished sweep. Run the reproduction first.")
     runs = []
     for cell in read_json(path)["cells"]:
+        _, _, *varied = cell["name"]
         for seed in cell["seeds"]:
             run_dir = RunDirectory(os.path.join(folder, f"{'-'.join(cell['name'].values())}-seed{seed}"))
             results = run_dir.results()
             if results is None:
                 raise FileNotFoundError(f"{run_dir.path}: not finished. Run the reproduction again.")
-            runs.append(GridRun(run_dir.experiment(), run_dir.path, results=results))
+            runs.append(GridRun(run_dir.experiment(), run_dir.path, varied=tuple(varied), results=results))
     return sorted(runs, key=lambda run: run.experiment.seed)
 
 
