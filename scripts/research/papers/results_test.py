@@ -55,7 +55,8 @@ def test_collects_the_runs_of_all_sweeps(tmp_path):
 def test_tuned_values(tmp_path):
     base = config.override(digits_mlp.get_config(), {**QUICK, "calibration": "none"})
     tune = {"optimizer.learning_rate": (1e-6, 0.01)}
-    axes = {"losses": ["mse"], "interactions": ["dot", "cosine"], "seeds": [0], "tuning_seeds": 1, "widen": 0}
+    axes = {"losses": ["mse"], "interactions": ["dot"], "vary": {"encoder.dropout": (0.0, 0.5)}, "seeds": [0]}
+    axes |= {"tuning_seeds": 1, "widen": 0}
     root = str(tmp_path / "0")
     runs = grid.run_grid(base, root, tune=tune, **axes)
     report.write_grid(runs, root)
@@ -66,10 +67,11 @@ def test_tuned_values(tmp_path):
     assert collected["seconds"] == round(sum(seconds)) > 0
     fields = {"optimizer.learning_rate": 0.01}
     assert collected["tuned"] == [
-        {"name": {"loss": "mse", "interaction": name}, "fields": fields} for name in ("dot", "cosine")
+        {"name": {"loss": "mse", "interaction": "dot", "encoder.dropout": rate}, "fields": fields}
+        for rate in ("0", "0.5")
     ]
     end = "optimizer.learning_rate=0.01 is at the high end of the values tried: try values beyond it"
-    assert collected["notes"] == [f"mse-dot: {end}", f"mse-cosine: {end}"]
+    assert collected["notes"] == [f"mse-dot-0: {end}", f"mse-dot-0.5: {end}"]
     assert len(collected["cells"]) == 2  # runs of the tuning do not count
     assert "calibration" not in collected
 
