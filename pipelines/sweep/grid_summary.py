@@ -64,6 +64,11 @@ def summarize(
         known = (metrics or {}).get(name) or losses.get_metric(name)
         definitions[name] = Metric(known.higher_is_better, known.percent)
     values = {name: np.stack([_matrix(cell.values[name]) for cell in cells]) for name in definitions}
+    # A correlation may be negative.
+    bounded = {
+        name: metric.percent and not (values[name] < 0.0).any() for name, metric in definitions.items()
+    }
+    pooled = {name: inference.pooled_variance(values[name], bounded=bounded[name]) for name in definitions}
     with np.errstate(invalid="ignore"):  # infinite in two cells
         comparisons: list[dict[str, Any]] = []
         level = statistics.LEVEL
@@ -78,7 +83,8 @@ def summarize(
                 "name": dict(cell.name),
                 "seeds": list(map(int, cell.seeds)),
                 "metrics": {
-                    name: _figures(cell, name, metric, test_to_train) for name, metric in definitions.items()
+                    name: _figures(cell, name, metric, bounded[name], pooled[name], test_to_train)
+                    for name, metric in definitions.items()
                 },
             }
             for cell in cells
@@ -87,6 +93,7 @@ def summarize(
         "margin": margin,
         "test_to_train": test_to_train,
         "level": statistics.LEVEL,
+        "pooled": {name: one and round(one[1], 1) for name, one in pooled.items()},
         "comparisons": comparisons,
         "best": best,
     }
@@ -107,10 +114,16 @@ def _matrix(values: Any) -> np.ndarray:
     return array[:, None] if array.ndim == 1 else array
 
 
-def _figures(cell: Cell, name: str, metric: Metric, test_to_train: float) -> dict[str, Any]:
+def _figures(
+    cell: Cell,
+    name: str,
+    metric: Metric,
+    bounded: bool,
+    pooled: tuple[float, float] | None,
+    test_to_train: float,
+) -> dict[str, Any]:
     values = _matrix(cell.values[name])
-    is_bounded = metric.percent and bool(values.min() >= 0.0)  # a correlation may be negative
-    crossed = inference.crossed_interval(values, bounded=is_bounded, test_to_train=test_to_train)
+    crossed = inference.crossed_interval(values, bounded=bounded, test_to_train=test_to_train, pooled=pooled)
     interval = crossed or cell.intervals.get(name)
     return {
         "values": list(map(metric.shown, values.mean(axis=1))),
@@ -131,12 +144,15 @@ def _comparisons(
     first = check_baseline(baseline, [cell.name for cell in cells])
     pairs = [(name, i) for name in definitions for i in range(len(cells)) if i != first]
     estimates, p_values, equivalence_p_values = [], [], []
-    for name, i in pairs:
-        paired, percent = values[name][i] - values[name][first], definitions[name].percent
-        estimate = inference.paired_estimate(paired, bounded=percent, test_to_train=test_to_train)
-        estimates.append(estimate)
-        p_values.append(inference.paired_p_value(paired, estimate, len(pairs)))
-        equivalence_p_values.append(estimate.equivalence_p_value(margin / 100.0) if percent else math.nan)
+    for name, metric in definitions.items():
+        differences = values[name] - values[name][first]
+        for i, estimate in enumerate(_estimates(differences, first, metric, test_to_train)):
+            if i != first:
+                estimates.append(estimate)
+                p_values.append(inference.paired_p_value(differences[i], estimate, len(pairs)))
+                equivalence_p_values.append(
+                    estimate.equivalence_p_value(margin / 100.0) if metric.percent else math.nan
+                )
     adjusted = np.minimum(2.0 * inference.holm(p_values), 1.0)
     equivalence = inference.holm(equivalence_p_values)
     seeds, level = len(cells[0].seeds), statistics.LEVEL / (2 * max(1, len(pairs)))
@@ -153,11 +169,23 @@ def _comparisons(
             "adjusted_p_value": _finite(adjusted[row]),
             "equivalence_p_value": _finite(equivalence[row]),
             "verdict": _verdict(estimate, adjusted[row], equivalence[row], metric),
+            "freedom": round(estimate.variances[0][1], 1) if estimate.variances else None,
         }
         if has_power:
             comparison["power"] = _power(estimate, seeds, level, margin, metric)
         comparisons.append(comparison)
     return comparisons
+
+
+def _estimates(
+    differences: np.ndarray, first: int, metric: Metric, test_to_train: float
+) -> list[inference.Estimate]:
+    """Returns the means of the differences `[C, S, N]` of all cells from the first."""
+    pooled = inference.pooled_variance(np.delete(differences, first, axis=0))
+    return [
+        inference.paired_estimate(one, bounded=metric.percent, test_to_train=test_to_train, pooled=pooled)
+        for one in differences
+    ]
 
 
 def _power(
@@ -201,10 +229,7 @@ def _best_cells(
         means = values[name].mean(axis=(1, 2)) * (1.0 if metric.higher_is_better else -1.0)
         best = int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
         is_finite = np.isfinite(means)
-        estimates = [
-            inference.paired_estimate(differences, bounded=metric.percent, test_to_train=test_to_train)
-            for differences in values[name] - values[name][best]
-        ]
+        estimates = _estimates(values[name] - values[name][best], best, metric, test_to_train)
         error = inference.unshared_error(values[name], test_to_train)
         entries[name] = {
             "name": dict(cells[best].name),

@@ -126,6 +126,24 @@ def power_heading(summary: Mapping[str, Any]) -> str:
     )
 
 
+def undecided(summary: Mapping[str, Any]) -> str:
+    """Returns a sentence on the seeds that would decide the open comparisons; empty without any."""
+    needed = [
+        one["power"]["seeds"] or math.inf
+        for one in summary["comparisons"]
+        if one["verdict"] == "not separable" and "power" in one
+    ]
+    found = sorted(filter(math.isfinite, needed))
+    if not needed:
+        return ""
+    text = f"Of {len(needed)} open comparisons, "
+    if found:
+        text += f"{len(found)} would be decided with {_seeds(found[0])} to {_seeds(found[-1])} seeds"
+    if len(found) < len(needed):
+        text += f"{' and ' * bool(found)}{len(needed) - len(found)} not with {inference.MOST_SEEDS:,} seeds"
+    return f"{text}, if the true differences are the observed ones."
+
+
 COMPARE = (
     "`rank4class compare` may separate two runs where this report does not. It tests one difference, without "
     "a correction for other comparisons, and over the test examples alone. Its verdict is on these two "
@@ -142,12 +160,21 @@ def explanation(summary: Mapping[str, Any]) -> str:
         over = "the seeds alone: there are no values per example that all runs share"
         over = over if units == "seeds" else units
         text += f"mean over {len(summary['cells'][0]['seeds'])} seeds and its 95% interval over {over}."
+        text += _variance([metric for metric, freedom in summary["pooled"].items() if freedom], summary)
     separable = _separable(summary)
     if separable:
         text += f" {MARK} marks the cells that are not separable from the best."
     if others := [metric for metric in summary["best"] if metric not in separable]:
         text += f" By {', '.join(others)}, no cell is separable from the best."
     return text
+
+
+def _variance(together: Sequence[str], summary: Mapping[str, Any]) -> str:
+    """Returns a sentence on the variance over the seeds, which the cells share by some metrics."""
+    alone = [metric for metric in summary["metrics"] if metric not in together]
+    parts = [("of all together", together), ("of each alone", alone)]
+    text = ", and ".join(f"{which} by {', '.join(metrics)}" for which, metrics in parts if metrics)
+    return f" The variance over the seeds is that {text}."
 
 
 def _units(summary: Mapping[str, Any]) -> str:
@@ -178,12 +205,15 @@ def best_by_chance(summary: Mapping[str, Any]) -> str:
 def comparisons_heading(summary: Mapping[str, Any]) -> str:
     """Returns sentences on `comparisons_table`."""
     others = ", ".join(name for name, one in summary["metrics"].items() if not one["percent"])
+    seeds = len(summary["cells"][0]["seeds"])
+    pooled = {one["metric"] for one in summary["comparisons"] if (one["freedom"] or 0) > seeds - 1}
     return (
         f"Differences from {joined(summary['baseline'])}, paired over {_units(summary)}. A cell is better "
         f"or worse if its adjusted p-value is at most {summary['level']:g}: Holm's for all "
         f"{len(summary['comparisons'])} comparisons, doubled as the best cells are a second family. It is "
         f"equivalent if a difference of {summary['margin']:g} percentage points is ruled out"
         f"{f'; {others} has no such margin' if others else ''}."
+        f"{_variance([metric for metric in summary['metrics'] if metric in pooled], summary) * (seeds > 1)}"
     )
 
 

@@ -1,8 +1,10 @@
 """Inference on the cells of a grid: 95% intervals over crossed seeds and examples, multiple comparisons."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.integrate
@@ -14,6 +16,7 @@ from rank4class.pipelines.evaluation import statistics
 
 POWER = 0.8
 MOST_SEEDS = 1_000
+POOLING = 0.25  # level of the test of equal variances, after Bancroft & Han (1983): refuse early
 _LEAST = 1e-100  # least p-value
 
 
@@ -21,14 +24,14 @@ _LEAST = 1e-100  # least p-value
 class Estimate:
     r"""A mean over crossed seeds and examples with its standard errors.
 
-    Its interval is `center` $\pm \sqrt{\sum_k t_k^2 v_k}$ for variances of the mean $v_k$ with Student's
-    $t_k$: conservative for normal values, whatever the sizes of the variances (Banerjee, 1960, "Approximate
-    confidence interval for linear functions of means of k populations").
+    Its interval is `center` $\pm \sum_k t_k v_k / \sqrt{\sum_k v_k}$ for variances of the mean $v_k$ with
+    Student's $t_k$ (Cochran & Cox, 1957, "Experimental designs", section 4.14).
     """
 
     mean: float
     center: float  # the mean, or that with the pseudo-examples of `paired_estimate`
-    variances: tuple[tuple[float, float], ...]  # each positive, with its degrees of freedom; none if unknown
+    # Of the seeds and of the examples, with their degrees of freedom; none if both are 0 or unknown.
+    variances: tuple[tuple[float, float], ...]
 
     @property
     def error(self) -> float:
@@ -39,8 +42,7 @@ class Estimate:
         """Returns half the width of the interval of a level."""
         if not self.variances:
             return math.nan
-        quantiles = (scipy.special.stdtrit(freedom, level / 2) for _, freedom in self.variances)
-        return math.sqrt(sum(t**2 * v for t, (v, _) in zip(quantiles, self.variances, strict=True)))
+        return _half_width(self.variances, level / 2)
 
     def interval(self) -> tuple[float, float]:
         """Returns the interval `(low, high)`; NaN if the error is unknown."""
@@ -74,25 +76,84 @@ class Estimate:
         return math.exp(log_level)
 
 
-def crossed_variances(values: np.ndarray, test_to_train: float = 0.0) -> tuple[tuple[float, float], ...]:
+def _half_width(variances: Iterable[tuple[Any, Any]], tail: float) -> Any:
+    r"""Returns $\sum_k t_k v_k / \sqrt{\sum_k v_k}$ of variances with their degrees of freedom."""
+    total = sum(variance for variance, _ in variances)
+    return -sum(scipy.special.stdtrit(df, tail) * variance for variance, df in variances) / np.sqrt(total)
+
+
+def pooled_variance(values: np.ndarray, *, bounded: bool = False) -> tuple[float, float] | None:
+    r"""Returns the variance of a seed's mean that cells share, of values `[C, S, N]`, and degrees of freedom.
+
+    It assumes that the means $m_{cs}$ of all cells have one variance over the seeds, and each pair of cells
+    one covariance, as of differences from one baseline. It is the mean over the cells of their variances,
+
+    $$\frac{\sum_s (m_{.s} - m_{..})^2}{S - 1} +
+      \frac{\sum_{cs} (m_{cs} - m_{c.} - m_{.s} + m_{..})^2}{C (S - 1)}$$
+
+    with $S - 1$ and $(C - 1)(S - 1)$ degrees of freedom, joined by Satterthwaite's approximation. It is None
+    for fewer than three cells, and if Cochran's test finds the largest share of a cell in the second sum too
+    large at level `POOLING`. Cells whose seeds are all equal or not finite are left out. Of values in [0, 1]
+    (`bounded`) the variance is that over $m (1 - m)$ for the mean $m$ of a cell. See Cochran (1941), "The
+    distribution of the largest of a set of estimated variances as a fraction of their total".
+    """
+    with np.errstate(invalid="ignore"):  # infinite
+        values = values[np.isfinite(values).all(axis=(1, 2)) & _varies(values)]
+    cells, seeds = values.shape[:2]
+    if cells < 3 or seeds < 2:
+        return None
+    means = values.mean(axis=2)
+    if bounded:
+        rates = means.mean(axis=1, keepdims=True)
+        means = means / np.sqrt(rates * (1.0 - rates))
+    apart = (means - means.mean(axis=0)).var(axis=1, ddof=1)
+    if apart.sum() == 0.0 or np.mean(_largest_shares(cells, seeds) >= apart.max() / apart.sum()) < POOLING:
+        return None
+    shared, unshared = means.mean(axis=0).var(ddof=1), apart.mean()
+    squares = (shared**2 + unshared**2 / (cells - 1)) / (seeds - 1)
+    return float(shared + unshared), float((shared + unshared) ** 2 / squares)
+
+
+def _varies(values: np.ndarray) -> np.ndarray:
+    """Returns whether seeds differ, of values `[..., S, N]`."""
+    rounding = 8.0 * np.finfo(np.float64).eps * np.abs(values).max(axis=(-2, -1))
+    return np.ptp(values, axis=-2).max(axis=-1) > rounding
+
+
+@functools.lru_cache
+def _largest_shares(cells: int, seeds: int) -> np.ndarray:
+    """Returns draws of the statistic of Cochran's test from cells of equal variance, float64 `[2000]`."""
+    means = np.random.default_rng(0).normal(size=[2000, cells, seeds])
+    apart = (means - means.mean(axis=1, keepdims=True)).var(axis=2, ddof=1)
+    return apart.max(axis=1) / apart.sum(axis=1)
+
+
+def crossed_variances(
+    values: np.ndarray, test_to_train: float = 0.0, pooled: tuple[float, float] | None = None
+) -> tuple[tuple[float, float], ...]:
     r"""Returns the variances of the mean of values `[S, N]` over seeds and examples, and degrees of freedom.
 
     Both are drawn at random. Of the mean squares $A$ of the seeds, $B$ of the examples and $E$ of the rest,
 
-    $$v_1 = \frac{\max(A, E)}{S N}, \quad v_2 = \frac{\max(B - E, 0)}{S N}$$
+    $$v_1 = \frac{A}{S N}, \quad v_2 = \frac{\max(B - E, E - A, 0)}{S N}$$
 
-    with $S - 1$ and $N - 1$ degrees of freedom, as for several readers of the same cases (Hillis, 2007, "A
-    comparison of denominator degrees of freedom methods for multiple observer ROC analysis"). If each seed
-    draws another split of the same examples, `test_to_train` is $n_{test} / n_{train}$: the correction of
-    Nadeau & Bengio (2003, "Inference for the generalization error") multiplies $v_1$ by
-    $1 + S n_{test} / n_{train}$.
+    with $S - 1$ and $N - 1$ degrees of freedom: their sum is unbiased, but at least $E / S N$. See Hillis
+    (2007), "A comparison of denominator degrees of freedom methods for multiple observer ROC analysis". The
+    variance of several cells, if `pooled` has it, replaces $A / N$. If each seed draws another split of the
+    same examples, `test_to_train` is $n_{test} / n_{train}$: the correction of Nadeau & Bengio (2003,
+    "Inference for the generalization error") multiplies $v_1$ by $1 + S n_{test} / n_{train}$.
     """
     seeds, examples = values.shape
     of_seeds, of_examples, rest = _mean_squares(values) / values.size
-    correction = 1.0 + seeds * test_to_train
-    pairs = [(correction * max(of_seeds, rest), seeds - 1), (of_examples - rest, examples - 1)]
+    freedom = seeds - 1.0
+    if pooled is not None and _varies(values):
+        of_seeds, freedom = pooled[0] / seeds, pooled[1]
+    of_examples = max(of_examples - rest, rest - of_seeds, 0.0)
+    of_seeds *= 1.0 + seeds * test_to_train
     rounding = (8.0 * np.finfo(np.float64).eps * np.abs(values).max()) ** 2
-    return tuple((float(variance), float(freedom)) for variance, freedom in pairs if variance > rounding)
+    if of_seeds + of_examples <= rounding:
+        return ()
+    return (float(of_seeds), max(freedom, 1.0)), (float(of_examples), max(examples - 1.0, 1.0))
 
 
 def _mean_squares(values: np.ndarray) -> np.ndarray:
@@ -107,30 +168,46 @@ def _mean_squares(values: np.ndarray) -> np.ndarray:
     return np.array([*squares, rest / ((seeds - 1) * (examples - 1))])
 
 
-def crossed_interval(values: np.ndarray, *, bounded: bool, test_to_train: float = 0.0) -> list[float] | None:
+def crossed_interval(
+    values: np.ndarray,
+    *,
+    bounded: bool,
+    test_to_train: float = 0.0,
+    pooled: tuple[float, float] | None = None,
+) -> list[float] | None:
     """Returns the interval of the mean of a metric, values `[S, N]`, or `[S, 1]` for one figure per seed.
 
     Values in [0, 1] (`bounded`) have Wilson's interval for the number of independent values that would have
-    the standard error of `crossed_variances`, or of examples if all are equal. It is None for one value, an
-    infinite one, or equal ones without a bound. See Dean & Pagano (2015), "Evaluating confidence interval
-    methods for binomial proportions in clustered surveys".
+    the standard error of `crossed_variances`, or of examples if all are equal. Of other values, none of which
+    is negative, no end is negative. It is None for one value, an infinite one, or equal ones without a bound;
+    `pooled` is that of `pooled_variance`. See Dean & Pagano (2015), "Evaluating confidence interval methods
+    for binomial proportions in clustered surveys".
     """
-    size, examples = values.size, values.shape[1]
-    if size < 2 or not np.isfinite(values).all():
+    examples = values.shape[1]
+    if values.size < 2 or not np.isfinite(values).all():
         return None
     mean = float(values.mean())
-    estimate = Estimate(mean, mean, crossed_variances(values, test_to_train))
+    if bounded and pooled is not None:
+        pooled = mean * (1.0 - mean) * pooled[0], pooled[1]
+    estimate = Estimate(mean, mean, crossed_variances(values, test_to_train, pooled))
     if not estimate.variances:
         has_bound = bounded and examples > 1
         return statistics.wilson(np.array(mean), np.array(examples)).tolist() if has_bound else None
     if not bounded:
-        return list(estimate.interval())
-    count = mean * (1.0 - mean) / estimate.error**2 * size / (size - 1)
+        low, high = estimate.interval()
+        return [max(low, 0.0) if values.min() >= 0.0 else low, high]
+    count = mean * (1.0 - mean) / estimate.error**2
     quantile = estimate.half_width() / estimate.error
     return statistics.wilson(np.array(mean), np.array(count), quantile).tolist()
 
 
-def paired_estimate(differences: np.ndarray, *, bounded: bool, test_to_train: float = 0.0) -> Estimate:
+def paired_estimate(
+    differences: np.ndarray,
+    *,
+    bounded: bool,
+    test_to_train: float = 0.0,
+    pooled: tuple[float, float] | None = None,
+) -> Estimate:
     """Returns the mean of paired differences with its standard errors; see `crossed_interval`.
 
     Differences of metrics that are right or wrong are -1, 0 or 1. One pseudo-example of -1 and one of 1 join
@@ -141,11 +218,11 @@ def paired_estimate(differences: np.ndarray, *, bounded: bool, test_to_train: fl
         mean = float(differences.mean())
     if differences.size < 2 or not np.isfinite(differences).all():
         return Estimate(mean, mean, ())
-    estimate = Estimate(mean, mean, crossed_variances(differences, test_to_train))
+    estimate = Estimate(mean, mean, crossed_variances(differences, test_to_train, pooled))
     examples = differences.shape[1]
     if not (bounded and examples > 1 and np.isin(differences, [-1.0, 0.0, 1.0]).all()):
         return estimate
-    variances = estimate.variances or ((1.0, examples - 1.0),)
+    variances = estimate.variances or ((0.0, 1.0), (1.0, examples - 1.0))
     total = sum(variance for variance, _ in variances)
     count = differences.var(ddof=1) / total if estimate.variances else examples
     center = mean * count / (count + 2)
@@ -170,7 +247,7 @@ def unshared_error(values: np.ndarray, test_to_train: float = 0.0) -> float:
     apart = values - values.mean(axis=0)
     of_seeds, of_examples, rest = np.sum([_mean_squares(cell) for cell in apart], axis=0)
     correction = 1.0 + values.shape[1] * test_to_train
-    variance = correction * max(of_seeds, rest) + max(of_examples - rest, 0.0)
+    variance = correction * of_seeds + max(of_examples - rest, 0.0)
     return math.sqrt(variance / apart[0].size / (len(values) - 1))
 
 
@@ -187,22 +264,16 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 def detectable(estimate: Estimate, seeds: int, level: float) -> np.ndarray:
     r"""Returns the least true difference that a test finds in 80% of cases, by the number of seeds from 0 on.
 
-    The variance of the seeds falls with their number $S$, from the $S_0$ seeds of the estimate (at least 2):
-
-    $$\delta(S) = h_{1 - \alpha / 2}(S) + h_{0.8}(S), \quad
-      h_q(S)^2 = t_{q, S - 1}^2 \frac{S_0 v_1}{S} + t_{q, N - 1}^2 v_2$$
-
-    with quantiles $t_{q, \nu}$ of Student's t (Sokal & Rohlf, 1995, "Biometry", section 9.8).
+    It is the half width of the interval of a level, and that of 60% (Sokal & Rohlf, 1995, "Biometry", section
+    9.8). With the number $S$ of seeds, from the $S_0$ seeds of the estimate (at least 2), the variance of the
+    seeds falls by $S_0 / S$, and its degrees of freedom grow by $(S - 1) / (S_0 - 1)$.
     """
     counts = np.arange(2, MOST_SEEDS + 1)
-    width = np.zeros(len(counts)) if estimate.variances else np.full(len(counts), np.nan)
-    for tail in (level / 2, 1.0 - POWER):
-        squares = np.zeros(len(counts))
-        for variance, freedom in estimate.variances:
-            of_seeds = freedom == seeds - 1
-            variances = variance * seeds / counts if of_seeds else variance
-            squares += scipy.special.stdtrit(counts - 1.0 if of_seeds else freedom, tail) ** 2 * variances
-        width += np.sqrt(squares)
+    width = np.full(len(counts), np.nan)
+    if estimate.variances:
+        (variance, freedom), of_examples = estimate.variances
+        of_seeds = variance * seeds / counts, freedom * (counts - 1) / (seeds - 1)
+        width = sum(_half_width((of_seeds, of_examples), tail) for tail in (level / 2, 1.0 - POWER))
     return np.concatenate([[np.inf, np.inf], width])
 
 

@@ -161,7 +161,8 @@ def _opening(summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
         paragraphs.append("![Differences from the baseline](differences.png)")
     power = grid_tables.power_table(summary)
     if len(power) > 1:
-        paragraphs += [grid_tables.power_heading(summary), tables.markdown_table(power), grid_tables.COMPARE]
+        paragraphs += [grid_tables.power_heading(summary), tables.markdown_table(power)]
+        paragraphs += [*filter(None, [grid_tables.undecided(summary)]), grid_tables.COMPARE]
     elif summary["comparisons"]:
         paragraphs.append("One seed does not show how many would decide it. Train at least three.")
     return paragraphs
