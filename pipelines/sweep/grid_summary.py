@@ -52,7 +52,7 @@ def summarize(
     """Returns the metrics of all cells, their differences to a baseline, and the cells that may be the best.
 
     All intervals are 95% intervals over seeds and examples; differences are paired over both. If all cells
-    are equal, a verdict is wrong with a probability of at most 5%: half of it is for the comparisons with the
+    are equal, a verdict is wrong with a probability of about 5%: half of it is for the comparisons with the
     baseline, if there are any, half for the best, and all metrics share it. With one seed the verdicts are on
     these runs, not on the cells. `docs/reference/files.md` describes the result; numbers that are not finite
     are None. The margin is in percentage points, and `metrics` defines those that `losses` does not know.

@@ -115,6 +115,47 @@ def test_power_written_out():
         assert len(grid_tables.power_table(grid_summary.summarize(cells, **nothing))) == 1
 
 
+@pytest.mark.parametrize(
+    ("seeds", "sentence"),
+    [
+        ([], ""),
+        ([8, 120], "2; 2 would be decided with 8 to 120 seeds"),
+        ([8, None], "2; 1 would be decided with 8 to 8 seeds, 1 not with 1,000"),
+        ([None], "1; 1 not with 1,000"),
+    ],
+)
+def test_the_seeds_that_would_decide_what_is_open(seeds, sentence):
+    ones = [{"verdict": "not separable", "power": {"seeds": count}} for count in seeds]
+    summary = {"comparisons": [{"verdict": "better", "power": {"seeds": 2}}, *ones]}
+    end = ", if the true differences are the observed ones."
+    assert grid_tables.undecided(summary) == (f"Open comparisons: {sentence}{end}" if sentence else "")
+
+
+def test_cells_share_a_variance_over_the_seeds(rng):
+    """Three cells of one variance by one metric, and of unequal ones by another; the same seeds."""
+    signs = np.array([[1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]])
+    cells = [
+        Cell({"loss": str(i)}, range(4), {"map": 0.5 + 0.01 * signs[i], "nll": 2.0 + 0.01 * 50**i * signs[i]})
+        for i in range(3)
+    ]
+    metrics = {"nll": Metric(False), "map": Metric(True, True)}
+    summary = grid_summary.summarize(cells, metrics=metrics)
+    variance = 4 * 0.01**2 / 3  # in two parts: that of the means of the cells, and the rest with 6 degrees
+    assert summary["pooled"] == {"map": pytest.approx(1 / (1 / 27 + 4 / 54), abs=0.05), "nll": None}
+    low, high = summary["cells"][0]["metrics"]["map"]["interval"]
+    t = scipy.stats.t.ppf(0.975, 9)
+    assert (high - low) / 2 == pytest.approx(100 * t * math.sqrt(variance / 4), rel=0.001)
+    low, high = summary["cells"][0]["metrics"]["nll"]["interval"]
+    assert (high - low) / 2 == pytest.approx(scipy.stats.t.ppf(0.975, 3) * math.sqrt(variance / 4))
+    text = grid_tables.explanation(summary)
+    assert " The variance over the seeds is that of all together by map, and of each alone by nll." in text
+    other = Cell({"loss": "3"}, range(4), {"map": np.full(4, 0.3), "nll": cells[0].values["nll"]})
+    summary = grid_summary.summarize([*cells, other], metrics=metrics, baseline={"loss": "3"})
+    assert [one["freedom"] for one in summary["comparisons"]] == [9.0] * 3 + [None, 3.0, 3.0]
+    text = grid_tables.comparisons_heading(summary)
+    assert "over the seeds is that of all together by map, and of each alone by nll." in text
+
+
 def test_the_verdict_of_a_report():
     cells = [Cell({"loss": str(n)}, range(5), {"top1_error": errors(slice(0, n))}) for n in (0, 1, 40)]
     undecided = grid_summary.summarize(cells[:2], baseline={"loss": "0"})
@@ -301,8 +342,8 @@ def test_equal_cells_have_few_false_verdicts(rng):
 )
 def test_false_verdicts_on_equal_cells(rng, kind, seeds):
     compared, selected, either = false_verdicts(rng, kind, 600, seeds=seeds)
-    assert compared <= 0.04
-    assert selected <= 0.04
-    assert either <= 0.05
+    assert compared <= 0.05  # 2.5%, and three standard errors of the simulation
+    assert selected <= 0.05
+    assert either <= 0.08
     if kind == "seeds alone" and seeds == 5:
         assert either >= 0.02  # the levels are not far too small

@@ -136,11 +136,12 @@ def undecided(summary: Mapping[str, Any]) -> str:
     found = sorted(filter(math.isfinite, needed))
     if not needed:
         return ""
-    text = f"Of {len(needed)} open comparisons, "
+    parts = []
     if found:
-        text += f"{len(found)} would be decided with {_seeds(found[0])} to {_seeds(found[-1])} seeds"
+        parts.append(f"{len(found)} would be decided with {_seeds(found[0])} to {_seeds(found[-1])} seeds")
     if len(found) < len(needed):
-        text += f"{' and ' * bool(found)}{len(needed) - len(found)} not with {inference.MOST_SEEDS:,} seeds"
+        parts.append(f"{len(needed) - len(found)} not with {inference.MOST_SEEDS:,}")
+    text = f"Open comparisons: {len(needed)}; {', '.join(parts)}"
     return f"{text}, if the true differences are the observed ones."
 
 

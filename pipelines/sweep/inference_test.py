@@ -284,3 +284,62 @@ def test_a_detectable_difference_is_found_in_four_of_five_sweeps(rng):
         values = difference + rng.normal(size=[8, 1]) + rng.normal(size=100)
         found += inference.paired_estimate(values, bounded=False).excludes_zero(0.05)
     assert 0.75 < found / 1000 < 0.85
+
+
+def draw_grid(rng, kind, deviations, seeds, examples=400):
+    """Draws values [cells, seeds, examples] with these deviations over the seeds, and the true means.
+
+    The latent score of an example has variance 1: 0.6 that all cells share, 0.12 of each cell, 0.28 of the
+    rest. A deviation of 0.03 over the seeds is a point of the error.
+    """
+    cells, over_seeds = len(deviations), np.array(deviations)
+    scores = over_seeds[:, None, None] * rng.normal(size=[cells, seeds, 1])
+    if kind == "one figure per seed":
+        return 1.0 + scores, np.ones(cells)
+    for variance, shape in (
+        (0.6, [examples]),
+        (0.12, [cells, 1, examples]),
+        (0.28, [cells, seeds, examples]),
+    ):
+        scores = scores + math.sqrt(variance) * rng.normal(size=shape)
+    total, first = np.sqrt(1.0 + over_seeds**2), scipy.stats.norm.isf(0.3)
+    if kind == "errors":
+        return (scores > first).astype(float), scipy.stats.norm.sf(first / total)
+    cuts, gains = first + np.array([0.0, 0.35, 0.6, 0.8, 0.95]), 1 / np.log2(np.arange(2, 7))  # of the ranks
+    steps = list(zip(gains - np.append(gains[1:], 0.0), cuts, strict=True))
+    true = sum(step * scipy.stats.norm.cdf(cut / total) for step, cut in steps)
+    return sum(step * (scores <= cut) for step, cut in steps), true
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("cells", [2, 4, 15])
+@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
+@pytest.mark.parametrize("kind", ["errors", "ndcg", "one figure per seed"])
+def test_coverage_and_false_rejections_of_grids(rng, kind, seeds, cells):
+    """Prints them for equal variances over the seeds, and for a third of the cells with nine times that."""
+    bounded, repeats = kind != "one figure per seed", 400
+    for factor in (1.0, 3.0):
+        deviations, counts = 0.03 * np.where(np.arange(cells) % 3 == 2, factor, 1.0), np.zeros(3)
+        for _ in range(repeats):
+            values, true = draw_grid(rng, kind, deviations, seeds)
+            pooled = inference.pooled_variance(values, bounded=bounded)
+            low, high = np.transpose(
+                [inference.crossed_interval(cell, bounded=bounded, pooled=pooled) for cell in values]
+            )
+            differences, gaps = values[1:] - values[0], true[1:] - true[0]
+            pooled = inference.pooled_variance(differences)
+            ones = [inference.paired_estimate(one, bounded=bounded, pooled=pooled) for one in differences]
+            ends = np.array([one.interval() for one in ones])
+            held = (ends[:, 0] <= gaps) & (gaps <= ends[:, 1])
+            rejected = [one.excludes_zero(0.05) for one in ones]
+            counts += [np.mean((low <= true) & (true <= high)), held.mean(), np.mean(rejected)]
+        of_cells, of_differences, rejections = 100 * counts / repeats
+        print(
+            f"\n{kind}, {cells} cells, {seeds} seeds, deviations x{factor:g}: intervals of cells hold",
+            end=" ",
+        )
+        print(f"{of_cells:.1f}%, of differences {of_differences:.1f}%; {rejections:.1f}% exclude 0", end="")
+        least = 93.0 if factor == 1.0 else 90.0
+        assert of_cells >= least
+        assert of_differences >= least
+        assert rejections <= 8.0
