@@ -24,8 +24,9 @@ _LEAST = 1e-100  # least p-value
 class Estimate:
     r"""A mean over crossed seeds and examples with its standard errors.
 
-    Its interval is `center` $\pm \sum_k t_k v_k / \sqrt{\sum_k v_k}$ for variances of the mean $v_k$ with
-    Student's $t_k$ (Cochran & Cox, 1957, "Experimental designs", section 4.14).
+    Its interval is `center` $\pm \sqrt{\sum_k t_k^2 v_k}$ for variances of the mean $v_k$ with Student's
+    $t_k$: conservative for normal values, whatever the sizes of the variances (Banerjee, 1960, "Approximate
+    confidence interval for linear functions of means of k populations").
     """
 
     mean: float
@@ -77,9 +78,8 @@ class Estimate:
 
 
 def _half_width(variances: Iterable[tuple[Any, Any]], tail: float) -> Any:
-    r"""Returns $\sum_k t_k v_k / \sqrt{\sum_k v_k}$ of variances with their degrees of freedom."""
-    total = sum(variance for variance, _ in variances)
-    return -sum(scipy.special.stdtrit(df, tail) * variance for variance, df in variances) / np.sqrt(total)
+    r"""Returns $\sqrt{\sum_k t_k^2 v_k}$ of variances with their degrees of freedom."""
+    return np.sqrt(sum(scipy.special.stdtrit(freedom, tail) ** 2 * v for v, freedom in variances))
 
 
 def pooled_variance(values: np.ndarray, *, bounded: bool = False) -> tuple[float, float] | None:
