@@ -22,7 +22,8 @@ _INTRODUCTION = """# Results
 Each section has the figures of an experiment: the mean over its seeds on the test set, fractions in percent,
 with 95% intervals. They are over seeds and examples if all runs share values per example. Where each seed
 draws another split of the same examples, the variance over the seeds is multiplied by 1 + r times their
-number, with the ratio r of test to training examples (Nadeau and Bengio's correction).
+number, with the ratio r of test to training examples (Nadeau and Bengio's correction). The guide to tuning
+explains when cells share their variance over the seeds.
 
 - † marks the cells that are not separable from the best. A column without it has no cell that is.
 - Differences from the baseline are paired. A cell is better or worse if its adjusted p-value is at most 0.05:
