@@ -317,7 +317,7 @@ def draw_grid(rng, kind, deviations, seeds, examples=400):
 @pytest.mark.parametrize("kind", ["errors", "ndcg", "one figure per seed"])
 def test_coverage_and_false_rejections_of_grids(rng, kind, seeds, cells):
     """Prints them for equal variances over the seeds, and for a third of the cells with nine times that."""
-    bounded, repeats = kind != "one figure per seed", 400
+    bounded, repeats = kind != "one figure per seed", 6000 // cells
     for factor in (1.0, 3.0):
         deviations, counts = 0.03 * np.where(np.arange(cells) % 3 == 2, factor, 1.0), np.zeros(3)
         for _ in range(repeats):
