@@ -339,7 +339,7 @@ def test_coverage_and_false_rejections_of_grids(rng, kind, seeds, cells):
             end=" ",
         )
         print(f"{of_cells:.1f}%, of differences {of_differences:.1f}%; {rejections:.1f}% exclude 0", end="")
-        least = 93.0 if factor == 1.0 else 90.0
+        least = 92.0 if factor == 1.0 else 90.0
         assert of_cells >= least
         assert of_differences >= least
         assert rejections <= 8.0
