@@ -148,12 +148,12 @@ def test_cells_share_a_variance_over_the_seeds(rng):
     low, high = summary["cells"][0]["metrics"]["nll"]["interval"]
     assert (high - low) / 2 == pytest.approx(scipy.stats.t.ppf(0.975, 3) * math.sqrt(variance / 4))
     text = grid_tables.explanation(summary)
-    assert " The variance over the seeds is that of all together by map, and of each alone by nll." in text
+    assert " By map, the rows share one variance over the seeds." in text
     other = Cell({"loss": "3"}, range(4), {"map": np.full(4, 0.3), "nll": cells[0].values["nll"]})
     summary = grid_summary.summarize([*cells, other], metrics=metrics, baseline={"loss": "3"})
     assert [one["freedom"] for one in summary["comparisons"]] == [9.0] * 3 + [None, 3.0, 3.0]
     text = grid_tables.comparisons_heading(summary)
-    assert "over the seeds is that of all together by map, and of each alone by nll." in text
+    assert "By map, the rows share one variance over the seeds." in text
 
 
 def test_the_verdict_of_a_report():

@@ -161,7 +161,7 @@ def explanation(summary: Mapping[str, Any]) -> str:
         over = "the seeds alone: there are no values per example that all runs share"
         over = over if units == "seeds" else units
         text += f"mean over {len(summary['cells'][0]['seeds'])} seeds and its 95% interval over {over}."
-        text += _variance([metric for metric, freedom in summary["pooled"].items() if freedom], summary)
+        text += _variance([metric for metric, freedom in summary["pooled"].items() if freedom])
     separable = _separable(summary)
     if separable:
         text += f" {MARK} marks the cells that are not separable from the best."
@@ -170,12 +170,11 @@ def explanation(summary: Mapping[str, Any]) -> str:
     return text
 
 
-def _variance(together: Sequence[str], summary: Mapping[str, Any]) -> str:
-    """Returns a sentence on the variance over the seeds, which the cells share by some metrics."""
-    alone = [metric for metric in summary["metrics"] if metric not in together]
-    parts = [("of all together", together), ("of each alone", alone)]
-    text = ", and ".join(f"{which} by {', '.join(metrics)}" for which, metrics in parts if metrics)
-    return f" The variance over the seeds is that {text}."
+def _variance(together: Sequence[str]) -> str:
+    """Returns a sentence on the variance over the seeds, which the rows share by some metrics."""
+    if not together:
+        return " Each row has its own variance over the seeds."
+    return f" By {', '.join(together)}, the rows share one variance over the seeds."
 
 
 def _units(summary: Mapping[str, Any]) -> str:
@@ -214,7 +213,7 @@ def comparisons_heading(summary: Mapping[str, Any]) -> str:
         f"{len(summary['comparisons'])} comparisons, doubled as the best cells are a second family. It is "
         f"equivalent if a difference of {summary['margin']:g} percentage points is ruled out"
         f"{f'; {others} has no such margin' if others else ''}."
-        f"{_variance([metric for metric in summary['metrics'] if metric in pooled], summary) * (seeds > 1)}"
+        f"{_variance([metric for metric in summary['metrics'] if metric in pooled]) * (seeds > 1)}"
     )
 
 
