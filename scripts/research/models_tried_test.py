@@ -1,15 +1,22 @@
+import importlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rank4class.models import class_encoders, interactions
-from rank4class.scripts.research import models_tried
 
 RNG = np.random.default_rng(0)
 H, C = (tf.constant(RNG.normal(size=[n, 8]), tf.float32) for n in (5, 4))
 
 
-def test_both_start_as_the_plain_part():
+@pytest.fixture
+def models_tried():
+    """Returns the module. Its parts stay registered, as after the tests of reproductions."""
+    return importlib.import_module("rank4class.scripts.research.models_tried")
+
+
+def test_both_start_as_the_plain_part(models_tried):
     layer, dot = models_tried.LowRank(rank=3), interactions.Dot()
     np.testing.assert_array_equal(layer([H, C]), dot([H, C]))
     attended, plain = (cls(4, 8) for cls in (models_tried.Attended, class_encoders.Embedding))
@@ -18,7 +25,7 @@ def test_both_start_as_the_plain_part():
     np.testing.assert_array_equal(attended(tf.range(4)), C)
 
 
-def test_low_rank_by_hand():
+def test_low_rank_by_hand(models_tried):
     layer = models_tried.LowRank(rank=2)
     layer([H, C])
     right = RNG.normal(size=[8, 2]).astype("float32")
@@ -27,7 +34,7 @@ def test_low_rank_by_hand():
     np.testing.assert_allclose(layer([H, C]), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_attention_learns_from_its_zero_and_mixes_classes():
+def test_attention_learns_from_its_zero_and_mixes_classes(models_tried):
     attended = models_tried.Attended(4, 8)
     optimizer = tf.keras.optimizers.SGD(1.0)
     for _ in range(2):
@@ -41,6 +48,6 @@ def test_attention_learns_from_its_zero_and_mixes_classes():
     assert np.max(np.abs(attended(tf.range(4))[0] - first)) > 1e-5
 
 
-def test_a_rank_of_zero_is_refused():
+def test_a_rank_of_zero_is_refused(models_tried):
     with pytest.raises(ValueError, match="rank=0: not an integer of at least 1"):
         models_tried.LowRank(rank=0)
