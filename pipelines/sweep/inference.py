@@ -137,7 +137,8 @@ def crossed_variances(
 
     $$v_1 = \frac{A}{S N}, \quad v_2 = \frac{\max(B - E, E - A, 0)}{S N}$$
 
-    with $S - 1$ and $N - 1$ degrees of freedom: their sum is unbiased, but at least $E / S N$. See Hillis
+    with $S - 1$ and $N - 1$ degrees of freedom: their sum is unbiased, but at least $E / S N$. Of two seeds
+    without `pooled`, $A$ is at least $E$: a small difference of two is too often chance. See Hillis
     (2007), "A comparison of denominator degrees of freedom methods for multiple observer ROC analysis". The
     variance of several cells, if `pooled` has it, replaces $A / N$. If each seed draws another split of the
     same examples, `test_to_train` is $n_{test} / n_{train}$: the correction of Nadeau & Bengio (2003,
@@ -148,6 +149,8 @@ def crossed_variances(
     freedom = seeds - 1.0
     if pooled is not None and _varies(values):
         of_seeds, freedom = pooled[0] / seeds, pooled[1]
+    elif seeds == 2:
+        of_seeds = max(of_seeds, rest)
     of_examples = max(of_examples - rest, rest - of_seeds, 0.0)
     of_seeds *= 1.0 + seeds * test_to_train
     rounding = (8.0 * np.finfo(np.float64).eps * np.abs(values).max()) ** 2
