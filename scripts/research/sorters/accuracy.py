@@ -89,6 +89,8 @@ def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str
     with a 95% interval over the examples; "-" if there are no weights for that length, or ties leave no class
     at these ranks.
     """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: no such file. Write it with rank4class evaluate --output=FOLDER.")
     with np.load(path) as npz:
         if "scores" not in npz:
             raise ValueError(f"{path}: no scores of all classes. Evaluate again with --keep_scores.")
