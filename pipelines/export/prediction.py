@@ -154,11 +154,13 @@ def stacked(outputs: Sequence[dict[str, np.ndarray]], num_classes: int) -> dict[
     """Returns name -> `[N, ...]` of all outputs; the scores after the end of a list are minus infinity."""
     if not outputs:
         return {"scores": np.empty([0, num_classes], np.float32)}
-    width = max(len(each["scores"]) for each in outputs)
-    for each in outputs:
-        end = (0, width - len(each["scores"]))
-        each["scores"] = np.pad(each["scores"], end, constant_values=-np.inf)
-    return {name: np.stack([each[name] for each in outputs]) for name in outputs[0]}
+    arrays = {name: [each[name] for each in outputs] for name in outputs[0]}
+    lengths = list(map(len, arrays["scores"]))
+    if min(lengths) < (width := max(lengths)):
+        arrays["scores"] = [
+            np.pad(scores, (0, width - len(scores)), constant_values=-np.inf) for scores in arrays["scores"]
+        ]
+    return {name: np.array(rows) for name, rows in arrays.items()}
 
 
 _COLUMNS = {"probabilities": "probability", "in_set": "in_set"}  # of optional outputs of a model

@@ -115,21 +115,16 @@ def run_grid(
     arguments.check_positive(jobs=jobs, tuning_seeds=tuning_seeds, trials=trials)
     arguments.check_at_least(0, widen=widen)
     tune, vary = dict(tune or {}), dict(vary or {})
-    _check_values("vary", base, build_cells(base, losses, interactions), vary)
+    _check_values("vary", base, build_cells(base, losses, interactions), vary, "List values.")
     cells = build_cells(base, losses, interactions, vary)
-    _check_values("tune", base, cells, tune)
+    _check_values("tune", base, cells, tune, "Add --trials=N, or list values." if trials is None else None)
     if trials is not None and not tune:
         raise ValueError(f"trials={trials}: nothing is tuned. Add --tune, or leave it out.")
-    lists: dict[str, Sequence] = {}
-    for flag, fields in (("vary", vary), ("tune", tune)):
-        for field, values in fields.items():
-            if not isinstance(values, space.Range):
-                lists[f"values of {field}"] = values
-            elif flag == "vary" or trials is None:
-                remedy = "List values" if flag == "vary" else "Add --trials=N, or list values"
-                raise ValueError(f"{flag}={field}={values}: a range needs a number of trials. {remedy}.")
     if both := tune.keys() & vary.keys():
         raise ValueError(f"tune={min(both)}: --vary sets this field. Leave one of the two out.")
+    lists = {
+        f"values of {field}": each for field, each in {**vary, **tune}.items() if isinstance(each, Sequence)
+    }
     axes: dict[str, Sequence] = {"losses": losses, "interactions": interactions, "seeds": seeds, **lists}
     for name, values in {**axes, "cells": [cell_name(cell, vary) for cell in cells]}.items():
         if repeated := [value for i, value in enumerate(values) if value in values[:i]]:
@@ -199,11 +194,15 @@ def check_overrides(
 
 
 def _check_values(
-    flag: str, base: config.Experiment, cells: Sequence[config.Experiment], fields: space.Tune
+    flag: str,
+    base: config.Experiment,
+    cells: Sequence[config.Experiment],
+    fields: space.Tune,
+    without_range: str | None,
 ) -> None:
-    """Raises ValueError for a field whose values a grid cannot compare."""
+    """Raises ValueError for a field whose values a grid cannot compare; `without_range` refuses ranges."""
     variants = [variant for cell in cells for variant in space.variants(cell, fields)]
-    for field in fields:
+    for field, values in fields.items():
         is_of_data = field.startswith(("data.", "sets."))
         reason = "all runs of a grid share the data" if is_of_data else _NOT_TUNABLE.get(field)
         if reason:
@@ -211,3 +210,5 @@ def _check_values(
         if not any(config.has_field(variant, field) for variant in variants):
             config.check_field(base, field)
             raise ValueError(f"{flag}={field}: no loss or interaction of this grid has it. Leave it out.")
+        if without_range and isinstance(values, space.Range):
+            raise ValueError(f"{flag}={field}={values}: a range needs a number of trials. {without_range}")

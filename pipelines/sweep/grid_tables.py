@@ -207,13 +207,13 @@ def comparisons_heading(summary: Mapping[str, Any]) -> str:
     others = ", ".join(name for name, one in summary["metrics"].items() if not one["percent"])
     seeds = len(summary["cells"][0]["seeds"])
     pooled = {one["metric"] for one in summary["comparisons"] if (one["freedom"] or 0) > seeds - 1}
+    variance = _variance([metric for metric in summary["metrics"] if metric in pooled]) if seeds > 1 else ""
     return (
         f"Differences from {joined(summary['baseline'])}, paired over {_units(summary)}. A cell is better "
         f"or worse if its adjusted p-value is at most {summary['level']:g}: Holm's for all "
         f"{len(summary['comparisons'])} comparisons, doubled as the best cells are a second family. It is "
         f"equivalent if a difference of {summary['margin']:g} percentage points is ruled out"
-        f"{f'; {others} has no such margin' if others else ''}."
-        f"{_variance([metric for metric in summary['metrics'] if metric in pooled]) * (seeds > 1)}"
+        f"{f'; {others} has no such margin' if others else ''}.{variance}"
     )
 
 

@@ -39,8 +39,7 @@ def parse_baseline(
     names = [cell_of(experiment, varied) for experiment in experiments]
     if text is None:
         return next((name for name in names if BASELINE.items() <= name.items()), None)
-    axes = itertools.zip_longest(names[0], text.split(","), fillvalue="")
-    baseline = dict(axes)
+    baseline = dict(itertools.zip_longest(names[0], text.split(","), fillvalue=""))
     grid_summary.check_baseline(baseline, names)
     return baseline
 
