@@ -97,7 +97,8 @@ IN_ALL = ("mlp", "items")
 LARGE = {"vgg16": "keras", "resnet50": "lean folder"}
 CASES = [(name, form) for name in IN_ALL for form in FORMATS if form != "lean folder"]
 OTHERS = [name for name in MODELS if name not in {*IN_ALL, *LARGE}]
-CASES += [(name, form) for name in OTHERS for form in ("keras", "lean folder")]
+LEAN = ("bert", "text, bilinear", "frozen_text, cosine, learned", "lc_mlp, fixed")
+CASES += [(name, "keras") for name in OTHERS] + [(name, "lean folder") for name in LEAN]
 CASES += [*LARGE.items(), ("bert", "serving"), ("an encoder of one tensor", "serving")]
 # Weights are loaded into the model of the `.keras` file, after its weights are set to 0.
 IN_A_NEW_PROCESS = """
@@ -211,7 +212,6 @@ def test_text_encoder_in_a_functional_model(tmp_path):
             {"pixels": np.ones([B, 4])},
             "['pixels']: Mlp needs a dict with 'image' or 'embedding'. Pass",
         ),
-        ("items", {"x": np.ones([B, 4])}, "features=['x']: ItemModel needs a dict with 'items'. Pass one"),
         (
             "bert",
             {"input_word_ids": np.ones([B, 4])},

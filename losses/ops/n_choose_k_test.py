@@ -52,8 +52,7 @@ def test_counts_of_a_short_type():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("n", [1, 2, 5, 9])
+@pytest.mark.parametrize(("n", "spread"), [(1, 1.0), (2, 10.0), (5, 0.0), (5, 100.0), (9, 1.0), (9, 10.0)])
 def test_all_sets(n, spread):
     scores = spread * np.random.default_rng(n).normal(size=[3, n])
     vector = np.random.default_rng(9).normal(size=[3, n])
@@ -69,9 +68,7 @@ def test_all_sets(n, spread):
 
 
 @pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize(
-    "n", [12, *(pytest.param(n, marks=pytest.mark.nightly) for n in (55, 56, 513, 1025))]
-)
+@pytest.mark.parametrize("n", [12, *(pytest.param(n, marks=pytest.mark.nightly) for n in (55, 56, 513))])
 def test_log_z_equals_the_recursion(n, spread):
     """Beyond 55 classes the quadrature is not exact; 513 classes take two blocks of products."""
     scores = spread * np.random.default_rng(n).normal(size=n)
@@ -100,13 +97,6 @@ def test_ten_thousand_classes(scores):
     np.testing.assert_allclose(actual[3], all_but_one, rtol=1e-12, atol=1e-8)
     marginals = n_choose_k.marginals(np.tile(scores, [4, 1]), counts)
     np.testing.assert_allclose(tf.reduce_sum(marginals, axis=1), counts, rtol=1e-11)
-
-
-@pytest.mark.nightly
-def test_one_of_n_is_softmax():
-    scores = np.random.default_rng(0).normal(size=[4, 30]) * 5.0
-    np.testing.assert_allclose(n_choose_k.log_z(scores, 1), tf.reduce_logsumexp(scores, axis=1), rtol=1e-13)
-    np.testing.assert_allclose(n_choose_k.marginals(scores, 1), tf.nn.softmax(scores), atol=1e-13)
 
 
 @pytest.mark.nightly
@@ -139,9 +129,7 @@ def test_k_and_mask_of_each_instance():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("dtype", "jit_compile"), [(tf.float16, True), (tf.bfloat16, False), (tf.float32, False)]
-)
+@pytest.mark.parametrize(("dtype", "jit_compile"), [(tf.float16, True), (tf.bfloat16, False)])
 def test_in_a_graph_of_any_type(dtype, jit_compile):
     scores = tf.cast(np.random.default_rng(0).normal(size=[3, 20]), dtype)
     expected = n_choose_k.log_z(tf.cast(scores, tf.float64), [2, 0, 20])
@@ -174,28 +162,16 @@ def test_invalid_instances_have_nan_and_do_not_change_others():
 @pytest.mark.parametrize(
     ("scores", "k", "message"),
     [
-        ([[0.0, 0.0]], 3, r"k\[0\]=3: outside 0\.\.2\. Choose"),
         ([[0.0, 0.0], [0.0, 0.0]], [1, -1], r"k\[1\]=-1: outside 0\.\.2\. Choose"),
         ([[0.0, 0.0]], [1, 1], r"k=\(2,\): cannot be broadcast to \(1,\)\."),
         ([[0.0, 0.0]], 1.0, r"k=float32: not integers\. Cast"),
         ([[0, 1]], 1, r"scores=int32 \(1, 2\): not floats of shape \[\.\.\., n\]\. Convert"),
-        (0.0, 1, r"scores=float32 \(\): not floats of shape \[\.\.\., n\]\. Convert"),
     ],
 )
 def test_bad_input(scores, k, message):
     for function in (n_choose_k.log_z, n_choose_k.marginals):
         with pytest.raises(ValueError, match=message):
             function(scores, k)
-
-
-def test_there_is_no_third_derivative():
-    scores = tf.zeros([1, 3])
-    with tf.GradientTape() as outer, tf.GradientTape() as inner:
-        outer.watch(scores)
-        inner.watch(scores)
-        slope = inner.gradient(n_choose_k.marginals(scores, 1)[0, 0], scores)
-    with pytest.raises(LookupError, match="marginals: can be differentiated only once"):
-        outer.gradient(slope, scores)
 
 
 GRADED = np.array([[2, 0, 1, 0, 2, 1, 0], [0, 0, 0, 2, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1], [0] * 7], np.float32)
@@ -263,10 +239,7 @@ def test_top_k_gain_is_the_probability_of_the_label_in_the_set(k):
     ("k", "temperature", "jit_compile"),
     [
         (1, 0.5, False),
-        *(
-            pytest.param(*case, marks=pytest.mark.nightly)
-            for case in ((1, 4.0, False), (3, 0.5, False), (6, 4.0, False), (7, 0.5, False), (3, 4.0, True))
-        ),
+        *(pytest.param(*case, marks=pytest.mark.nightly) for case in ((6, 4.0, False), (3, 0.5, True))),
     ],
 )
 def test_gains_of_any_size(k, temperature, jit_compile):
@@ -315,7 +288,6 @@ def test_tiny_marginals(k):
         ([[0.0, 2.0]], 2, r"labels\[0, 1\]=2: not a whole number in 0\.\.1\. Raise levels"),
         ([[0.5, 1.0]], 3, r"labels\[0, 0\]=0\.5: not a whole number in 0\.\.2"),
         ([[0.0, 1.0]], 1, "levels=1: not an integer of at least 2"),
-        ([[0.0, 1.0]], 2.0, "levels=2.0: not an integer of at least 2"),
     ],
 )
 def test_invalid_levels(labels, levels, message):

@@ -52,7 +52,7 @@ def rankmax_by_hand(scores, y, k):
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-@pytest.mark.parametrize("alpha", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("alpha", [0.3, 4.0])
 @pytest.mark.parametrize(("n", "k"), CASES)
 def test_projections_solve_their_problem(geometry, alpha, n, k):
     scores = some_scores(n, seed=n + k)
@@ -115,7 +115,7 @@ def every_projection(k):
         yield lambda s, y=y: projections.rankmax(s, tf.fill(tf.shape(s)[:-1], y), k=k)
 
 
-@pytest.mark.parametrize("k", [2, *(pytest.param(k, marks=pytest.mark.nightly) for k in (1, 4, 5))])
+@pytest.mark.parametrize("k", [2, *(pytest.param(k, marks=pytest.mark.nightly) for k in (1, 5))])
 def test_gradients_equal_finite_differences(k):
     scores = some_scores(5, seed=k)
     weights = np.random.default_rng(1).normal(size=[4, 5]).astype(np.float32)
@@ -163,14 +163,8 @@ def test_masked_equals_subset(k):
     for project in GEOMETRIES.values():
         np.testing.assert_array_equal(project(scores, k=2, where=few), np.tile(few, [4, 1]))
         np.testing.assert_array_equal(project(scores, k=2, where=few & False), np.zeros([4, 6]))
-
-
-@pytest.mark.parametrize("k", [1, 2])
-@pytest.mark.parametrize("project", GEOMETRIES.values())
-def test_masked_classes_have_no_share_at_a_small_alpha(project, k):
-    where = np.array([True, True, True, False])
-    shares = project(np.array([0.0, 0.0, 0.0, 5.0], np.float32), k=k, alpha=1e-3, where=where)
-    np.testing.assert_allclose(shares, [k / 3, k / 3, k / 3, 0.0], rtol=1e-6)
+        at_small_alpha = project(np.float32([0, 0, 0, 5]), k=k, alpha=1e-3, where=np.arange(4) < 3)
+        np.testing.assert_allclose(at_small_alpha, [k / 3, k / 3, k / 3, 0.0], rtol=1e-6)
 
 
 def test_nan_scores_do_not_change_other_lists():
@@ -210,12 +204,11 @@ def test_other_precisions_are_computed_in_float32(dtype):
 
 @pytest.mark.nightly
 def test_xla():
-    k = 3
     scores = tf.constant(some_scores(6, seed=12))
 
     def values_and_gradients(scores):
         results = []
-        for project in every_projection(k):
+        for project in every_projection(3):
             with tf.GradientTape() as tape:
                 tape.watch(scores)
                 shares = project(scores)
@@ -223,11 +216,9 @@ def test_xla():
             results += [shares, tape.gradient(value, scores)]
         return results
 
-    plain = values_and_gradients(scores)
-    for jit_compile in (False, True):
-        compiled = tf.function(values_and_gradients, jit_compile=jit_compile)
-        for left, right in zip(compiled(scores), plain, strict=True):
-            np.testing.assert_allclose(left, right, atol=1e-5)
+    compiled = tf.function(values_and_gradients, jit_compile=True)
+    for left, right in zip(compiled(scores), values_and_gradients(scores), strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-5)
 
 
 @pytest.mark.parametrize(

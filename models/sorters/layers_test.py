@@ -19,14 +19,13 @@ def sorter(request):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("name", sorters.SORTERS)
-def test_ranks_and_finite_gradients_for_extreme_scores(name, jit_compile):
+def test_ranks_and_finite_gradients_for_extreme_scores(name):
     options = {"trained": None, "units": 4, "layers": 1} if name == "lstm" else {}  # compiles faster
     sorter = sorters.get(name, n=10, **options)
     cases = [SCORES, TIED, np.zeros_like(SCORES), 1e4 * SCORES, 1e4 + SCORES, -1e4 * TIED, 1e-20 * SCORES]
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(jit_compile=True)
     def ranks_and_gradient(scores):
         with tf.GradientTape() as tape:
             tape.watch(scores)
@@ -92,8 +91,7 @@ def test_equivariant_written_out():
 
 
 @pytest.mark.parametrize("name", ["exact", "equivariant"])
-@pytest.mark.parametrize("n", [10, *(pytest.param(n, marks=pytest.mark.nightly) for n in (2, 100, 1000))])
-@pytest.mark.parametrize("digits", [0, 6])
+@pytest.mark.parametrize(("n", "digits"), [(2, 0), (10, 6), (100, 0), (1000, 6)])
 def test_sorters_are_equivariant_bit_for_bit(name, n, digits, rng):
     sorter = sorters.get(name)
     scores = rng.normal(size=[4, n]).round(digits).astype(np.float32)  # with ties, and almost without
@@ -189,10 +187,9 @@ def test_a_sorter_of_one_length_ranks_a_filled_list(name, rng):
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["cnn", "lstm"])
 def test_sorters_compute_in_float32_under_any_policy(name):
-    scores = tf.constant(np.linspace(1.0, -1.0, 10, dtype=np.float32)[None])
-    expected = sorters.get(name, n=10)(scores)
+    expected = sorters.get(name, n=10)(SCORES)
     with precision.scope("mixed_float16"):
-        np.testing.assert_array_equal(sorters.get(name, n=10)(scores), expected)
+        np.testing.assert_array_equal(sorters.get(name, n=10)(SCORES), expected)
 
 
 def test_ranks_out_of_bounds_are_clipped_and_keep_their_gradient():
@@ -223,20 +220,13 @@ def test_a_saved_sorter_does_not_need_its_file(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            {"name": "bubble"},
-            "sorter='bubble': unknown. There are: exact, handcrafted, cnn, lstm, equivariant",
-        ),
-        pytest.param({"name": "lstm"}, "n=None: no weights of sorter 'lstm'", marks=pytest.mark.nightly),
+        ({"name": "bubble"}, "sorter='bubble': unknown. There are: exact, handcrafted, cnn, lstm"),
         ({"name": "cnn", "n": 57}, "no weights of sorter 'cnn' for lists of 57 are shipped.*train_sorter"),
         ({"name": "cnn", "n": 1, "trained": None}, "n=1: not an integer of at least 2"),
         ({"name": "cnn", "n": 9, "trained": None, "layers": 0}, "layers=0: not"),
         ({"name": "exact", "sharpness": 2.0}, "sharpness: sorter 'exact' has no such option"),
         ({"name": "cnn", "n": 9, "trained": "nowhere"}, "nowhere: cannot be read"),
-        (
-            {"name": "lstm", "n": 10, "units": 4},
-            "other weights than those of sorter 'lstm' with n=10. Set the options",
-        ),
+        ({"name": "lstm", "n": 10, "units": 4}, "other weights than those of sorter 'lstm' with n=10. Set"),
     ],
 )
 def test_invalid_arguments(arguments, message):
@@ -264,10 +254,3 @@ def test_masked_scores_may_be_nan(sorter):
         ranks = sorter.rank_fn(scores, where)
     np.testing.assert_allclose(ranks, sorter.rank_fn(np.where(where, SCORES, 0.0), where), rtol=1e-6)
     assert np.isfinite(tape.gradient(ranks, scores, unconnected_gradients="zero")).all()
-
-
-@pytest.mark.parametrize(("options", "convolutions"), [({}, 8), ({"layers": 3}, 3), ({"layers": 1}, 1)])
-def test_the_number_of_convolutions_of_the_cnn(options, convolutions):
-    sorter = sorters.get("cnn", trained=None, **options)
-    assert sum(isinstance(layer, tf.keras.layers.Conv1D) for layer in sorter.net.layers) == convolutions
-    assert type(sorter).from_config(sorter.get_config()).layers == convolutions

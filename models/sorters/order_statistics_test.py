@@ -23,9 +23,7 @@ def filled_list(scores, where):
     return scores.astype(np.float32)
 
 
-@pytest.mark.parametrize(
-    ("n", "size"), [(3, 2), (10, 1), (10, 2), (10, 5), (10, 8), (28, 20), (100, 20), (100, 98)]
-)
+@pytest.mark.parametrize(("n", "size"), [(3, 2), (10, 1), (10, 5), (28, 20), (100, 98)])
 def test_exact_ranks_of_filled_lists(n, size, rng):
     where = np.argsort(rng.random([20, n]), axis=1) < size
     scores = tf.constant(rng.normal(size=[20, n]), tf.float32)

@@ -33,10 +33,9 @@ def test_weights_are_restored_from_a_file(name, tmp_path, rng):
     if name != "equivariant":
         with pytest.raises(ValueError, match="weights.safetensors: for lists of 10 scores, not of 11"):
             sorters.get(name, n=11, trained=str(path), **options)
+        changed = {**options, "units": 5} if options else {"filters": 3}
         with pytest.raises(ValueError, match="weights.safetensors: other weights than those of sorter"):
-            sorters.get(
-                name, n=10, trained=str(path), **({**options, "units": 5} if options else {"filters": 3})
-            )
+            sorters.get(name, n=10, trained=str(path), **changed)
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(ValueError, match="weights.safetensors: cannot be read"):
         sorters.get(name, n=10, trained=str(path), **options)
