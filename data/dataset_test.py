@@ -17,9 +17,7 @@ few = hypothesis.settings(max_examples=50, deadline=None, derandomize=True)
 @pytest.mark.parametrize("label", [2, -1])
 def test_labels_outside_the_class_ids(origins, name, label):
     split = data.Split({}, np.array([0, label]), origins)
-    with pytest.raises(
-        ValueError, match=rf"{name}: label {label} in the test split is outside .* ids 0\.\.1"
-    ):
+    with pytest.raises(ValueError, match=rf"{name}: label {label} in the test split is outside .* ids"):
         data.Dataset(("a", "b"), {"test": split})
 
 
@@ -69,11 +67,7 @@ def test_invalid_splits(message):
 @pytest.mark.parametrize(
     ("names", "labels", "message"),
     [
-        (
-            ("a", "b"),
-            np.array([], np.int64),
-            r"test split has no example\. Give it one\. The first .* row: a:1",
-        ),
+        (("a", "b"), np.array([], np.int64), r"test split has no example\. Give it one\. The first .* row"),
         (("a", "b"), CSR, "labels: 3 classes in the test split, but 2 class_names"),
         (("a", "b", "a"), CSR, "class_names: 'a' is repeated. Rename one"),
     ],
@@ -164,14 +158,8 @@ def test_pairs_are_drawn_uniformly():
 @pytest.mark.parametrize(
     ("fractions", "message"),
     [
-        (
-            {"validation": 0.5, "test": 0.5},
-            "data.validation_fraction=0.5 and data.test_fraction=0.5: no pair remains for training. Lower",
-        ),
-        (
-            {"validation": 0.5, "test": 0.1},
-            "data.test_fraction=0.1: 0 of 4 pairs; 2 can be drawn. Raise it, or give more pairs.",
-        ),
+        ({"validation": 0.5, "test": 0.5}, "data.validation_fraction=0.5 and data.test_fraction=0.5: no"),
+        ({"validation": 0.5, "test": 0.1}, "data.test_fraction=0.1: 0 of 4 pairs; 2 can be drawn. Raise"),
     ],
 )
 def test_too_few_pairs_to_draw(fractions, message):
@@ -209,11 +197,7 @@ def test_seed_determines_the_splits():
 @pytest.mark.parametrize(
     ("labels", "fraction", "message"),
     [
-        (
-            [0, 1, 2, 3] * 3,
-            0.75,
-            "data.test_fraction=0.75: 9 of 12 examples, but 8 can be drawn and leave an",
-        ),
+        ([0, 1, 2, 3] * 3, 0.75, "data.test_fraction=0.75: 9 of 12 examples, but 8 can be drawn and leave"),
         ([0, 1, 2, 0], 0.1, "0.1: no class has 3 examples, one for each split"),
     ],
 )

@@ -207,15 +207,11 @@ def test_text_encoder_in_a_functional_model(tmp_path):
     [
         ("mlp", np.ones([B, 2, 2, 1]), "2, 2, 1): Mlp needs a dict with 'image' or 'embedding'. Pass one."),
         ("items", np.ones([B, N, 2]), "5, 2): ItemModel needs a dict with 'items'. Pass one."),
-        (
-            "mlp",
-            {"pixels": np.ones([B, 4])},
-            "['pixels']: Mlp needs a dict with 'image' or 'embedding'. Pass",
-        ),
+        ("mlp", {"pixels": np.ones([B, 4])}, "['pixels']: Mlp needs a dict with 'image' or 'embedding"),
         (
             "bert",
             {"input_word_ids": np.ones([B, 4])},
-            "features=['input_word_ids']: Bert needs a dict with 'input_mask', 'input_type_ids'. Pass",
+            "Bert needs a dict with 'input_mask', 'input_type_ids'.",
         ),
     ],
 )
@@ -233,9 +229,7 @@ def test_a_model_with_two_outputs_requires_named_labels_and_losses():
     named_loss, named_labels = dict.fromkeys(both, loss), dict.fromkeys(both, labels)
     for some_loss, some_labels in ((loss, labels), (named_loss, labels), (loss, named_labels)):
         model.compile("sgd", loss=some_loss)
-        with pytest.raises(
-            ValueError, match="RankModel with a count prior has two outputs, which labels and losses"
-        ):
+        with pytest.raises(ValueError, match="RankModel with a count prior has two outputs, which labels"):
             model.fit({"embedding": VECTORS[:B]}, some_labels, verbose=0)
     model.compile("sgd", loss=named_loss)
     model.fit({"embedding": VECTORS[:B]}, named_labels, verbose=0)

@@ -117,10 +117,7 @@ def test_extensions_in_any_case_and_hidden_files(tmp_path):
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        (
-            "train/ant/notes.txt",
-            r"train/ant/notes\.txt: not an image \(\.jpg, \.jpeg, \.jpe, \.jfif, \.png, \.webp, \.gif, ",
-        ),
+        ("train/ant/notes.txt", r"train/ant/notes\.txt: not an image \(\.jpg, \.jpeg, \.jpe, \.jfif"),
         ("train/ant/x.tiff", r"train/ant/x\.tiff: not an image .*\. Convert or move it"),
         ("train/ant/more/image.jpg", r"train/ant/more: not a file\. Move it"),
         ("test/image.jpg", r"test/image\.jpg: not in a class folder"),
@@ -218,7 +215,5 @@ def test_invalid_folders(root):
 def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"^data\.path=.*/gone: no such folder"):
         data.get("image_folder", path=str(tmp_path / "gone"))
-    with pytest.raises(
-        ValueError, match=r"^data\.path=None: required\. Set it to a folder with a folder of "
-    ):
+    with pytest.raises(ValueError, match=r"^data\.path=None: required\. Set it to a folder with a folder"):
         data.get("image_folder")

@@ -78,14 +78,9 @@ def test_invalid_rows(tiny_mind, row, message):
 
 
 def test_missing_path_and_files(tmp_path):
-    with pytest.raises(
-        ValueError,
-        match=r"^data\.path=None: .* license .*Download it from https://msnews.* and set data\.path",
-    ):
+    with pytest.raises(ValueError, match=r"^data\.path=None: .* license .*Download it from"):
         data.get("mind")
-    with pytest.raises(
-        FileNotFoundError, match=r"^data\.path=.*: no news\.tsv, nor any of MINDlarge_train, .*MINDsmall"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"^data\.path=.*: no news\.tsv, nor any of"):
         load(tmp_path)
     (tmp_path / "MINDsmall_dev").mkdir()
     (tmp_path / "MINDsmall_dev" / "news.tsv").write_text("")

@@ -256,18 +256,10 @@ def test_invalid_class_lists(tmp_path, names, message):
         ("csv", b"a text,ham\n", "2 columns, but 3"),
         ("csv", b"caf\xe9,,ham\n", "the row is not UTF-8"),
         ("jsonl", b'{"text": "a text", "label": \n', "not JSON: Expecting value at column"),
-        (
-            "jsonl",
-            b'{"text": "caf\xe9", "label": "ham"}\n',
-            "the line is not UTF-8: invalid continuation byte",
-        ),
+        ("jsonl", b'{"text": "caf\xe9", "label": "ham"}\n', "the line is not UTF-8: invalid continuation"),
         ("jsonl", b'["a text", "ham"]\n', "not a JSON object"),
         ("jsonl", b'{"text": "a text", "text": "", "label": "ham"}\n', "the text has the key 'text' twice"),
-        (
-            "jsonl",
-            b'{"text": "a text"}\n',
-            r"no 'label'\. The .* 'text'\. Choose .* with data\.label_column\.",
-        ),
+        ("jsonl", b'{"text": "a text"}\n', r"no 'label'\. The .* 'text'\. Choose .* with"),
         ("jsonl", b'{"text": "a text", "Label": ""}\n', "no 'label'. Did you mean 'Label'. The columns are "),
         ("jsonl", b'{"text": [[]], "label": "ham"}\n', r"text \[\[\]\] is not a string"),
         ("jsonl", b'{"text": 1, "label": "ham"}\n', r"text 1 is not a string\. Put it in quotes\."),
@@ -406,19 +398,9 @@ def test_null_is_an_empty_second_text_and_integers_are_labels_in_json(tmp_path):
     ("header", "rows", "options", "message"),
     [
         (KEYS, [], {}, r"mine\.tsv: no example\. Add rows to its header"),
-        (
-            KEYS,
-            ROWS,
-            {"label_column": "lable"},
-            r"no column 'lable'\. Did you mean 'label'\? The columns are 'text', 'other', 'label'\. ",
-        ),
+        (KEYS, ROWS, {"label_column": "lable"}, r"no column 'lable'\. Did you mean 'label'\? The columns"),
         (KEYS, ROWS, {"label_column": "lable"}, r"Choose among them with data\.label_column\.$"),
-        (
-            ("Text ", "other", "label"),
-            ROWS,
-            {},
-            r": no column 'text'\. Did you mean 'Text '\? The columns are",
-        ),
+        (("Text ", "other", "label"), ROWS, {}, r": no column 'text'\. Did you mean 'Text '\? The columns"),
         (
             [f"{i} {'x' * 99}" for i in range(12)],
             [],
@@ -434,18 +416,8 @@ def test_null_is_an_empty_second_text_and_integers_are_labels_in_json(tmp_path):
             "They seem to be separated by ','.$",
         ),
         (("text", "text", "label"), ROWS, {}, r": several columns 'text'\. The .*\. Rename all but one\.$"),
-        (
-            KEYS,
-            ROWS,
-            {"text_column": "1", "label_column": "4"},
-            r"no column '4'\. The columns are '1', '2', '3'\. ",
-        ),
-        (
-            KEYS,
-            ROWS,
-            {"text_column": "1"},
-            r": no column '1'\. The columns are 'text', 'other', 'label'\. Choose",
-        ),
+        (KEYS, ROWS, {"text_column": "1", "label_column": "4"}, r"no column '4'\. The columns are '1"),
+        (KEYS, ROWS, {"text_column": "1"}, r": no column '1'\. The columns are 'text', 'other', 'label"),
         (KEYS, ROWS, {"text_column": "label"}, "data.text_column=label, .*: the same column twice"),
         (KEYS, [ROWS[0]] * 9, {}, r"mine\.tsv: ham is the only class\. Give at least two"),
         (KEYS, ROWS, {"on_invalid_row": "drop"}, "^data.on_invalid_row='drop': unknown. There are:"),
@@ -462,19 +434,11 @@ def test_invalid_tables_and_options(tmp_path, header, rows, options, message):
     ("file", "content", "message"),
     [
         ("mine.xlsx", "a", r"mine\.xlsx: unknown format\. Give a file that ends in \.tsv, \.csv, \.jsonl"),
-        (
-            "mine.txt",
-            "a",
-            r"mine\.txt: a \.txt file has texts without labels\. Give a file with a column of each",
-        ),
+        ("mine.txt", "a", r"mine\.txt: a \.txt file has texts without labels\. Give a file with a column"),
         ("mine.tsv", "", r"mine\.tsv: the file is empty"),
         ("mine.csv", "", r"mine\.csv: the file is empty"),
         ("mine.csv", "text\tlabel\na\tham\n", r"They seem to be separated by '\\t'\.$"),
-        (
-            "mine.jsonl",
-            '{"txt": "a"}\n',
-            r"mine\.jsonl: no example\. All rows are invalid, the first: .*:1: no 'text'",
-        ),
+        ("mine.jsonl", '{"txt": "a"}\n', r"mine\.jsonl: no example\. All rows are invalid, the first"),
     ],
 )
 def test_invalid_files(tmp_path, file, content, message):
@@ -495,7 +459,5 @@ def test_missing_files(tmp_path):
         load(tmp_path, classes=str(tmp_path / "classes.txt"))
     (tmp_path / "dev.tsv").write_text(tsv(ROWS))
     (tmp_path / "val.csv").write_text(as_csv(ROWS))
-    with pytest.raises(
-        ValueError, match=r"dev\.tsv and val\.csv are each a validation split\. Remove all but one"
-    ):
+    with pytest.raises(ValueError, match=r"dev\.tsv and val\.csv are each a validation split\. Remove all"):
         load(tmp_path)

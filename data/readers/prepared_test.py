@@ -35,7 +35,5 @@ def test_failed_download(monkeypatch, tmp_path):
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
     for name, title in (("cifar10", "CIFAR-10"), ("mnist", "MNIST")):
-        with pytest.raises(
-            OSError, match=rf"{title} cannot .* \(no route to {tmp_path}/.*\)\. Set data\.path"
-        ):
+        with pytest.raises(OSError, match=rf"{title} cannot .* \(no route to {tmp_path}/.*\)\. Set"):
             data.get(name, tfds_dir=str(tmp_path))

@@ -56,9 +56,7 @@ def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):
     few = config.override(experiment, {"data.max_train_examples": 30})
     lightgbm_peer.train(few, tmp_path / "few", seeds=[0])
     assert json.loads((tmp_path / "few" / "study.json").read_text())["examples"]["train"] == 30
-    with pytest.raises(
-        ValueError, match="monitor='mrr': LightGBM stops by the NDCG of the first K. Use ndcg@K"
-    ):
+    with pytest.raises(ValueError, match="monitor='mrr': LightGBM stops by the NDCG of the first K. Use"):
         lightgbm_peer.train(config.override(experiment, {"monitor": "mrr"}), tmp_path / "mrr", seeds=[0])
     sets = config.override(experiment, {"metrics": ("ndcg@5", "nll"), "count_prior.name": "empirical"})
     with pytest.raises(ValueError, match="metrics='nll': is not a function of scores. Leave it out"):

@@ -197,9 +197,7 @@ def test_multi_label(tmp_path):
     ranked = losses.MeanAveragePrecision(rank_fn=rank_functions.get("equivariant", 100))(some, scores)
     assert float(both - plain) == pytest.approx(0.3 * float(ranked), rel=1e-4)
     experiment.data.multi_label = False
-    with pytest.raises(
-        ValueError, match="data.name='embedded_digits': no vectors with several labels. Set data.multi"
-    ):
+    with pytest.raises(ValueError, match="data.name='embedded_digits': no vectors with several labels. Set"):
         studies.multi_label(experiment, str(tmp_path))
 
 
