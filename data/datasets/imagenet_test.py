@@ -27,25 +27,12 @@ def test_image_folders(tiny_imagenet, validation):
     (tiny_imagenet / "val").rename(tiny_imagenet / validation)
     dataset = data.get("imagenet", path=str(tiny_imagenet))
     assert dataset.class_names == ("n01", "n02")
-
-    def examples(name):
+    for name, folder, sizes in (("train", "train", (2, 3)), ("validation", validation, (1, 2))):
         split = dataset.splits[name]
-        files = [file.removeprefix(f"{tiny_imagenet}/") for file in split.features["file"]]
-        return list(zip(files, split.labels, strict=True))
-
-    assert examples("train") == [
-        ("train/n01/image_0.JPEG", 0),
-        ("train/n01/image_1.JPEG", 0),
-        ("train/n02/image_0.JPEG", 1),
-        ("train/n02/image_1.JPEG", 1),
-        ("train/n02/image_2.JPEG", 1),
-    ]
-    assert examples("validation") == [
-        (f"{validation}/n01/image_0.JPEG", 0),
-        (f"{validation}/n02/image_0.JPEG", 1),
-        (f"{validation}/n02/image_1.JPEG", 1),
-    ]
-    assert examples("test") == examples("validation")
+        files = [file.removeprefix(f"{tiny_imagenet}/{folder}/") for file in split.features["file"]]
+        expected = [(f"n0{c + 1}/image_{i}.JPEG", c) for c in (0, 1) for i in range(sizes[c])]
+        assert list(zip(files, split.labels, strict=True)) == expected
+    assert dataset.splits["test"] is dataset.splits["validation"]
 
 
 def test_invalid_folders(tiny_imagenet):
@@ -55,25 +42,14 @@ def test_invalid_folders(tiny_imagenet):
         return str(caught.value).replace(str(tiny_imagenet), "FOLDER")
 
     (tiny_imagenet / "val" / "n03").mkdir()
-    (tiny_imagenet / "val" / "n03" / "image.jpeg.part").write_bytes(b"")
-    endings = ".jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp"
-    assert message() == f"FOLDER/val/n03: no image ({endings}). Add one."
     (tiny_imagenet / "val" / "n03" / "image.JPEG").write_bytes(b"")
     assert message() == "FOLDER/val/n03: the class is not in FOLDER/train. Add it."
-    (tiny_imagenet / "train" / "n03").mkdir()
-    assert message() == f"FOLDER/train/n03: no image ({endings}). Add one."
     (tiny_imagenet / "val").rename(tiny_imagenet / "elsewhere")
     assert message() == "FOLDER/val: no such folder, nor FOLDER/validation. Add one."
-    (tiny_imagenet / "val").mkdir()
-    (tiny_imagenet / "val" / "image.JPEG").write_bytes(b"")
-    (tiny_imagenet / "train" / "n03").rmdir()
-    assert message() == "FOLDER/val: no class folder. Sort the images into one folder per class."
     (tiny_imagenet / "train").rename(tiny_imagenet / "training")
-    assert message() == ("data.path=FOLDER: no folder with train/ and val/, or with records. Set it to one.")
+    assert message() == "data.path=FOLDER: no folder with train/ and val/, or with records. Set it to one."
     with pytest.raises(ValueError, match=r"^data\.path=None: required\. Set it to a folder with train/ and"):
         data.get("imagenet")
-    with pytest.raises(ValueError, match=r"^data\.on_invalid_row='skp': unknown\. There are: fail, skip"):
-        data.get("imagenet", path=str(tiny_imagenet), on_invalid_row="skp")
 
 
 def gray(value):
@@ -179,9 +155,7 @@ def test_index_that_cannot_be_stored_is_rebuilt(garden, caplog):
     ("change", "message"),
     [
         (lambda b: b[:-1], r"train-00000-of-00002: record 3 cannot be read: truncated record at \d+"),
-        (lambda b: b[: 2 * len(b) // 5], r"train-00000-of-00002: record 2 cannot be read: truncated record"),
         (lambda b: b + b"\x01\x02", r"train-00000-of-00002: truncated after record 3"),
-        (lambda b: b[:5], r"train-00000-of-00002: truncated after record 0"),
         (lambda b: b"", r"train-00000-of-00002: truncated after record 0"),
         (lambda b: b[:50] + b"\xff\xff" + b[52:], r"-00002: record 1 cannot be read: corrupted record at 12"),
         (lambda b: b"no record at all" * 9, r"-00002: record 1 cannot be read: corrupted .*Is this even a"),

@@ -113,9 +113,8 @@ def test_split_seed_determines_the_validation_queries(tmp_path):
     path = write_lightgbm(tmp_path, sizes=(2,) * 40)
 
     def held_out(seed):
-        return (
-            letor.letor(path, validation_fraction=0.25, split_seed=seed).splits["validation"].origins.tolist()
-        )
+        splits = letor.letor(path, validation_fraction=0.25, split_seed=seed).splits
+        return splits["validation"].origins.tolist()
 
     assert len(held_out(0)) == 10
     assert held_out(0) == held_out(0) != held_out(1)
@@ -128,16 +127,13 @@ def test_split_seed_determines_the_validation_queries(tmp_path):
     ("row", "message"),
     [
         ("-1 qid:1 1:1", ":9: grade -1 is not a whole number of at least 0. Correct it."),
-        ("0.5 qid:1 1:1", ":9: grade 0.5 is not a whole number"),
         ("nan qid:1 1:1", ":9: grade nan is not a whole number"),
         ("1e39 qid:1 1:1", ":9: grade inf is not a whole number"),
         ("good qid:1 1:1", ": cannot be read: could not convert string to float"),
         ("1 1:1", ": 1 row without qid:ID. Add the id of the query."),
-        ("1 qid:x 1:1", ": cannot be read: invalid literal for int"),
         ("1 qid:1 0:1", ": cannot be read: Invalid index 0"),
         ("1 qid:1 3:1 2:1", ": cannot be read: Feature indices in SVMlight/LibSVM data file should be"),
         ("1 qid:1 2:inf", ":9: a value is not finite"),
-        ("1 qid:1 2:NULL", ": cannot be read: could not convert string to float"),
         ("1 qid:10 1:1", ":9: query 10 starts again, with other queries in between"),
     ],
 )
@@ -156,8 +152,6 @@ def test_invalid_rows(tmp_path, row, message):
         ({"rank.train.query": None}, "{}/rank.train.query: no such file"),
         ({"rank.test": None}, "{}/rank.test: no such file"),
         ({"rank.test": ""}, "rank.test: no row"),
-        ({"rank.test": "1 1:nan\n0 1:1\n"}, "rank.test:1: a value is not finite"),
-        ({"rank.test": "1 1:1\n0 1:x\n"}, "rank.test: cannot be read: could not convert string to float"),
         ({"rank.train": None}, "data.path={}: neither train.txt (a fold of LETOR) nor rank.train"),
     ],
 )
@@ -183,11 +177,7 @@ def test_lists_above_the_memory_limit_are_rejected(tmp_path):
 
 def test_real_lightgbm_files(real_data):
     splits = letor.letor(real_data("ltr")).splits
-    assert {name: len(split) for name, split in splits.items()} == {
-        "train": 159,
-        "validation": 40,
-        "test": 50,
-    }
+    assert {n: len(split) for n, split in splits.items()} == {"train": 159, "validation": 40, "test": 50}
     # All documents of LightGBM's files, except two training queries without a relevant document.
     sizes = {name: 27 * len(split) - split.excluded.nnz for name, split in splits.items()}
     assert sizes["test"] == 768

@@ -86,11 +86,7 @@ def test_real_mnist(real_data, tmp_path):
         for name in ("train", "t10k"):
             os.symlink(os.path.abspath(published), tmp_path / f"{name}-{part}")
     splits = data.get("mnist", path=str(tmp_path)).splits
-    assert {name: len(split) for name, split in splits.items()} == {
-        "train": 9000,
-        "validation": 1000,
-        "test": 10000,
-    }
+    assert {n: len(s) for n, s in splits.items()} == {"train": 9000, "validation": 1000, "test": 10000}
     counts = np.bincount(splits["test"].labels).tolist()
     assert counts == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     # The nearest class mean predicts most labels only if images and labels are aligned.

@@ -26,9 +26,7 @@ def write(folder, layout):
         quoted = {i: f'"{title}"' if "," in title else title for i, title in TITLES.items()}
         titles = ["movieId,title,genres", *(f"{i},{title},Drama|War" for i, title in quoted.items())]
         (folder / "movies.csv").write_text("\r\n".join(titles) + "\r\n", "utf-8", newline="")
-        text = "".join(
-            f"{row}\r\n" for row in ("userId,movieId,rating,timestamp", *rows(",")[::-1])
-        )  # in reverse order
+        text = "".join(f"{row}\r\n" for row in ("userId,movieId,rating,timestamp", *rows(",")[::-1]))
     elif layout == "u.data":
         flags = "|".join("0" * 19)
         titles = [f"{i}|{title}|01-Jan-1995||http://us.imdb.com/M|{flags}" for i, title in TITLES.items()]
@@ -75,9 +73,7 @@ def test_published_layouts(tmp_path, layout, as_file):
     assert before_test == {pair for pair in train | validation if pair[0] in users}
     for split in dataset.splits.values():
         assert split.features["id"].dtype == np.int32
-        assert [split.origin(i) for i in range(len(split))] == [
-            f"user {USERS[i]}" for i in split.features["id"]
-        ]
+        assert split.origins.tolist() == [f"user {USERS[i]}" for i in split.features["id"]]
         assert split.labels.dtype == np.float32
         assert set(split.labels.data) == {1.0}
     assert dataset.splits["train"].features["id"].tolist() == [0, 1, 2, 3, 4]
@@ -87,6 +83,8 @@ def test_published_layouts(tmp_path, layout, as_file):
 
 def test_known_movies_are_ranked_on_request(tmp_path):
     write(tmp_path, "u.data")
+    splits = data.get("movielens", path=tmp_path, validation_fraction=0.3, test_fraction=0.2).splits
+    assert [split.labels.nnz for split in splits.values()] == [10, 6, 4]
     with_known = data.get("movielens", path=tmp_path, exclude_known=False)
     without_known = data.get("movielens", path=tmp_path)
     for name, split in with_known.splits.items():
@@ -113,14 +111,7 @@ def test_without_titles(tmp_path):
     assert list(dataset.files) == [str(tmp_path / "u.data")]
 
 
-def test_split_fractions(tmp_path):
-    write(tmp_path, "u.data")
-    splits = data.get("movielens", path=str(tmp_path), validation_fraction=0.3, test_fraction=0.2).splits
-    assert [split.labels.nnz for split in splits.values()] == [10, 6, 4]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("user", ["four", "4.5", "", "2147483648"])
+@pytest.mark.parametrize(("layout", "user"), zip(LAYOUTS, ["four", "4.5", "2147483648"], strict=True))
 def test_ids_that_are_no_whole_numbers(tmp_path, layout, user):
     file = write(tmp_path, layout)
     separator = movielens.LAYOUTS[LAYOUTS.index(layout)].separator

@@ -60,11 +60,8 @@ def wordnet(tmp_path):
 def hill(tmp_path):
     """Returns a folder of tests; the first words of `unseen` and `descriptions` are in `SYNSETS`."""
     (tmp_path / "tests").mkdir()
-    for name, words in {
-        "descriptions": ["home", "trousers"],
-        "seen": ["cat", "dog"],
-        "unseen": ["tricksy"],
-    }.items():
+    tests = {"descriptions": ["home", "trousers"], "seen": ["cat", "dog"], "unseen": ["tricksy"]}
+    for name, words in tests.items():
         lines = [f"what people call {word}\t{word}\n" for word in words]
         (tmp_path / "tests" / f"{name}.tsv").write_text("text\tlabel\n" + "".join(lines))
     return tmp_path / "tests"
@@ -87,13 +84,10 @@ def labeled(dataset, *names):
 
 
 def test_definitions_and_their_words(wordnet):
-    dataset = load(wordnet)
+    dataset, other = load(wordnet), load(wordnet, split_seed=1)
     assert dataset.class_names == WORDS
-    assert {name: len(split) for name, split in dataset.splits.items()} == {
-        "train": 7,
-        "validation": 3,
-        "test": 3,
-    }
+    assert {n: len(split) for n, split in dataset.splits.items()} == {"train": 7, "validation": 3, "test": 3}
+    assert labeled(other, "test") != labeled(dataset, "test")
     assert labeled(dataset, *dataset.splits) == {
         "the place where you live": "home",
         "significant progress": "progress",
@@ -115,18 +109,11 @@ def test_definitions_and_their_words(wordnet):
     assert set(dataset.files) == {str(wordnet / f"data.{part}") for part in SYNSETS}
 
 
-def test_splits_are_a_function_of_the_seed(wordnet):
-    first, again, other = (labeled(load(wordnet, split_seed=seed), "validation") for seed in (0, 0, 1))
-    assert first == again != other
-
-
 def test_tests_hold_out_unseen_words(wordnet, hill, caplog):
     dataset = load(wordnet, tests=hill, validation_fraction=0.4)
     assert dataset.class_names == tuple(sorted([*WORDS, "trousers"]))
-    assert labeled(dataset, "test") == {
-        "what people call home": "home",
-        "what people call trousers": "trousers",
-    }
+    tests = {f"what people call {word}": word for word in ("home", "trousers")}
+    assert labeled(dataset, "test") == tests
     rest = labeled(dataset, "train", "validation")
     assert len(rest) == 12
     assert "marked by skill in deception" not in rest
@@ -221,11 +208,8 @@ def test_definitions_of_gcide(wordnet, hill, tmp_path):
     path.write_bytes(gzip.compress(GCIDE.encode()))
     without, dataset = load(wordnet, tests=hill), load(wordnet, tests=hill, gcide=path)
     more = dict(labeled(dataset, "train").items() - labeled(without, "train").items())
-    assert more == {
-        "Any animal of the Felidae, as the lion": "cat",
-        "A strong vessel": "cat",
-        "A double tripod": "cat",
-    }
+    texts = ("Any animal of the Felidae, as the lion", "A strong vessel", "A double tripod")
+    assert more == dict.fromkeys(texts, "cat")
     for name in ("validation", "test"):
         assert labeled(dataset, name) == labeled(without, name)
     assert dataset.splits["train"].origins[-1] == f"{path}: Cat"
@@ -243,10 +227,12 @@ def test_definitions_of_gcide(wordnet, hill, tmp_path):
 def test_real_wordnet_and_tests(real_data):
     if not (WORDNET / "data.noun").is_file():
         pytest.skip(f"no WordNet in {WORDNET}: install Debian's wordnet-base")
-    assert len(data.get("reverse_dictionary", path=WORDNET).class_names) == 83118
-    dataset = data.get("reverse_dictionary", path=WORDNET, tests=real_data("reverse_dictionary"))
+    path = pathlib.Path("/usr/share/dictd/gcide.dict.dz")  # of Debian's dict-gcide
+    gcide, train = (str(path), 173663) if path.is_file() else (None, 89142)
+    tests = real_data("reverse_dictionary")
+    dataset = data.get("reverse_dictionary", path=WORDNET, tests=tests, gcide=gcide)
     sizes = {name: len(split) for name, split in dataset.splits.items()}
-    assert sizes == {"train": 89142, "validation": 1819, "test": 200}
+    assert sizes == {"train": train, "validation": 1819, "test": 200}
     assert len(dataset.class_names) == 83124
     [unseen] = (
         data.get_labeled("reverse_dictionary", dataset.class_names, path=path)
@@ -254,10 +240,5 @@ def test_real_wordnet_and_tests(real_data):
         if path.endswith("unseen.tsv")
     )
     assert len(np.unique(unseen.labels.indices)) == 500
-    path = pathlib.Path("/usr/share/dictd/gcide.dict.dz")  # of Debian's dict-gcide
-    if path.is_file():
-        tests = real_data("reverse_dictionary")
-        dataset = data.get("reverse_dictionary", path=WORDNET, tests=tests, gcide=path)
-        assert {name: len(split) for name, split in dataset.splits.items()} == sizes | {"train": 173663}
     for name in ("train", "validation"):
         assert not dataset.splits[name].labels[:, unseen.labels.indices].nnz

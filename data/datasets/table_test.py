@@ -113,9 +113,8 @@ def test_folders_of_parts(tmp_path):
     for i in range(2):
         (tmp_path / f"part-{i}.parquet").unlink()
     shards = load(tmp_path, vector_column="v")
-    for name, (x, y) in contents(shards).items():
-        np.testing.assert_array_equal(x, contents(dataset)[name][0])
-        np.testing.assert_array_equal(y, contents(dataset)[name][1])
+    for name, arrays in contents(shards).items():
+        tuple(map(np.testing.assert_array_equal, arrays, contents(dataset)[name]))
     for folder, rows in {"train": slice(48), "test": slice(48, 60)}.items():
         (tmp_path / "arrays" / folder).mkdir(parents=True)
         np.save(tmp_path / "arrays" / folder / "x.npy", X[rows])
@@ -190,9 +189,7 @@ def test_several_labels(tmp_path, caplog, form):
     for name in names:
         dataset = data.get(name, path=path, split_seed=2, **options)
         assert dataset.class_names == ("c0", "c1", "c2", "c3", "c4")
-        assert {name: len(split) for name, split in dataset.splits.items()} == {
-            "validation": 6, "test": 6, "train": 48
-        }  # fmt: skip
+        assert {n: len(s) for n, s in dataset.splits.items()} == {"validation": 6, "test": 6, "train": 48}
         for split in dataset.splits.values():
             rows = [int(text.removeprefix("text ")) for text in split.features["text"]]
             expected = [[float(i in SEVERAL[row]) for i in range(5)] for row in rows]
@@ -266,17 +263,14 @@ VECTOR = {"vector_column": "v"}
         (FLAGS, {"label_columns": ("x", "y")}, r"csv:3: y '2' is neither 0 nor 1\. .* To skip it"),
         (FLAGS, {"label_columns": ("x",)}, r"data\.label_columns=\('x',\): it takes at least two"),
         (FLAGS, {"label_columns": ("x", "z")}, r"no column 'z'\. .* among them with data\.label_columns\.$"),
-        (csv_of(**TEXTS), {"text_column": "txt"}, r"csv: no column 'txt'\. Did you mean 'text'\? The"),
         (csv_of(**TEXTS), {"image_column": "Text"}, r"no column 'Text'\. Did you mean 'text'\?"),
         (csv_of(**TEXTS), {"text_column": "text", **VECTOR}, r"data\.text_column=text, data\.vector_col"),
         (csv_of(**TEXTS), {"image_column": "text"}, r"csv:2: text: .*/s: no such file\. Correct the path\."),
         (csv_of(a=TEN, label=TEN), {}, r"csv: no column 'text', of vectors or of numbers besides the"),
-        (csv_of(text=[], label=[]), {}, r"csv: no example\. Add rows to its header\."),
         (csv_of(a=[*"123456789", "x"], label=TEN), {}, r"csv:11: a 'x' is not a number\. Correct it\. To"),
         (csv_of(a=[*"123456789", "nan"], label=TEN), {}, r"csv:11: a number is missing, or not finite"),
         (parquet_of(v=[[1.0, 2.0]] * 9 + [[1.0]], label=TEN), VECTOR, r"quet\[9\]: 1 values, but 2 in the"),
         (parquet_of(v=[[1.0, np.nan]] * 10, label=TEN), VECTOR, r"parquet\[0\]: a number is missing, or"),
-        (parquet_of(v=[None, *[[1.0]] * 9], label=TEN), VECTOR, r"parquet\[0\]: v None is not a list of"),
         (parquet_of(v=TEN, label=TEN), VECTOR, r"parquet\[0\]: v 'a' is not a list of numbers\. Correct"),
         (parquet_of(v=TEN, label=TEN), {"feature_columns": ("v",)}, r"parquet\[0\]: v 'a' is not a"),
         (parquet_of(a=range(10), label=np.arange(10) / 4), {}, r"parquet\[1\]: label 0\.25 is a decimal"),
@@ -319,11 +313,8 @@ def test_vectors_that_are_kept_on_disk_are_those_in_memory(tmp_path, monkeypatch
     monkeypatch.setenv(lazy_arrays.CACHE, str(tmp_path / "cache"))
     dataset = load(tmp_path / "mine.parquet")
     assert isinstance(dataset.splits["test"].features["embedding"], data.StoredRows)
-    for name, (x, y) in contents(dataset).items():
-        np.testing.assert_array_equal(x, contents(expected)[name][0])
-        np.testing.assert_array_equal(y, contents(expected)[name][1])
-    digests = [
-        each.splits["train"].kind.contents(each.splits["train"].features) for each in (dataset, expected)
-    ]
-    np.testing.assert_array_equal(*digests)
+    for name, arrays in contents(dataset).items():
+        tuple(map(np.testing.assert_array_equal, arrays, contents(expected)[name]))
+    trains = (each.splits["train"] for each in (dataset, expected))
+    np.testing.assert_array_equal(*(train.kind.contents(train.features) for train in trains))
     assert list((tmp_path / "cache").iterdir()) == []  # the file has no name

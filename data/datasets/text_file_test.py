@@ -51,11 +51,7 @@ def test_formats_agree(tmp_path, extension):
     path.write_text(WRITERS[extension](ROWS))
     dataset = load(path, text_pair_column="other")
     assert dataset.class_names == ("ham", "jam", "spam")
-    assert {name: len(split) for name, split in dataset.splits.items()} == {
-        "train": 48,
-        "validation": 6,
-        "test": 6,
-    }
+    assert {n: len(s) for n, s in dataset.splits.items()} == {"train": 48, "validation": 6, "test": 6}
     assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
     header = extension != "jsonl"
     for split in dataset.splits.values():
@@ -106,21 +102,20 @@ def test_quotes_in_tsv_are_literal(tmp_path):
         '"open', '"quoted"', '"Hello" she said', '"He said "hi" to me"', '"', '""', '""""', '""twice""',
         '"""A docstring."""', 'a ""pair""', '"one" ""two"" "three"', "5\" x 7\"", 'closed"',
     )  # fmt: skip
-    rows = [(text, "", "ham") for text in texts] + ROWS
+    like_headers = [("text", "", "ham"), ("a text", "", "label"), ("label", "text", "ham")]
+    rows = [(text, "", "ham") for text in texts] + like_headers + ROWS
     path.write_text(tsv(rows))
     assert examples(load(path)) == sorted((text, label) for text, _, label in rows)
 
 
-@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
 @pytest.mark.parametrize(
     "row",
     [
         ('Dear team, the "code" is late.', "", "ham"),
         ('"Hello" she said', "", "ham"),
-        ("Dear team,\nthe code is late.", "", "ham"),
         ("Dear team,\n\nthe code\tis late.", "", "ham"),
-        ('The "code"\nis late.', "", "ham"),
-        ("a text", "a pair\nof two lines", "ham"),
+        ('The "code"\nis late.', "a pair\nof two lines", "ham"),
         ("a text", "", "ham "),
     ],
 )
@@ -181,8 +176,8 @@ def test_split_files(tmp_path, name):
 
 
 def test_missing_split_is_drawn_from_train(tmp_path):
-    (tmp_path / "train.tsv").write_text(tsv(ROWS[:50]))
-    (tmp_path / "test.csv").write_text(as_csv(ROWS[50:]))
+    (tmp_path / "train.TSV").write_text(tsv(ROWS[:50]))
+    (tmp_path / "test.Csv").write_text(as_csv(ROWS[50:]))
     dataset = load(tmp_path, validation_fraction=0.2)
     assert len(dataset.splits["validation"]) == 10
     assert examples(dataset, "test") == sorted((text, label) for text, _, label in ROWS[50:])
@@ -204,11 +199,7 @@ def test_equal_texts_with_different_pairs_are_different_examples(tmp_path):
     rows = [("the same", f"pair {i}", ("ham", "spam")[i % 2]) for i in range(60)]
     (tmp_path / "mine.tsv").write_text(tsv(rows))
     dataset = load(tmp_path / "mine.tsv", text_pair_column="other")
-    assert {name: len(split) for name, split in dataset.splits.items()} == {
-        "train": 48,
-        "validation": 6,
-        "test": 6,
-    }
+    assert {n: len(s) for n, s in dataset.splits.items()} == {"train": 48, "validation": 6, "test": 6}
     with pytest.raises(ValueError, match="validation_fraction=0.1: no class has 3 examples"):
         load(tmp_path / "mine.tsv")
 
@@ -244,14 +235,12 @@ def test_invalid_class_lists(tmp_path, names, message):
     ("extension", "row", "message"),
     [
         ("tsv", b"a text\tham\n", "2 columns, but 3 in the first line"),
-        ("tsv", b"a\ttext\twith\tham\n", "4 columns, but 3"),
         ("tsv", b" \n", "1 column, but 3 in the first line"),
         ("tsv", b"\t\tham\n", "'text' is empty"),
         ("tsv", b"a text\t\t \n", "'label' is empty"),
         ("csv", b"a text,,-.50\n", r"label -\.50 is a decimal number, not a class\. Write names"),
         ("tsv", b"a \0 text\t\tham\n", "the line has a NUL character"),
         ("csv", b"a \0 text,,ham\n", "the row has a NUL character"),
-        ("csv", b"a text,,h\0am\n", "the row has a NUL character"),
         ("tsv", b"caf\xe9\t\tham\n", "the line is not UTF-8: invalid continuation byte"),
         ("csv", b"a text,ham\n", "2 columns, but 3"),
         ("csv", b"caf\xe9,,ham\n", "the row is not UTF-8"),
@@ -260,12 +249,9 @@ def test_invalid_class_lists(tmp_path, names, message):
         ("jsonl", b'["a text", "ham"]\n', "not a JSON object"),
         ("jsonl", b'{"text": "a text", "text": "", "label": "ham"}\n', "the text has the key 'text' twice"),
         ("jsonl", b'{"text": "a text"}\n', r"no 'label'\. The .* 'text'\. Choose .* with"),
-        ("jsonl", b'{"text": "a text", "Label": ""}\n', "no 'label'. Did you mean 'Label'. The columns are "),
         ("jsonl", b'{"text": [[]], "label": "ham"}\n', r"text \[\[\]\] is not a string"),
-        ("jsonl", b'{"text": 1, "label": "ham"}\n', r"text 1 is not a string\. Put it in quotes\."),
         ("jsonl", b'{"text": "a text", "label": true}\n', "label True is not a string"),
         ("jsonl", b'{"text": "a text", "label": ""}\n', "'label' is empty"),
-        ("jsonl", b'{"text": "a \0 text", "label": "ham"}\n', "the line has a NUL character"),
         ("jsonl", b'{"text": "a", "label": "b", "x": {"y": 1, "y": 1}}\n', "the text has the key 'y' twice"),
     ],
 )
@@ -321,21 +307,6 @@ def test_header_with_columns_by_position(tmp_path, extension, header):
     dataset = load(path, **columns, on_invalid_row="skip")
     assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
     assert len(dataset.skipped) == 1
-
-
-def test_rows_that_resemble_a_header(tmp_path):
-    rows = [("text", "", "ham"), ("a text", "", "label"), ("label", "text", "ham"), *ROWS]
-    (tmp_path / "mine.tsv").write_text(tsv(rows))
-    assert examples(load(tmp_path / "mine.tsv")) == sorted((text, label) for text, _, label in rows)
-
-
-def test_endings_in_any_case(tmp_path):
-    rows = [(f"other {i}", "", "ham") for i in range(3)]
-    (tmp_path / "train.TSV").write_text(tsv(ROWS))
-    (tmp_path / "test.Csv").write_text(as_csv(rows))
-    dataset = load(tmp_path)
-    assert examples(dataset, "test") == [(text, "ham") for text, _, _ in rows]
-    assert len(examples(dataset, "train", "validation")) == 60
 
 
 @pytest.mark.parametrize("name", ["Test.tsv", "evaluation.tsv", "eval.CSV"])

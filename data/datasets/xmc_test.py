@@ -70,11 +70,7 @@ def test_names_and_excluded_labels(sparse, name):
 def test_texts(texts):
     dataset = load(texts)
     assert dataset.class_names == ("pen [0]", "ink", "pen [2]")
-    assert {name: len(split) for name, split in dataset.splits.items()} == {
-        "train": 4,
-        "validation": 1,
-        "test": 1,
-    }
+    assert {n: len(split) for n, split in dataset.splits.items()} == {"train": 4, "validation": 1, "test": 1}
     assert dataset.splits["test"].features["text"].tolist() == ["a long é"]
     np.testing.assert_array_equal(dataset.splits["test"].labels.toarray(), [[1, 0, 1]])
     train = dataset.splits["train"]

@@ -18,11 +18,7 @@ def test_from_tfds(name, shape):
     with tfds.testing.mock_data(as_dataset_fn=as_dataset):
         dataset = data.get(name)
     assert len(dataset.class_names) == 10
-    assert {name: len(split) for name, split in dataset.splits.items()} == {
-        "train": 90,
-        "validation": 10,
-        "test": 20,
-    }
+    assert {n: len(s) for n, s in dataset.splits.items()} == {"train": 90, "validation": 10, "test": 20}
     assert dataset.splits["test"].origin(4) == f"{name} test record 5"
     for split in dataset.splits.values():
         assert split.labels.dtype == np.int32
