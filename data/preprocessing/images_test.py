@@ -37,7 +37,7 @@ def central_crops(files):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("height", "width"), [(301, 433), (256, 256), (80, 50)])
+@pytest.mark.parametrize(("height", "width"), [(301, 433), (80, 50)])
 def test_central_crop_matches_the_model_garden(tmp_path, height, width):
     file = save_image(tmp_path, photograph(height, width))
     content = tf.io.read_file(file)
@@ -385,11 +385,8 @@ def test_random_crops_depend_only_on_the_seeds(tmp_path):
     np.testing.assert_array_equal(random_crops({"file": files}, *range(4)), batch)
     for i, file in enumerate(files):
         np.testing.assert_array_equal(random_crops({"file": [file]}, i)[0], batch[i])
-    crops = [
-        *random_crops({"file": files[:1] * 4}, *range(4)),
-        *random_crops({"file": files[:1] * 4}, *range(4), seed=1),
-    ]
-    for first, second in itertools.combinations(crops, 2):
+    crops = (random_crops({"file": files[:1] * 4}, *range(4), seed=seed) for seed in (0, 1))
+    for first, second in itertools.combinations(np.concatenate([*crops]), 2):
         assert np.abs(first - second).max() > 0.01
 
 
@@ -476,8 +473,7 @@ def message_of(batches):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("reason", DAMAGES)
-@pytest.mark.parametrize("kind", ["files", "records"])
+@pytest.mark.parametrize(("reason", "kind"), zip(DAMAGES, ["files", "records", "files"], strict=True))
 def test_invalid_image_is_named(tmp_path, kind, reason):
     split = greys(tmp_path, 10)
     path = tmp_path / "image_7.JPEG"
@@ -512,10 +508,7 @@ def test_damaged_records_are_named(tmp_path):
     path.write_bytes(content[: split.features["offset"][2]])
     assert [i for i, _ in data.unreadable(split, preprocess)] == [2, 3]
     path.write_bytes(content[:100] + b"\xff\x00" + content[102:])
-    [(i, message)] = data.unreadable(split, preprocess)
-    assert (i, message) == (
-        0,
-        f"{path} record 1: cannot be read: corrupted record at 12. Correct or remove it.",
-    )
+    message = f"{path} record 1: cannot be read: corrupted record at 12. Correct or remove it."
+    assert list(data.unreadable(split, preprocess)) == [(0, message)]
     path.unlink()
     assert [i for i, _ in data.unreadable(split, preprocess)] == [0, 1, 2, 3]

@@ -4,8 +4,6 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import zlib
 
 import numpy as np
@@ -51,34 +49,16 @@ def test_lower_case_follows_the_tokenizer_config(folder):
     assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
 
 
-IN_ANOTHER_LOCALE = """
-import sys
-import tensorflow as tf
-from rank4class import data
-
-words = data.WordPiece(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "in", "i"), 6)
-texts = tf.constant(["IN \N{LATIN CAPITAL LETTER I WITH DOT ABOVE}"])
-print(words({"text": texts})["input_word_ids"][0, :4].numpy())
-"""
-
-
-def test_small_letters_do_not_depend_on_the_locale(monkeypatch, capsys):
+def test_small_letters_do_not_depend_on_the_locale(monkeypatch):
     lower = tf.strings.lower
 
     def turkish(texts, encoding):
         return lower(tf.strings.regex_replace(texts, "I", "\N{LATIN SMALL LETTER DOTLESS I}"), encoding)
 
     monkeypatch.setattr(tf.strings, "lower", turkish)
-    exec(IN_ANOTHER_LOCALE)
-    assert capsys.readouterr().out == "[2 4 5 3]\n"
-
-
-@pytest.mark.nightly
-def test_small_letters_in_a_turkish_process():
-    environment = {**os.environ, "LC_ALL": "tr_TR.UTF-8"}
-    command = [sys.executable, "-c", IN_ANOTHER_LOCALE]
-    printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    assert printed == "[2 4 5 3]\n"
+    words = data.WordPiece(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "in", "i"), 6)
+    texts = tf.constant(["IN \N{LATIN CAPITAL LETTER I WITH DOT ABOVE}"])
+    assert words({"text": texts})["input_word_ids"][0, :4].numpy().tolist() == [2, 4, 5, 3]
 
 
 def bert(text, pair, max_length):
@@ -107,7 +87,7 @@ def test_batches_are_padded_to_few_lengths(folder):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("max_length", [5, 6, 7, 12])
+@pytest.mark.parametrize("max_length", [5, 6, 12])
 def test_pairs_are_truncated_as_in_bert(folder, max_length):
     pieces = {4: "play", 6: "ball", 7: "!"}
     lengths = [(a, b) for a in range(12) for b in range(12)]
@@ -132,11 +112,8 @@ def test_lengths_without_truncation(folder):
     for max_length in (5, 12):  # lengths do not depend on the truncation
         tokenizer = data.WordPiece.from_folder(str(folder), max_length)
         assert tokenizer.lengths(features).numpy().tolist() == [2 + 1, 2, 2 + 3]
-        assert tokenizer.lengths({**features, "text_pair": pair}).numpy().tolist() == [
-            2 + 1,
-            3 + 1,
-            3 + 3 + 2,
-        ]
+        of_pairs = tokenizer.lengths({**features, "text_pair": pair}).numpy().tolist()
+        assert of_pairs == [2 + 1, 3 + 1, 3 + 3 + 2]
     mask = tokenizer({**features, "text_pair": pair})["input_mask"]
     np.testing.assert_array_equal(tf.reduce_sum(mask, axis=1), [3, 4, 8])
 
@@ -185,12 +162,14 @@ def test_ids_of_unusual_texts_match_the_reference(minilm, tmp_path, case):
         assert ids.tolist() == [101, *each[case], 102, *padding], ascii(each["text"])
 
 
-def test_lower_case_of_final_sigma(minilm, minilm_ids):
+def test_letters_and_punctuation_of_unicode(minilm, minilm_ids):
     # As Python and google-research's tokenizer do; transformers lower-cases letter by letter.
     ids = minilm_ids({"text": tf.constant(["\u039f\u03a3 \u039f\u03a3\u039f", ""])})
     vocab = (pathlib.Path(minilm) / "vocab.txt").read_text().split("\n")
     pieces = [vocab[i] for i in ids["input_word_ids"][0, 1:6]]
     assert pieces == ["\u03bf", "##\u03c2", "\u03bf", "##\u03c3", "##\u03bf"]
+    ids = minilm_ids({"text": tf.constant(["a\u061db", "\u061d"])})["input_word_ids"]  # punctuation since 14
+    assert ids.numpy().tolist() == [[101, 1037, 100, 1038, 102, 0, 0, 0], [101, 100, 102, 0, 0, 0, 0, 0]]
 
 
 def test_ids_of_comments_match_the_reference(minilm, real_data):
@@ -239,11 +218,6 @@ def test_special_tokens_in_texts_are_literal(minilm):
         expected = [start, *pieces, end, *pieces, end]
         assert ids[: len(expected)].tolist() == expected, ascii(text)
         assert mask.sum() == len(expected), ascii(text)
-
-
-def test_punctuation_of_unicode_15(minilm_ids):
-    ids = minilm_ids({"text": tf.constant(["a\u061db", "\u061d"])})["input_word_ids"]
-    assert ids.numpy().tolist() == [[101, 1037, 100, 1038, 102, 0, 0, 0], [101, 100, 102, 0, 0, 0, 0, 0]]
 
 
 @pytest.mark.parametrize(
