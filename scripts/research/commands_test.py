@@ -47,11 +47,9 @@ def test_sorter_experiments_multi_label(command, error_of, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--task=multi_label", "--config: missing. Set it for --task=multi_label."),
         ("--task=map --workdir=", "--workdir: missing. Set it for --task=map."),
         ("--task=map --scores=x --workdir=x", "--scores: not used by --task=map. Remove it."),
         ("--table=x", "--table: not used by --task=sorting. Remove it."),
-        ("--epochs=3", "--epochs: not used by --task=sorting. Remove it."),
         ("--scores=x --workdir=x", "--workdir: has no effect with --scores. Remove it."),
         ("--rank_fns=", "--rank_fns=: names no rank function. Name at least one."),
         ("--task=regression --table=x --workdir=x", "--target: missing. Set it for --task=regression."),

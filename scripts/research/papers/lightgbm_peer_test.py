@@ -46,16 +46,9 @@ def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):
     )
     with pytest.raises(ValueError, match="^seed=0: repeated, so its training would count twice"):
         lightgbm_peer.train(experiment, tmp_path / "twice", seeds=[0, 0])
-    for changes in ({"metrics": ("ndcg@5",)}, {"data.max_train_examples": 30}):
-        with pytest.raises(ValueError, match="the result of a study of other data or seeds"):
-            lightgbm_peer.train(config.override(experiment, changes), tmp_path / "peer", seeds=[0, 1])
-    with pytest.raises(ValueError, match="the result of a study of other data or seeds"):
-        lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0, 2])
-    with pytest.raises(ValueError, match=r"data\.max_examples=-5: not"):
-        lightgbm_peer.train(config.override(experiment, {"data.max_examples": -5}), tmp_path / "bad", [0])
     few = config.override(experiment, {"data.max_train_examples": 30})
-    lightgbm_peer.train(few, tmp_path / "few", seeds=[0])
-    assert json.loads((tmp_path / "few" / "study.json").read_text())["examples"]["train"] == 30
+    with pytest.raises(ValueError, match="the result of a study of other data or seeds"):
+        lightgbm_peer.train(few, tmp_path / "peer", seeds=[0, 1])
     with pytest.raises(ValueError, match="monitor='mrr': LightGBM stops by the NDCG of the first K. Use"):
         lightgbm_peer.train(config.override(experiment, {"monitor": "mrr"}), tmp_path / "mrr", seeds=[0])
     sets = config.override(experiment, {"metrics": ("ndcg@5", "nll"), "count_prior.name": "empirical"})

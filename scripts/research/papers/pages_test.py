@@ -42,6 +42,8 @@ def test_paper_beside_ours(result):
     assert rows[1][:4] == ["loss=softmax,interaction=dot", "top1_error (%)", "41.00", "41.00"]
     assert rows[1][4].startswith("+0.00 [")  # Student's t of 40 and 42: 12.7
     assert [row[0] for row in rows[2:]] == ["loss=mse,interaction=dot"]
+    with pytest.raises(ValueError, match="interaction': 'dot'}: 2 cells have this name. Name more of its"):
+        pages.find(result["cells"], {"interaction": "dot"})
 
 
 def test_figures_that_are_not_finite(result):
@@ -54,19 +56,9 @@ def test_figures_that_are_not_finite(result):
     assert pages.paper_table(result)[2][4].endswith(" no interval")
 
 
-def test_a_name_of_several_cells_is_refused(result):
-    with pytest.raises(ValueError, match="interaction': 'dot'}: 2 cells have this name. Name more of its"):
-        pages.find(result["cells"], {"interaction": "dot"})
-
-
 def test_curves():
-    values = [[1.0, 3.0, 2.0, 4.0, 3.5], [2.0, 2.5, 1.0]]
-    curve = {
-        "name": {"loss": "mse"},
-        "metric": "mrr",
-        "epochs": [4.1, 8.2, 12.3, 16.4, 20.5],
-        "values": values,
-    }
+    curve = {"name": {"loss": "mse"}, "metric": "mrr", "epochs": [4.1, 8.2, 12.3, 16.4, 20.5]}
+    curve["values"] = [[1.0, 3.0, 2.0, 4.0, 3.5], [2.0, 2.5, 1.0]]
     assert pages._curve_rows([curve]) == [
         ["loss", "4", "8", "16", "best", "last", "epoch of the best"],
         ["mse", "1.50", "2.75", "3.25", "3.25", "2.25", "12.30"],

@@ -18,9 +18,8 @@ QUICK = {"epochs": 1.0, "encoder.hidden": (8,)}
 
 
 def reproduction(*names):
-    return Reproduction(
-        "digits", tuple(Command("sweep --config=digits_mlp", name) for name in names), curves=True
-    )
+    commands = tuple(Command("sweep --config=digits_mlp", name) for name in names)
+    return Reproduction("digits", commands, curves=True)
 
 
 def test_collects_the_runs_of_all_sweeps(tmp_path):
@@ -28,7 +27,7 @@ def test_collects_the_runs_of_all_sweeps(tmp_path):
     for i, rate in enumerate((0.001, 0.01)):
         one = config.override(base, {"optimizer.learning_rate": rate})
         root = str(tmp_path / str(i))
-        grid.run_grid(one, root, losses=["mse", "softmax"], interactions=["dot"], seeds=[1])
+        grid.run_grid(one, root, losses=["mse"], interactions=["dot"], seeds=[1])
         runs = grid.run_grid(one, root, losses=["mse"], interactions=["dot"], seeds=[3, 5])
         report.write_grid(runs, root)
     collected = results.collect("digits", reproduction({"rate": "low"}, {"rate": "high"}), str(tmp_path))
@@ -39,9 +38,8 @@ def test_collects_the_runs_of_all_sweeps(tmp_path):
     np.testing.assert_allclose(figures["values"], expected, rtol=1e-6)
     assert figures["examples"] == 360
     assert collected["examples"] == {"train": 1078, "validation": 359, "test": 360}
-    assert collected["commands"] == [
-        f"rank4class sweep --config=digits_mlp --workdir=WORKDIR/{i}" for i in (0, 1)
-    ]
+    sweep = "rank4class sweep --config=digits_mlp --workdir=WORKDIR"
+    assert collected["commands"] == [f"{sweep}/{i}" for i in (0, 1)]
     after = collected["calibration"]["cells"][1]["metrics"]["nll after"]["values"]
     assert after == [run.results["test"]["calibration"]["after"]["nll"] for run in runs]
     values = [[round(run.results["validation"]["ndcg@5"], 4)] for run in runs]  # of the only evaluation
@@ -92,12 +90,8 @@ def test_parts_of_the_test_set_are_joined():
     assert joined.seeds == [0, 1]
     [averaged] = results._joined([cell([0, 1], [0.2, 0.4], loss="mse"), cell([0, 1], [0.4, 0.8], loss="mse")])
     np.testing.assert_allclose(averaged.values["mrr"], [0.3, 0.6])
-
-
-def test_commands_that_share_some_seeds_are_refused():
-    cells = [cell([0, 1], [0.1, 0.2], loss="mse"), cell([1, 2], [0.2, 0.3], loss="mse")]
     with pytest.raises(ValueError, match="^cell=mse: commands share some of their seeds. Use all or none"):
-        results._joined(cells)
+        results._joined([cell([0, 1], [0.1, 0.2], loss="mse"), cell([1, 2], [0.2, 0.3], loss="mse")])
 
 
 def test_cells_of_other_test_examples_are_refused():
@@ -126,14 +120,7 @@ def test_studies(tmp_path):
             "spearman@lstm": {"spearman": [91.0, 94.0], "map": [50.0, 50.0]},
         },
         "examples": {"train": 10, "validation": 5, "test": 5},
-        "sessions": [
-            {
-                "git": "abc",
-                "packages": {"tensorflow": "2.20.0"},
-                "environment": {"TF_SET_ONEDNN_FPMATH_MODE": "BF16"},
-                "seconds": 60,
-            }
-        ],
+        "sessions": [{"git": "abc", "packages": {}, "environment": {"TF_SET": "BF16"}, "seconds": 60}],
         "test_hash": None,
         "notes": ["mse: learning rate=0.1 is at the high end of the values tried"],
     }
@@ -146,4 +133,4 @@ def test_studies(tmp_path):
     assert list(collected["metrics"]) == ["spearman"]
     assert collected["notes"] == study["notes"]
     assert (collected["commits"], collected["seconds"]) == (["abc"], 60)
-    assert collected["environment"] == ["TF_SET_ONEDNN_FPMATH_MODE=BF16"]
+    assert collected["environment"] == ["TF_SET=BF16"]

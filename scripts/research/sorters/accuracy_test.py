@@ -79,13 +79,12 @@ def test_places_off_by_definition():
     result = accuracy.places_off(rank_fn, scores)
     off = np.abs(rank_fn(scores).numpy() - scipy.stats.rankdata(-scores, axis=1))
     places = scipy.stats.rankdata(-scores, axis=1)
-    expected = [
-        [
-            np.mean(o[(a <= p) & (p < 2 * a)]) if ((a <= p) & (p < 2 * a)).any() else np.nan
-            for a in (1, 2, 4, 8)
-        ]
-        for o, p in zip(off, places, strict=True)
-    ]
+
+    def mean(o, p, a):
+        among = (a <= p) & (p < 2 * a)
+        return np.mean(o[among]) if among.any() else np.nan
+
+    expected = [[mean(o, p, a) for a in (1, 2, 4, 8)] for o, p in zip(off, places, strict=True)]
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
     assert np.isnan(result[:2]).tolist() == [[True, False, False, False], [True, True, False, True]]
 
@@ -119,30 +118,19 @@ def test_the_table_of_a_run(tmp_path):
     path = write_scores(tmp_path / "constant.npz", np.ones([3, 4]))
     rows = accuracy.table_of_run(["exact", "cnn"], path)
     assert rows[0][1:] == ["1", "2-3", "4"]
-    assert rows[1:] == [
-        ["exact", "-", "0.00 [0.00, 0.00]", "-"],
-        ["cnn", "-", "-", "-"],
-    ]  # no shipped CNN has length 4
+    # No shipped CNN has length 4.
+    assert rows[1:] == [["exact", "-", "0.00 [0.00, 0.00]", "-"], ["cnn", "-", "-", "-"]]
 
 
-@pytest.mark.parametrize(
-    ("scores", "changes", "message"),
-    [
+def test_invalid_scores(tmp_path):
+    values = np.array([[0.5], [0.0]], np.float32)
+    for scores, changes, message in (
         (np.ones([2, 3]), {"scores": None}, ": no scores of all classes. Evaluate again with --keep_scores"),
-        (
-            [[1.0, 2.0], [1.0, np.nan]],
-            {"values": np.array([[0.5], [0.0]], np.float32)},
-            r"the scores of example 2 \(test.tsv:2\) are not all finite\. Train again",
-        ),
-    ],
-)
-def test_invalid_scores(tmp_path, scores, changes, message):
-    path = write_scores(tmp_path / "predictions.npz", scores, **changes)
-    with pytest.raises(ValueError, match=message):
-        accuracy.table_of_run(["exact"], path)
-
-
-def test_tables_of_unknown_rank_functions(tmp_path):
+        ([[1.0, 2.0], [1.0, np.nan]], {"values": values}, r"example 2 \(test.tsv:2\) are not all finite\."),
+    ):
+        path = write_scores(tmp_path / "predictions.npz", scores, **changes)
+        with pytest.raises(ValueError, match=message):
+            accuracy.table_of_run(["exact"], path)
     path = write_scores(tmp_path / "predictions.npz", np.ones([2, 3]))
     with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
         accuracy.table_of_run(["bubble"], path)

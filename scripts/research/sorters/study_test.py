@@ -49,7 +49,7 @@ def hinge_by_brute_force(scores, labels):
     return worst
 
 
-def test_hinge_ap_by_brute_force():
+def test_losses_without_ranks_by_brute_force_and_by_hand():
     rng = np.random.default_rng(0)
     for labels in ([1, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1], [1, 1, 1, 0]):
         labels = np.array(labels, np.float32)
@@ -57,6 +57,9 @@ def test_hinge_ap_by_brute_force():
         results = batch_losses.hinge_ap(tf.constant(scores), tf.constant(labels))
         assert float(results) == pytest.approx(hinge_by_brute_force(scores, labels), rel=1e-5)
     assert float(batch_losses.hinge_ap(tf.zeros([3]), tf.zeros([3]))) == 0.0
+    # Rows: 0.1 is far below 0.9, 0.8 is above 0.5. Columns: 0.8 is near 0.9, 0.1 is far below 0.5.
+    triplet = batch_losses.score_triplet(tf.constant([[0.9, 0.1], [0.8, 0.5]]))
+    np.testing.assert_allclose(triplet, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "n"), [("lstm", 10), ("cnn", 28), ("equivariant", 100)])
@@ -65,13 +68,6 @@ def test_shipped_sorters_have_the_errors_in_their_files(name, n):
     error = np.abs(sorters.get(name, n=n)(scores) - ranks).mean()
     lines = dict(line.split() for line in sorters.about(name, n)["l1"].split(", "))
     assert error == pytest.approx(float(lines[f"l1@{n}"]), abs=1.1e-5)
-
-
-def test_the_triplet_of_scores():
-    scores = tf.constant([[0.9, 0.1], [0.8, 0.5]])
-    # Rows: 0.1 is far below 0.9, 0.8 is above 0.5. Columns: 0.8 is near 0.9, 0.1 is far below 0.5.
-    results = batch_losses.score_triplet(scores)
-    np.testing.assert_allclose(results, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", studies.STUDIES)
@@ -96,24 +92,19 @@ def test_studies_from_data_to_result(name, tmp_path):
     assert len(summary["comparisons"]) == (len(cells) - 1) * len(task.measures)
 
 
-def test_errors_before_training(monkeypatch):
+def test_errors_before_training():
     task = dataclasses.replace(studies.STUDIES["map"], load=None)
     with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
         study.run(task, ["equivariant", "bubble"], "nowhere")
     with pytest.raises(ValueError, match="seed=-1: not an integer in 0"):
         study.run(task, ["equivariant"], "nowhere", seeds=(0, -1))
-    monkeypatch.setattr(study, "LIST", 57)
-    with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 57 are shipped"):
-        study.run(task, ["cnn"], "nowhere")
 
 
 @pytest.mark.parametrize(
     ("values", "tried", "best"),
     [
         ([0, 1, 2, 5, 4, 3, 9], [2, 3, 4], 3),  # only neighbors of the best are tried
-        ([0, 6, 5, 4, 3, 2, 1], [0, 1, 2, 3, 4], 1),
         ([0, 1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6], 6),  # the best is the last
-        ([-np.inf] * 4 + [1, -np.inf, 0], [2, 3, 4, 5], 4),
         ([1, *[-np.inf] * 4, 5, 6], [0, 1, 2, 3, 4], 0),  # diverged: all lower ones are tried
         ([7], [0], 0),
     ],
@@ -127,11 +118,6 @@ def test_search_learning_rate(values, tried, best):
 
     assert study.search_learning_rate(value, range(len(values))) == best
     assert sorted(seen) == tried
-
-
-def test_recall_of_unknown_scores_is_zero():
-    scores = tf.constant([[np.nan, 0.1], [0.2, np.nan]])
-    assert studies._evaluate_recall(lambda _: scores, [None, None])["recall@1"] == 0.0
 
 
 def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path, table):
@@ -151,10 +137,8 @@ def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path, table):
         study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
     result = study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
     assert result["test"] == undisturbed["test"]
-    assert trained == [
-        *[("mse", 0), ("mse", 1), ("l1", 0), ("l1", 1)],
-        *[("l1", 1), ("spearman", 0), ("spearman", 1)],
-    ]
+    names = ["mse", "mse", "l1", "l1", "l1", "spearman", "spearman"]
+    assert trained == list(zip(names, [0, 1, 0, 1, 1, 0, 1], strict=True))
 
 
 def test_diverging_rates_are_not_selected(monkeypatch, tmp_path, table):
@@ -196,9 +180,6 @@ def test_multi_label(tmp_path):
     both = study._loss(task, "map_ranks", "equivariant", 0.3, 0.0)(some, scores)
     ranked = losses.MeanAveragePrecision(rank_fn=rank_functions.get("equivariant", 100))(some, scores)
     assert float(both - plain) == pytest.approx(0.3 * float(ranked), rel=1e-4)
-    experiment.data.multi_label = False
-    with pytest.raises(ValueError, match="data.name='embedded_digits': no vectors with several labels. Set"):
-        studies.multi_label(experiment, str(tmp_path))
 
 
 def test_regression_on_a_table(tmp_path, table):
@@ -228,6 +209,6 @@ def test_training_improves_every_task(table):
         parts = task.load(0)
         tf.keras.utils.set_random_seed(0)
         untrained = task.evaluate(task.build(parts["train"]), parts["test"])[task.measures[0]]
-        short = dataclasses.replace(task, epochs=6)
+        short = dataclasses.replace(task, epochs=3)
         trained = study._train(short, loss, rank_fn, 1.0, parts, 0.01, 0)["test"][task.measures[0]]
         assert trained > untrained + 5, loss
