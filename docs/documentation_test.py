@@ -184,17 +184,12 @@ def test_commands_exist_with_their_flags(where, text, flags_by_command):
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        ("rank4class trian --config=digits_mlp", "no command trian"),
-        ("rank4class train --config=digits_mlp", "--workdir: missing"),
         ("rank4class train --workdir=x \\\n  --config=digits_mlp --confg=x", "--confg=x: no such flag"),
         ("`rank4class train --config=digits_mpl ...`", "neither a file nor a packaged config"),
         ("  $ rank4class train --config=digits_mlp --config.epoch=3 ...", "Did you mean 'epochs'"),
-        ("rank4class train --config=digits_mlp --loss=rankmax --config.loss.kk=3 ...", "Did you mean 'k'"),
-        ("rank4class train --config=digits_mlp --loss=rankmx ...", "unknown. Did you mean 'rankmax'"),
+        ("rank4class train --config=digits_mlp", "--workdir: missing"),
         ("python -m rank4class.scripts.export --format=tflite ...", "value should be one of <saved_model"),
         ("rank4class sweep --config=digits_mlp --tune=loss.kk=1,2 ...", "loss.kk: no such field"),
-        ("rank4class sweep --config=digits_mlp --trials=many ...", "many"),
-        ("rank4class evaluate --split=test runs/a", "runs/a: no positional arguments"),
     ],
 )
 def test_wrong_commands_are_found(command, problem, flags_by_command):
@@ -240,9 +235,8 @@ def test_every_public_name_is_documented(module):
 @pytest.mark.parametrize("part", ["DATASETS", "SORTERS"])
 def test_every_dataset_and_sorter_is_documented(part):
     known = {"DATASETS": data.DATASETS, "SORTERS": sorters.SORTERS}[part]
-    shown = {path for page in (DOCS / "reference").glob("*.md") for path in SHOWN.findall(page.read_text())}
-    names = {path.rpartition(".")[2] for path in shown}
-    missing = [name for name in known if known[name].__name__ not in names]
+    pages = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
+    missing = [name for name in known if not re.search(rf"^::: .*\.{known[name].__name__}$", pages, re.M)]
     assert not missing, f"Add {', '.join(missing)} to a page of docs/reference."
 
 
@@ -253,17 +247,14 @@ def hook(name):
     return module
 
 
-@pytest.mark.parametrize(
-    ("html", "address"),
-    [
-        ('<script src="https://a.b/c.js"></script>', "https://a.b/c.js"),
-        ('<link rel="stylesheet" href="//a.b/c.css">', "//a.b/c.css"),
-        ("<img alt=x src=http://a.b/c.png>", "http://a.b/c.png"),
-        ('<a href="https://a.b">a</a> <script src="../c.js"></script> https://d.e', None),
-    ],
-)
-def test_pages_load_nothing_from_the_network(html, address):
-    assert hook("offline").addresses(html) == ([address] if address else [])
+def test_pages_load_nothing_from_the_network():
+    for html, addresses in (
+        ('<script src="https://a.b/c.js"></script>', ["https://a.b/c.js"]),
+        ('<link rel="stylesheet" href="//a.b/c.css">', ["//a.b/c.css"]),
+        ("<img alt=x src=http://a.b/c.png>", ["http://a.b/c.png"]),
+        ('<a href="https://a.b">a</a> <script src="../c.js"></script> https://d.e', []),
+    ):
+        assert hook("offline").addresses(html) == addresses
 
 
 @pytest.mark.nightly
