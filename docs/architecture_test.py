@@ -242,15 +242,6 @@ def test_every_package_is_listed():
     }
 
 
-def test_weights_are_shipped_in_the_package_and_small():
-    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    [pattern] = shipped["rank4class.models.sorters"]
-    sorters = ROOT / "models" / "sorters"
-    files = set(sorters.glob(pattern))
-    assert files == set((sorters / "shipped_weights").iterdir())
-    assert 0 < sum(file.stat().st_size for file in files) < 2_000_000
-
-
 def test_the_lock_holds_every_requirement():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]

@@ -735,14 +735,13 @@ from rank4class import losses
 ids = tf.range(6)
 for name in losses.names():
     loss = losses.get(name)
-    for labels in (ids, tf.one_hot(ids, 6)):
-        @tf.function(autograph=False)
-        def gradient(scores):
-            with tf.GradientTape() as tape:
-                tape.watch(scores)
-                value = loss(labels, scores)
-            return tape.gradient(value, scores)
-        gradient(tf.zeros([6, 6, 2] if loss.heads else [6, 6]))
+    @tf.function
+    def gradients(scores):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(scores)
+            values = [loss(labels, scores) for labels in (ids, tf.one_hot(ids, 6))]
+        return [tape.gradient(value, scores) for value in values]
+    gradients(tf.zeros([6, 6, 2] if loss.heads else [6, 6]))
 """
 
 

@@ -66,13 +66,6 @@ class TestEveryInteraction:
         forms = (lambda: interaction([h, c]), lambda: naive(interaction, name, h, c))
         assert_all_close([value_and_gradients(form, watched) for form in forms])
 
-    def test_config_round_trip(self, name):
-        interaction = build(name)
-        copy = tf.keras.layers.deserialize(tf.keras.layers.serialize(interaction))
-        copy(vectors())
-        copy.set_weights(interaction.get_weights())
-        np.testing.assert_array_equal(copy(vectors()), interaction(vectors()))
-
     @pytest.mark.nightly
     def test_xla(self, name):
         interaction = build(name)

@@ -288,7 +288,6 @@ ERRORS = {
     "describe_data DIGITS --output=file": "file",
     "describe_data DIGITS --output=new --config.data.pth=x": "data.pth: dataset 'digits' has no such",
     "describe_data DIGITS --output=new --data=goemotions --config.data.path=no": "no/emotions.txt: no such",
-    "describe_data DIGITS --output=new --data=movielens --config.data.release=9m": "data.release='9m': un",
     "demo --seeds=0": "--seeds=0: not a positive integer. Write",
     "train_sorter --move=0 --workdir=new": "move=0: sorter 'equivariant' needs a positive one",
     "train_sorter --sizes=five --workdir=new": "sizes='five': not an integer. Write an integer.",

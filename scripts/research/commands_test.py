@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from rank4class.scripts.research.sorters import study
+
 DIGITS = "--config=digits_mlp"
 
 
@@ -28,10 +30,10 @@ def test_errors_of_benchmark(error_of, tmp_path):
     assert line.endswith("rows: cannot be written (No such file or directory). Choose another file.")
 
 
-def test_sorter_experiments_multi_label(command, error_of, tmp_path):
-    embedded = "--config=embedded_digits"
-    flags = [embedded, "--config.data.features=pixels", "--config.data.num_examples=200", "--seed=0"]
-    flags += ["--task=multi_label", "--rank_fns=handcrafted", f"--workdir={tmp_path}/run"]
+def test_sorter_experiments_multi_label(command, error_of, tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "LEARNING_RATES", (0.01,))
+    flags = ["--config=embedded_digits", "--config.data.features=pixels", "--config.data.num_examples=200"]
+    flags += ["--task=multi_label", "--rank_fns=handcrafted", "--seed=0", f"--workdir={tmp_path}/run"]
     finished = command("sorter_experiments", *flags)
     assert finished.returncode == 0, finished.stderr
     test = json.loads((tmp_path / "run" / "study.json").read_text())["test"]
