@@ -109,9 +109,7 @@ def test_a_loop_that_stops_early_removes_its_line(clock):
 def test_a_notebook_shows_a_bar_that_disappears(clock, monkeypatch):
     shown = []
     output = types.SimpleNamespace(update=shown.append)
-    display = types.SimpleNamespace(
-        HTML=str, display=lambda content, display_id: shown.append(content) or output
-    )
+    display = types.SimpleNamespace(HTML=str, display=lambda html, display_id: shown.append(html) or output)
     notebook = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=0), display=display)
     monkeypatch.setitem(sys.modules, "IPython", notebook)
     for _ in Progress("reading", "<image>", 4).over(range(4)):

@@ -79,9 +79,8 @@ def test_invalid_datasets(names, labels, message):
 
 def examples(labels):
     labels = np.array(labels, np.int32)
-    return data.Split(
-        {"image": np.arange(len(labels))}, labels, np.array([f"row {i}" for i in range(len(labels))])
-    )
+    numbers = np.arange(len(labels))
+    return data.Split({"image": numbers}, labels, np.array([f"row {i}" for i in numbers]))
 
 
 def test_select_with_exclusions():

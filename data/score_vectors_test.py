@@ -37,9 +37,7 @@ def test_five_kinds_are_equally_frequent():
     ordered = even & ((steps(DRAWN) >= 0).all(axis=1) | (steps(DRAWN) <= 0).all(axis=1))
     assert np.mean(ordered) == pytest.approx(0.2, abs=0.03)
     assert np.mean(even & ~ordered) == pytest.approx(0.2, abs=0.03)
-    assert np.mean(steps(DRAWN[ordered])[:, 0] > 0) == pytest.approx(
-        0.5, abs=0.06
-    )  # ascending and descending
+    assert np.mean(steps(DRAWN[ordered])[:, 0] > 0) == pytest.approx(0.5, abs=0.06)  # ascending
     assert np.abs(DRAWN[even]).max() <= 1.0
     others = DRAWN[~even]
     uniform = pass_ks_test(others, scipy.stats.uniform(-1, 2).cdf)

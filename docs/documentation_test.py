@@ -109,9 +109,7 @@ def problems(name, arguments, flags_by_command):
     if name not in flags_by_command:
         return [f"no command {name}"]
     known = {flag.name: flag for flag in flags_by_command[name]}
-    given = dict(
-        re.fullmatch(r"--([^=]+)(?:=(.*))?", a, re.DOTALL).groups() for a in arguments if a[:2] == "--"
-    )
+    given = dict(re.fullmatch(r"--([^=]+)(?:=(.*))?", a, re.S).groups() for a in arguments if a[:2] == "--")
     wrong = [f"{a}: no positional arguments" for a in arguments if a[:1] != "-" and a not in ("...", "[...]")]
     is_complete = not {"...", "[...]"} & set(arguments) and arguments and "help" not in given
     if is_complete:
@@ -139,9 +137,8 @@ def experiment_of(given):
         return None
     names = {f"{part}.name": given[part] for part in config.PARTS if given.get(part)}
     experiment = configs.get_config(path)
-    return (
-        experiment if any(map(PLACEHOLDER.fullmatch, names.values())) else config.override(experiment, names)
-    )
+    is_complete = not any(map(PLACEHOLDER.fullmatch, names.values()))
+    return config.override(experiment, names) if is_complete else experiment
 
 
 def check_flag(flag, value, known, experiment):

@@ -305,9 +305,7 @@ def test_smoothed_labels_equal_keras(name, smoothing, rng):
     where = tf.constant([True] * 7 + [False] * 2)
     for labels, dense in ((ids % 7, tf.one_hot(ids % 7, 9)), (several, several)):
         for mask, n in ((None, 9), (where, 7)):
-            expected = value_and_gradient(
-                lambda s, y, n=n: reference(y[:, :n], s[:, :n] / 2.0), scores, dense
-            )
+            expected = value_and_gradient(lambda s, y, n=n: reference(y[:, :n], s[:, :n] / 2), scores, dense)
             options = {"temperature": 2.0, "label_smoothing": smoothing, "where": mask}
             actual = value_and_gradient(pure(name), scores, labels, **options)
             np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5)
@@ -349,9 +347,8 @@ class Properties:
         for where in (None, mask):
             integer = value_and_gradient(pure(name), scores, labels, where=where)
             dense = value_and_gradient(pure(name), scores, tf.one_hot(labels, 9), where=where)
-            assert (
-                (integer[0].shape, integer[0].dtype) == (dense[0].shape, dense[0].dtype) == ((6,), np.float32)
-            )
+            assert integer[0].shape == dense[0].shape == (6,)
+            assert integer[0].dtype == dense[0].dtype == np.float32
             if name in COST_WITHOUT_RELEVANT or where is None:
                 keep = slice(None)
             else:

@@ -13,9 +13,8 @@ N, D = 5, 8
 
 
 def bert():
-    return encoders.Bert(
-        vocab_size=20, hidden_size=D, num_layers=1, num_heads=2, inner_size=16, pooling="mean"
-    )
+    sizes = {"vocab_size": 20, "hidden_size": D, "num_layers": 1, "num_heads": 2, "inner_size": 16}
+    return encoders.Bert(**sizes, pooling="mean")
 
 
 def tokens(rows, seed=0):
@@ -101,14 +100,12 @@ class TestEveryClassEncoder:
     def test_half_precision_which_a_copy_keeps(self, name):
         with precision.scope("mixed_bfloat16"):
             model = rank_model(name)
-            half = model(instances(name, 3))
-        assert half.dtype == tf.float32
-        assert np.isfinite(half).all()
-        encoder = model.class_encoder
+            scores = model(instances(name, 3))
+        assert scores.dtype == tf.float32
+        assert np.isfinite(scores).all()
+        encoder, half = model.class_encoder, tf.bfloat16
         copy = type(encoder).from_config(encoder.get_config())
-        first, second = (
-            e(tf.range(N), encode=lambda x: tf.zeros([N, D], tf.bfloat16)) for e in (encoder, copy)
-        )
+        first, second = (e(tf.range(N), encode=lambda _: tf.zeros([N, D], half)) for e in (encoder, copy))
         assert first.dtype == second.dtype
 
 

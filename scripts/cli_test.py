@@ -139,10 +139,11 @@ def test_errors_show_fields_as_flags_of_the_command():
         "runs/data.path, data.path.bak, my_data.path, --config.data.path and --tune=optimizer.decay",
         "tune='optimizer.decay=1': optimizer.decay has values already.",
     ]
-    of_config = (
-        "--config.data.path=nowhere: no such file. Set --config.encoder.path or --config.loss.name, no"
-    )
-    shown = {"config": [f"{of_config} loss.x.", *messages[1:]], "none": [f"--{messages[0]}", *messages[1:]]}
+    of_config = "--config.data.path=nowhere: no such file. Set --config.encoder.path or --config.loss.name"
+    shown = {
+        "config": [f"{of_config}, no loss.x.", *messages[1:]],
+        "none": [f"--{messages[0]}", *messages[1:]],
+    }
     arguments = {"config": "--config=text_file_minilm", "none": "--data.path=x"}
     for kind, expected in shown.items():
         command = [sys.executable, "-c", FIELDS_AS_FLAGS, kind, arguments[kind], *messages]

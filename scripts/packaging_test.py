@@ -57,9 +57,7 @@ def test_wheel(built, tmp_path):
 
     path = output_of("-c", "import rank4class; print(rank4class.__file__)")
     assert path.startswith(str(tmp_path / "installed"))
-    assert "--config.loss.name" in output_of(
-        "-m", "rank4class.scripts.train", "--config=digits_mlp", "--help"
-    )
+    assert "--config.loss.name" in output_of("-m", "rank4class", "train", "--config=digits_mlp", "--help")
 
 
 def required(names):

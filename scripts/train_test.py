@@ -138,9 +138,7 @@ def test_a_sweep_of_several_jobs_stops_and_resumes(imported, tmp_path):
                 assert processes[-1].returncode == -number
                 break
             assert processes[-1].returncode == 128 + number
-            assert errors.splitlines() == [
-                "Saved the runs and stopped. Run the same command again to resume."
-            ]
+            assert errors == "Saved the runs and stopped. Run the same command again to resume.\n"
             assert output.count("Saving after this step.") == 1
             assert not any(is_locked(folder) for folder in folders)
         deadline = time.monotonic() + 60

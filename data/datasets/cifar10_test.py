@@ -19,9 +19,7 @@ def tiny_cifar10(tmp_path):
     (tmp_path / "batches.meta.txt").write_text("\n".join(CIFAR10_NAMES) + "\n\n")
     rows, columns = np.indices([32, 32], dtype=np.uint8)
     for name, size in (("data_batch_1", 100), ("data_batch_2", 50), ("test_batch", 20)):
-        records = [
-            bytes([i % 10]) + rows.tobytes() + columns.tobytes() + bytes([i]) * 1024 for i in range(size)
-        ]
+        records = [bytes([i % 10, *rows.ravel(), *columns.ravel(), *[i] * 1024]) for i in range(size)]
         (tmp_path / f"{name}.bin").write_bytes(b"".join(records))
     return tmp_path
 

@@ -82,9 +82,8 @@ def test_positions_are_on_a_grid_with_jitter(tiny_t10k):
     jitter = corners - grid[nearest]
     inner = (nearest == 1) | (nearest == 2)
     np.testing.assert_allclose(np.bincount(jitter[inner] + 1) / inner.sum(), [1 / 3] * 3, atol=0.03)
-    np.testing.assert_allclose(
-        np.bincount(jitter[nearest == 0]) / (nearest == 0).sum(), [2 / 3, 1 / 3], atol=0.03
-    )
+    outer = np.bincount(jitter[nearest == 0]) / (nearest == 0).sum()
+    np.testing.assert_allclose(outer, [2 / 3, 1 / 3], atol=0.03)
     cells = nearest @ [4, 1]
     np.testing.assert_allclose(np.bincount(cells, minlength=16) / len(cells), 1 / 16, atol=0.015)
     cells_by_image = numbers * 16 + cells

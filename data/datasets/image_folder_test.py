@@ -61,9 +61,7 @@ def test_missing_splits_are_drawn_from_the_training_images(tmp_path, missing):
         expected = [40 * fraction, 20 * fraction] if fraction else [1, 1]
         assert dataset.splits[name].class_counts(2).tolist() == expected
     train_fraction = 1 - sum(fractions.values())
-    np.testing.assert_allclose(
-        dataset.splits["train"].class_counts(2), [40 * train_fraction, 20 * train_fraction]
-    )
+    np.testing.assert_allclose(dataset.splits["train"].class_counts(2), np.array([40, 20]) * train_fraction)
     files = [file for split in dataset.splits.values() for file in split.features["file"]]
     assert sorted(files) == sorted(map(str, tmp_path.glob("*/*/*")))
 

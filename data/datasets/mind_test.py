@@ -44,9 +44,7 @@ def test_dataset_is_the_union_of_its_files(tiny_mind):
     assert sum(len(split) for split in dataset.splits.values()) == 100
     files = {f"{tiny_mind}/MINDlarge_{part}/news.tsv" for part in ("train", "dev")}
     assert set(dataset.files) == files
-    assert seen == {
-        f'the "title" {i}': (f"abstract {i}" if i % 3 else "", 1 if i % 2 == 0 else 0) for i in range(100)
-    }
+    assert seen == {f'the "title" {i}': (f"abstract {i}" if i % 3 else "", 1 - i % 2) for i in range(100)}
 
 
 def test_split_depends_only_on_the_article_id(tiny_mind):

@@ -14,9 +14,7 @@ TRAIN_LABELS = "train-labels-idx1-ubyte.gz"
 
 
 def idx(array):
-    return (
-        struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
-    )
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + bytes(array.astype(np.uint8))
 
 
 @pytest.fixture

@@ -46,10 +46,7 @@ LAYOUTS = [layout.ratings for layout in movielens.LAYOUTS]
 def pairs_of(split, dataset):
     """Returns the labels and the excluded pairs of a split, each as a set of (origin, class name)."""
     return [
-        {
-            (split.origin(row), dataset.class_names[column])
-            for row, column in zip(*part.nonzero(), strict=True)
-        }
+        {(split.origin(row), dataset.class_names[i]) for row, i in zip(*part.nonzero(), strict=True)}
         for part in (split.labels, split.excluded)
         if part is not None
     ]

@@ -68,9 +68,8 @@ def hill(tmp_path):
 
 
 def load(folder, **options):
-    return data.get(
-        "reverse_dictionary", path=folder, **{"validation_fraction": 0.2, "test_fraction": 0.2} | options
-    )
+    options = {"validation_fraction": 0.2, "test_fraction": 0.2, **options}
+    return data.get("reverse_dictionary", path=folder, **options)
 
 
 def labeled(dataset, *names):

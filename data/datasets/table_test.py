@@ -8,7 +8,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-import scipy.sparse
 import sklearn.datasets
 
 from rank4class import data
@@ -69,9 +68,7 @@ WRITERS = {
 def contents(dataset):
     """Returns split -> vectors and labels."""
     splits = {name: (split.features["embedding"], split.labels) for name, split in dataset.splits.items()}
-    return {
-        n: (x.toarray() if scipy.sparse.issparse(x) else np.asarray(x), y) for n, (x, y) in splits.items()
-    }
+    return {n: (x.toarray() if hasattr(x, "toarray") else np.asarray(x), y) for n, (x, y) in splits.items()}
 
 
 @pytest.mark.parametrize("ending", WRITERS)
@@ -202,9 +199,7 @@ def test_several_labels(tmp_path, caplog, form):
 def test_several_labels_of_arrays(tmp_path):
     flags = np.array([[i in ids for i in range(5)] for ids in SEVERAL])
     np.savez(tmp_path / "mine.npz", x=X, y=flags)
-    sklearn.datasets.dump_svmlight_file(
-        X, flags, str(tmp_path / "mine.svm"), zero_based=False, multilabel=True
-    )
+    sklearn.datasets.dump_svmlight_file(X, flags, f"{tmp_path}/mine.svm", zero_based=False, multilabel=True)
     for name in ("mine.npz", "mine.svm"):
         dataset = load(tmp_path / name, split_seed=2)
         assert dataset.class_names == tuple("01234")

@@ -299,10 +299,8 @@ def test_header_with_columns_by_position(tmp_path, extension, header):
     path = tmp_path / f"mine.{extension}"
     path.write_text(WRITERS[extension]([header, *ROWS], None))
     columns = {"text_column": "1", "label_column": "3"}
-    message = (
-        f"{path}:1: the row is a header line, but data.text_column=1 is a position in a file without one"
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}. Select .* To skip it"):
+    message = f"{path}:1: the row is a header line, but data.text_column=1 is a position in a file with"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}.* Select .* To skip it"):
         load(path, **columns)
     dataset = load(path, **columns, on_invalid_row="skip")
     assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
@@ -339,17 +337,13 @@ def test_example_in_two_split_files_stays_with_a_warning(tmp_path, caplog):
 def test_class_of_another_split_alone(tmp_path):
     (tmp_path / "train.tsv").write_text(tsv(ROWS))
     (tmp_path / "test.tsv").write_text(tsv([("new", "", "ham"), ("newer", "", "eggs")]))
-    message = (
-        r"test\.tsv:3: class 'eggs' is not in \S*train\.tsv\. Name all classes in a file, data\.classes\."
-    )
+    message = r"test\.tsv:3: class 'eggs' is not in \S*train\.tsv\. Name all classes in a file, data\.classes"
     with pytest.raises(ValueError, match=message):
         load(tmp_path)
 
 
 @pytest.mark.parametrize("on_invalid_row", ["fail", "skip"])
-@pytest.mark.parametrize(
-    ("extension", "header"), [("tsv", "text\tlabel\tgr\xf6\xdfe"), ("csv", "text,label,\0")]
-)
+@pytest.mark.parametrize(("extension", "header"), [("tsv", "text\tlabel\tgr\xf6n"), ("csv", "text,label,\0")])
 def test_header_that_is_invalid(tmp_path, extension, header, on_invalid_row):
     path = tmp_path / f"mine.{extension}"
     path.write_bytes(f"{header}\n".encode("latin-1") + WRITERS[extension](ROWS, None).encode())
@@ -380,12 +374,7 @@ def test_null_is_an_empty_second_text_and_integers_are_labels_in_json(tmp_path):
         ),
         (["x"], [], {}, r"Choose among them with data\.text_column and data\.label_column\.$"),
         (["text;label"], [("a;ham",)], {}, "They seem to be separated by ';'.$"),
-        (
-            ["a,b"],
-            [("a,b",)],
-            {"text_column": "1", "label_column": "2"},
-            "They seem to be separated by ','.$",
-        ),
+        (["a,b"], [("a,b",)], {"text_column": "1", "label_column": "2"}, "seem to be separated by ','.$"),
         (("text", "text", "label"), ROWS, {}, r": several columns 'text'\. The .*\. Rename all but one\.$"),
         (KEYS, ROWS, {"text_column": "1", "label_column": "4"}, r"no column '4'\. The columns are '1"),
         (KEYS, ROWS, {"text_column": "1"}, r": no column '1'\. The columns are 'text', 'other', 'label"),

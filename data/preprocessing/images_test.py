@@ -41,9 +41,7 @@ def central_crops(files):
 def test_central_crop_matches_the_model_garden(tmp_path, height, width):
     file = save_image(tmp_path, photograph(height, width))
     content = tf.io.read_file(file)
-    crop = preprocess_ops.center_crop_image_v2(
-        content, tf.image.extract_jpeg_shape(content), 224 / (224 + 32)
-    )
+    crop = preprocess_ops.center_crop_image_v2(content, tf.image.extract_jpeg_shape(content), 224 / 256)
     expected = tf.image.resize(crop, [224, 224], method="bilinear") / 255.0
     # The Model Garden decodes only the crop, so colors at its border are interpolated without neighbors.
     difference = np.abs(central_crops([file])[0] - expected)
@@ -129,9 +127,7 @@ UNSUPPORTED = {
 
 
 def test_unsupported_formats(tmp_path):
-    files = (
-        write_files(tmp_path, [content for _, content in UNSUPPORTED.values()])["file"].numpy().astype(str)
-    )
+    files = write_files(tmp_path, [each for _, each in UNSUPPORTED.values()])["file"].numpy().astype(str)
     split = data.Split({"file": files.astype(object)}, np.zeros(len(files), np.int32), files)
     messages = dict(data.unreadable(split, data.DecodeAndCrop(8)))
     for i, (name, _) in enumerate(UNSUPPORTED.values()):

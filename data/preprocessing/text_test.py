@@ -183,9 +183,7 @@ def test_ids_of_comments_match_the_reference(minilm, real_data):
         lines = pathlib.Path(real_data("goemotions"), f"{name}.tsv").read_text().split("\n")
         texts += [line.split("\t")[0] for line in lines if line]
     golden = np.load(TESTDATA / "goemotions_ids.npz")
-    features = data.WordPiece.from_folder(minilm, 32)(
-        {"text": tf.constant([texts[i] for i in golden["index"]])}
-    )
+    features = data.WordPiece.from_folder(minilm, 32)({"text": tf.constant(np.take(texts, golden["index"]))})
     actual = [zlib.crc32(ids.astype("<i4").tobytes()) for ids in features["input_word_ids"].numpy()]
     assert len(actual) == 5000
     np.testing.assert_array_equal(actual, golden["crc32"])
@@ -210,10 +208,8 @@ def test_special_tokens_in_texts_are_literal(minilm):
     texts = tf.constant(list(LITERALS))
     features = data.WordPiece.from_folder(minilm, 16)({"text": texts, "text_pair": texts})
     start, end = vocab.index("[CLS]"), vocab.index("[SEP]")
-    actual = zip(
-        LITERALS.items(), features["input_word_ids"].numpy(), features["input_mask"].numpy(), strict=True
-    )
-    for (text, literal), ids, mask in actual:
+    all_ids, masks = features["input_word_ids"].numpy(), features["input_mask"].numpy()
+    for (text, literal), ids, mask in zip(LITERALS.items(), all_ids, masks, strict=True):
         pieces = [vocab.index(piece) if piece in vocab else vocab.index("[UNK]") for piece in literal]
         expected = [start, *pieces, end, *pieces, end]
         assert ids[: len(expected)].tolist() == expected, ascii(text)

@@ -10,10 +10,7 @@ from rank4class import data
 def test_descriptions_are_in_class_order(tmp_path):
     path = tmp_path / "texts.tsv"
     path.write_text("anger\twhat an enemy brings\njoy\ta bright feeling\n")
-    assert data.class_descriptions(str(path), ("joy", "anger")) == [
-        "a bright feeling",
-        "what an enemy brings",
-    ]
+    assert data.class_descriptions(path, ("joy", "anger")) == ["a bright feeling", "what an enemy brings"]
 
 
 @pytest.mark.parametrize(

@@ -127,9 +127,8 @@ def test_top_k_of_at_most_k_classes_is_perfect(name, labels):
     assert metric(scores, labels, 3, where=where) == 0.0
     with pytest.raises(ValueError, match="k=7: trivial for 7 classes"):
         metric(scores, labels, 7)
-    dynamic = tf.function(
-        lambda s: metric(s, tf.constant(labels), 7), [tf.TensorSpec([None, None])], autograph=False
-    )
+    signature = [tf.TensorSpec([None, None])]
+    dynamic = tf.function(lambda s: metric(s, tf.constant(labels), 7), signature, autograph=False)
     assert dynamic(tf.constant(scores)) == 0.0
     for metric in (metrics.ndcg, metrics.average_precision):
         assert metric(scores, labels, 7, where=where) == 1.0

@@ -61,9 +61,7 @@ def test_invalid_scores_have_the_worst_value():
     assert tf.function(metrics.exact_match)(*broken).numpy().tolist() == [0.0]
 
 
-@pytest.mark.parametrize(
-    "labels", [[3], [-1], [[0.0, np.nan, 0.0]], [[0.0, -1.0, 0.0]], [[0.0, np.inf, 0.0]]]
-)
+@pytest.mark.parametrize("labels", [[3], [-1], [[0.0, np.nan, 0.0]], [[0.0, -1.0, 0.0]], [[0, np.inf, 0]]])
 def test_invalid_labels_have_the_worst_value(labels):
     scores, prior = [[-9.0, -9.0, -9.0]], np.log([0.8, 0.1, 0.1])  # the most probable set is empty
     assert metrics.exact_match(scores, [[0.0, 0.0, 0.0]], prior).numpy() == [1.0]

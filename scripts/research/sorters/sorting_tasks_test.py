@@ -46,9 +46,7 @@ def test_views_of_a_pair_are_related():
 
 def test_table(tmp_path):
     path = tmp_path / "table.csv"
-    path.write_text(
-        "kind,size,price\n" + "".join(f"{'ab'[i % 2]},{i},{2 * i}\n" for i in range(20)) + "a,,3\n"
-    )
+    path.write_text("kind,size,price\na,,3\n" + "".join(f"{'ab'[i % 2]},{i},{2 * i}\n" for i in range(20)))
     parts = sorting_tasks.table(path, "price", seed=0)
     assert {name: features.shape for name, (features, _) in parts.items()} == {
         "train": (12, 3),
