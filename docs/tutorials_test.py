@@ -1,6 +1,5 @@
 """The tutorials run from top to bottom in an empty folder, and print the output that they show."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -31,15 +30,17 @@ for language, line, source in blocks:
 """
 
 # Importing TensorFlow takes seconds: the command `rank4class` asks a process that has imported it for a fork,
-# which has the arguments, the folder, the environment and the streams of the command.
-SERVER = """
+# which has the arguments, the folder, the environment and the streams of the command. `rank4class page` is RUN.
+SERVER = f"""
+PAGE = {RUN!r}
 import json, os, socket, sys
 from rank4class import __main__ as program
-from rank4class.pipelines.evaluation import comparison, predictions
+from rank4class.pipelines.evaluation import comparison, predictions, statistics
 from rank4class.pipelines.reporting import dataset_report
 from rank4class.pipelines.sweep import report
 from rank4class.pipelines.training import rank_training
 
+statistics.RESAMPLES = 100
 server = socket.socket(socket.AF_UNIX)
 server.bind(sys.argv[1])
 server.listen()
@@ -59,7 +60,11 @@ while True:
             os.environ.clear()
             os.environ.update(environment)
             sys.argv[1:] = arguments
-            program.main()
+            if arguments[0] == "page":
+                sys.argv.pop(1)
+                exec(PAGE)
+            else:
+                program.main()
             sys.exit()
         client.sendall(b"%d\\n" % pid)
         client.sendall(b"%d\\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
@@ -89,34 +94,34 @@ def blocks_of(page):
     return [(match[1], text[: match.start()].count("\n") + 1, match[2]) for match in FENCE.finditer(text)]
 
 
-def run(page, folder):
-    """Runs a page in a folder; returns the output of each block by the line of its fence."""
-    blocks = [block for block in blocks_of(page) if block[0] in ("python", "bash")]
-    programs = folder / "bin"
-    programs.mkdir()
-    command = programs / "rank4class"
-    address = str(folder / "socket")
+def environment_of(programs):
+    path = os.pathsep.join([str(programs), os.path.dirname(sys.executable), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "100"}
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """Returns a folder with the command `rank4class`, which has a server of forks."""
+    folder = tmp_path_factory.mktemp("bin")
+    command, address = folder / "rank4class", str(folder / "socket")
     command.write_text(COMMAND.format(python=sys.executable, address=address))
     command.chmod(0o755)
-    path = os.pathsep.join([str(programs), os.path.dirname(sys.executable), os.environ["PATH"]])
+    server, environment = [sys.executable, "-c", SERVER, address], environment_of(folder)
+    with subprocess.Popen(server, env=environment, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout.readline() == "ready\n"
+        yield folder
+        started.kill()
+
+
+def run(page, folder, programs=None):
+    """Runs a page in a folder; returns the output of each block by the line of its fence."""
+    blocks = [block for block in blocks_of(page) if block[0] in ("python", "bash")]
     work = folder / "work"
     work.mkdir()
-    environment = {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "100"}
-    with contextlib.ExitStack() as stack:
-        if any("rank4class " in source for language, _, source in blocks if language == "bash"):
-            server = [sys.executable, "-c", SERVER, address]
-            started = subprocess.Popen(server, env=environment, stdout=subprocess.PIPE, text=True)
-            stack.enter_context(started)
-            stack.callback(started.kill)
-            assert started.stdout.readline() == "ready\n"
-        finished = subprocess.run(
-            [sys.executable, "-c", RUN, json.dumps([str(page), blocks])],
-            cwd=work,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    start = [programs / "rank4class", "page"] if programs else [sys.executable, "-c", RUN]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    command = [*start, json.dumps([str(page), blocks])]
+    finished = subprocess.run(command, cwd=work, env=environment_of(programs or folder), **streams)
     assert finished.returncode == 0, finished.stdout[-5000:]
     outputs = finished.stdout.split(f"{MARK}\n")[1:]
     return {line: output for (_, line, _), output in zip(blocks, outputs, strict=True)}
@@ -172,10 +177,10 @@ LONG = ("notebook", "reverse_dictionary", "texts")
     [pytest.param(page, marks=[pytest.mark.tutorial] if page.stem in LONG else []) for page in PAGES],
     ids=lambda page: page.stem,
 )
-def test_tutorial_runs(page, tmp_path):
+def test_tutorial_runs(page, programs, tmp_path):
     if page.stem == "reverse_dictionary" and not os.path.isdir("/usr/share/wordnet"):
         pytest.skip("needs Debian's package wordnet-base")
-    outputs = run(page, tmp_path)
+    outputs = run(page, tmp_path, programs)
     assert not missing_lines(page, outputs)
     shutil.rmtree(tmp_path)
 
