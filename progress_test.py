@@ -89,19 +89,14 @@ def test_a_fast_loop_prints_nothing(clock, file):
     assert file.getvalue() == ""
 
 
-def test_a_line_has_the_width_of_the_terminal(clock, monkeypatch):
+def test_a_line_has_the_width_of_the_terminal_and_is_removed_when_a_loop_stops_early(clock, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
-    file = Terminal()
-    run(Progress("reading", "image", 4, file=file), clock, [1.0])
-    assert file.getvalue() == f"reading: image 1 of{ERASE}\r"
-
-
-def test_a_loop_that_stops_early_removes_its_line(clock):
     file = Terminal()
     loop = Progress("reading", "image", 4, file=file).over(range(4))
     next(loop)
     clock.now += 1.0
     next(loop)
+    assert file.getvalue() == f"reading: image 1 of{ERASE}\r"
     loop.close()
     assert file.getvalue().endswith(f"{ERASE}\r\r{ERASE}")
 

@@ -30,7 +30,7 @@ for language, line, source in blocks:
 """
 
 # Importing TensorFlow takes seconds: the command `rank4class` asks a process that has imported it for a fork,
-# which has the arguments, the folder, the environment and the streams of the command. `rank4class page` is RUN.
+# which has the arguments, folder, environment and streams of the command. `rank4class page` is RUN.
 SERVER = f"""
 PAGE = {RUN!r}
 import json, os, socket, sys

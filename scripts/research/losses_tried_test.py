@@ -46,9 +46,7 @@ class TestEveryTriedLoss(losses_test.Properties):
     ("name", "options", "factor"),
     [
         ("poly1", {"epsilon": 0.0}, 1.0),
-        ("bi_tempered", {"t1": 1.0, "t2": 1.0}, 1.0),
         ("bi_tempered", {"t1": 1.0, "t2": 1.0 + 1e-4}, 1.0),
-        ("smooth_top_k_svm", {"k": 1, "margin": 0.0}, 1.0),
         ("difftopk", {"k": 1, "sort_temperature": 1.0}, 1.0),
         ("sl_at_k", {"k": 7}, 1.0),
         ("sl_at_k", {"k": 3, "weight_temperature": 1e6}, 0.5),
@@ -59,8 +57,9 @@ def test_tends_to_softmax(tried, scores, name, options, factor):
     np.testing.assert_allclose(value, factor * losses.softmax(scores, IDS), rtol=2e-3)
 
 
-@pytest.mark.parametrize(("t1", "t2"), [(0.5, 4.0), (0.8, 1.2), (0.0, 2.0), (1.0, 1.0), (0.9, 1.05)])
-@pytest.mark.parametrize("scale", [0.01, 2.0, 30.0])
+@pytest.mark.parametrize(
+    ("t1", "t2", "scale"), [(0.5, 4.0, 0.01), (0.8, 1.2, 30.0), (0.0, 2.0, 2.0), (1.0, 1.0, 2.0)]
+)
 def test_bi_tempered_equals_the_divergence_of_its_paper(tried, scores, t1, t2, scale):
     def exp_t(x):
         return np.exp(x) if t2 == 1.0 else np.maximum(1.0 + (1.0 - t2) * x, 0.0) ** (1.0 / (1.0 - t2))

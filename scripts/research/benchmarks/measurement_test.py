@@ -1,10 +1,6 @@
 """Rows, tables, and the processes that measure memory. The measured values are not tested."""
 
-import concurrent.futures
 import dataclasses
-import importlib
-import math
-import multiprocessing
 import os
 
 import pytest
@@ -66,30 +62,6 @@ def test_the_peak_memory_of_a_step():
     if megabytes is None:
         pytest.skip("only Linux reports it")
     assert megabytes == pytest.approx(2 * 16 * 100_000 * 4 / 2**20, rel=0.1)  # the scores and one gradient
-
-
-def test_steps_that_are_killed_are_omitted(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
-
-    def forked():
-        # A new process would import TensorFlow, which takes five seconds.
-        return concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
-
-    monkeypatch.setattr(measurement, "_new_process", forked)
-    # The other process imports the function by the name of its module.
-    module = importlib.import_module("rank4class.scripts.research.benchmarks.measurement_test")
-    steps = [suite.Step("a"), suite.Step("end"), suite.Step("b")]
-    function = module._end_or_return_one
-    values = measurement._in_other_processes("memory", function, "losses", (4, 6), steps)
-    assert values == dict(zip(steps, (1.0, math.inf, 1.0), strict=True))
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(",")[0] for line in lines[:3]] == [f"memory: step {i} of 3" for i in (1, 2, 3)]
-
-
-def _end_or_return_one(suite, size, step):
-    if step.name == "end":
-        os._exit(9)
-    return 1.0
 
 
 def test_steps_alternate_and_slow_steps_have_fewer_repetitions(monkeypatch, capsys):

@@ -172,26 +172,6 @@ def test_lazy_adam_leaves_out_no_class_vectors():
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_steps_on_several_devices_are_measured_in_a_process_of_their_own():
-    step = scale.SUITE.build(suite.Step("2 replicas"), (4, 8, 3))
-    step()
-    assert step.peak_mb() >= 3 * 4 * 8 * 4 / 2**20  # weights and moments
-
-
-def test_steps_that_need_more_memory_or_do_not_divide_are_omitted(monkeypatch):
-    def names(size):
-        return [step.name for step in scale.SUITE.contenders(size)]
-
-    assert names((64, 1000, 64)) == ["adam", "lazy_adam"]
-    size = (64, 1_000_000, 64)
-    monkeypatch.setattr(suite, "memory_bytes", lambda: 2**40)
-    assert names(size) == ["adam", "lazy_adam", *scale.DISTRIBUTED]
-    assert names((6, *size[1:])) == ["adam", "lazy_adam", "2 replicas"]
-    most = scale.SUITE.computed(suite.Step("4 replicas"), size)["computed MB"]
-    monkeypatch.setattr(suite, "memory_bytes", lambda: 2 * most * 2**20)
-    assert names(size) == ["adam", "lazy_adam", "2 replicas"]
-
-
 @pytest.mark.parametrize("name", datasets.EXPERIMENTS)
 def test_a_dataset_and_its_baseline_read_the_same(name, monkeypatch):
     if name in ("goemotions", "mind"):
