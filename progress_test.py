@@ -110,9 +110,8 @@ def test_a_notebook_shows_a_bar_that_disappears(clock, monkeypatch):
     for _ in Progress("reading", "<image>", 4).over(range(4)):
         clock.now += 0.3
     lines = [f"reading: &lt;image&gt; {n} of 4, 3.3 &lt;image&gt;s/s" for n in (2, 4)]
-    bars = [
-        f'<progress value="{n}" max="4"></progress> {line}' for n, line in zip((2, 4), lines, strict=True)
-    ]
+    bar = '<progress value="{}" max="4"></progress> {}'
+    bars = [bar.format(n, line) for n, line in zip((2, 4), lines, strict=True)]
     assert shown == [*bars, ""]
 
 

@@ -140,10 +140,8 @@ def test_workers_have_the_batches_of_one_worker(workers, size, replicas, per_rep
         "class_weights": np.arange(size) + 0.5,
     }
     expected_batches = list(data.training_batches(numbered_split(size), **options).take(3))
-    parts = [
-        data.training_batches(numbered_split(size), **options, context=context)
-        for context in contexts(workers, replicas)
-    ]
+    inputs = contexts(workers, replicas)
+    parts = [data.training_batches(numbered_split(size), **options, context=each) for each in inputs]
     assert_equal_batches(join(parts, replicas, 3), expected_batches)
     expected_batches = list(data.evaluation_batches(numbered_split(size), batch_size=options["batch_size"]))
     parts = [

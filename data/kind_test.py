@@ -40,10 +40,8 @@ def test_texts_by_hand(tmp_path):
     path = tmp_path / "in.CSV"
     path.write_text('a,b,n\n"x, ""y""\nz",q,1\nlast,,2\n')
     rows, _ = read(path, PAIR, columns=Columns("a", "b"))
-    assert rows == [
-        (f"{path}:2", {"text": 'x, "y"\nz', "text_pair": "q"}),
-        (f"{path}:4", {"text": "last", "text_pair": ""}),
-    ]
+    first, last = {"text": 'x, "y"\nz', "text_pair": "q"}, {"text": "last", "text_pair": ""}
+    assert rows == [(f"{path}:2", first), (f"{path}:4", last)]
     with pytest.raises(ValueError, match=r"text_pair_column=None: the model takes pairs of texts\. Name the"):
         read(path, PAIR)
 

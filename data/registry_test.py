@@ -60,8 +60,6 @@ def test_options_have_plain_types(name, option):
 )
 def test_values_out_of_range(name, option, value):
     parameters = inspect.signature(data.DATASETS[name]).parameters.values()
-    required = {
-        parameter.name: "nowhere" for parameter in parameters if parameter.default is inspect.Parameter.empty
-    }
+    required = {each.name: "nowhere" for each in parameters if each.default is inspect.Parameter.empty}
     with pytest.raises(ValueError, match=rf"^data\.{option}={value!r}: .+\. [A-Z].+\.$"):
         data.get(name, **required, **{option: value})

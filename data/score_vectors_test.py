@@ -63,9 +63,8 @@ def test_held_out_vectors_do_not_depend_on_the_number_of_threads(with_four_threa
 
 def test_ranks():
     vectors = DRAWN[:50]
-    np.testing.assert_allclose(
-        score_vectors.ranks(vectors), scipy.stats.rankdata(-vectors, method="ordinal", axis=1) / 50, rtol=1e-6
-    )
+    expected = scipy.stats.rankdata(-vectors, method="ordinal", axis=1) / 50
+    np.testing.assert_allclose(score_vectors.ranks(vectors), expected, rtol=1e-6)
 
 
 @pytest.mark.nightly

@@ -94,9 +94,8 @@ def test_packages_import_only_what_they_may(package):
         if package != "scripts/research":
             research = [name for name in imports(path) if name.startswith("rank4class.scripts.research")]
             assert not research, relative(path)
-        allowed = MAY_IMPORT[package] | (
-            set(PACKAGES) if path.name.endswith("_test.py") and package == "scripts" else set()
-        )
+        is_test = path.name.endswith("_test.py") and package == "scripts"
+        allowed = MAY_IMPORT[package] | (set(PACKAGES) if is_test else set())
         assert imported <= allowed, f"{relative(path)} imports {sorted(imported - allowed)}"
 
 

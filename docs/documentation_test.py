@@ -113,11 +113,8 @@ def problems(name, arguments, flags_by_command):
     wrong = [f"{a}: no positional arguments" for a in arguments if a[:1] != "-" and a not in ("...", "[...]")]
     is_complete = not {"...", "[...]"} & set(arguments) and arguments and "help" not in given
     if is_complete:
-        wrong += [
-            f"--{flag.name}: missing"
-            for flag in known.values()
-            if reference.is_required(flag) and flag.name not in given
-        ]
+        required = (flag.name for flag in known.values() if reference.is_required(flag))
+        wrong += [f"--{name}: missing" for name in required if name not in given]
     try:
         experiment = experiment_of(given) if "config" in known else None
     except (ValueError, OSError) as error:

@@ -165,9 +165,8 @@ def test_class_ids_in_half_precision(dtype, exact):
     with pytest.raises(ValueError, match=f"labels={dtype.name}: inexact for {exact + 1} classes"):
         loss(last, tf.zeros([1, exact + 1], dtype))
     with pytest.raises(ValueError, match=f"labels={dtype.name}: inexact for many classes"):
-        tf.function(loss, input_signature=[tf.TensorSpec([1], dtype), tf.TensorSpec([1, None], dtype)])(
-            last, tf.zeros([1, exact], dtype)
-        )
+        signature = [tf.TensorSpec([1], dtype), tf.TensorSpec([1, None], dtype)]
+        tf.function(loss, input_signature=signature)(last, tf.zeros([1, exact], dtype))
 
 
 def test_rank_functions_of_the_user():

@@ -126,9 +126,8 @@ def test_poolings_by_hand():
     for encoder in poolings.values():
         encoder(features)
     for encoder in poolings.values():
-        for variable, value in zip(
-            encoder.network.variables, poolings["mean"].network.variables, strict=True
-        ):
+        networks = encoder.network, poolings["mean"].network
+        for variable, value in zip(*(network.variables for network in networks), strict=True):
             variable.assign(value)
     states = poolings["mean"].network(features)["sequence_output"].numpy()
     mask = features["input_mask"].numpy()[..., None]

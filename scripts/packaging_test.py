@@ -42,11 +42,8 @@ def test_wheel(built, tmp_path):
         packaged = {name for name in wheel.namelist() if ".dist-info/" not in name}
         wheel.extractall(tmp_path / "installed")
     outside = ("docs/", "scripts/research/")
-    modules = {
-        name
-        for name in names
-        if name.endswith(".py") and "testdata" not in name and not name.startswith(outside)
-    }
+    code = {name for name in names if name.endswith(".py") and "testdata" not in name}
+    modules = {name for name in code if not name.startswith(outside)}
     data = {name for name in names if name.endswith((".sh", ".safetensors", "py.typed"))}
     assert packaged == {f"rank4class/{name}" for name in modules | data}
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}

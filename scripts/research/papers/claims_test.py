@@ -14,9 +14,8 @@ def test_classical_classification_is_ranking_with_dot():
     images = rng.random([512, 8, 8, 1], np.float32)
     labels = rng.integers(count, size=512)
     tf.keras.utils.set_random_seed(0)
-    ranker = models.RankModel(
-        encoders.Mlp(hidden=(32,)), class_encoders.Embedding(count, 32), interactions.Dot(), num_classes=count
-    )
+    encoder, classes = encoders.Mlp(hidden=(32,)), class_encoders.Embedding(count, 32)
+    ranker = models.RankModel(encoder, classes, interactions.Dot(), num_classes=count)
     ranker({"image": images[:1]})
     hidden, dense = tf.keras.layers.Dense(32, "relu"), tf.keras.layers.Dense(count)
     classifier = tf.keras.Sequential([tf.keras.layers.Flatten(), hidden, dense])

@@ -25,9 +25,8 @@ def experiment(tmp_path):
                 values = " ".join(f"{i + 1}:{value}" for i, value in enumerate(features))
                 rows.append(f"{grade} qid:{query} {values}")
         (tmp_path / f"{name}.txt").write_text("\n".join(rows) + "\n")
-    return config.Experiment(
-        data=config.Data(name="letor", path=str(tmp_path)), monitor="ndcg@5", metrics=("ndcg@5", "mrr")
-    )
+    letor = config.Data(name="letor", path=str(tmp_path))
+    return config.Experiment(data=letor, monitor="ndcg@5", metrics=("ndcg@5", "mrr"))
 
 
 def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):

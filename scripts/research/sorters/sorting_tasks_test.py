@@ -29,9 +29,8 @@ def test_a_fifth_is_relevant_and_linear_models_predict_it_poorly():
         assert vectors.mean() == pytest.approx(0.0, abs=0.02)
     vectors, relevant = parts["train"]
     model = sklearn.linear_model.LogisticRegression().fit(vectors, relevant[:, 0])
-    precision = sklearn.metrics.average_precision_score(
-        parts["test"][1], model.decision_function(parts["test"][0])
-    )
+    test_vectors, test_relevant = parts["test"]
+    precision = sklearn.metrics.average_precision_score(test_relevant, model.decision_function(test_vectors))
     assert 0.3 < precision < 0.7
 
 
