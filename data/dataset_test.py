@@ -64,17 +64,14 @@ def test_invalid_splits(message):
         data.Split(**fields)
 
 
-@pytest.mark.parametrize(
-    ("names", "labels", "message"),
-    [
+def test_invalid_datasets():
+    for names, labels, message in (
         (("a", "b"), np.array([], np.int64), r"test split has no example\. Give it one\. The first .* row"),
         (("a", "b"), CSR, "labels: 3 classes in the test split, but 2 class_names"),
         (("a", "b", "a"), CSR, "class_names: 'a' is repeated. Rename one"),
-    ],
-)
-def test_invalid_datasets(names, labels, message):
-    with pytest.raises(ValueError, match=message):
-        data.Dataset(names, {"test": data.Split({}, labels)}, skipped=("a:1: no text.",))
+    ):
+        with pytest.raises(ValueError, match=message):
+            data.Dataset(names, {"test": data.Split({}, labels)}, skipped=("a:1: no text.",))
 
 
 def examples(labels):
@@ -154,16 +151,13 @@ def test_pairs_are_drawn_uniformly():
     assert np.abs(counts - 500).max() < 4 * deviation
 
 
-@pytest.mark.parametrize(
-    ("fractions", "message"),
-    [
+def test_too_few_pairs_to_draw():
+    for fractions, message in (
         ({"validation": 0.5, "test": 0.5}, "data.validation_fraction=0.5 and data.test_fraction=0.5: no"),
         ({"validation": 0.5, "test": 0.1}, "data.test_fraction=0.1: 0 of 4 pairs; 2 can be drawn. Raise"),
-    ],
-)
-def test_too_few_pairs_to_draw(fractions, message):
-    with pytest.raises(ValueError, match=f"^{message}"):
-        data.draw_pairs(csr_array(np.ones([2, 2], np.float32)), fractions, seed=0)
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            data.draw_pairs(csr_array(np.ones([2, 2], np.float32)), fractions, seed=0)
 
 
 @few
@@ -187,16 +181,13 @@ def test_drawn_splits_are_stratified(counts, seed):
         np.testing.assert_array_equal(part.features["image"], again[name].features["image"])
 
 
-@pytest.mark.parametrize(
-    ("labels", "fraction", "message"),
-    [
+def test_too_few_examples_to_draw():
+    for labels, fraction, message in (
         ([0, 1, 2, 3] * 3, 0.75, "data.test_fraction=0.75: 9 of 12 examples, but 8 can be drawn and leave"),
         ([0, 1, 2, 0], 0.1, "0.1: no class has 3 examples, one for each split"),
-    ],
-)
-def test_too_few_examples_to_draw(labels, fraction, message):
-    with pytest.raises(ValueError, match=message):
-        data.draw(examples(labels), {"test": fraction}, seed=0)
+    ):
+        with pytest.raises(ValueError, match=message):
+            data.draw(examples(labels), {"test": fraction}, seed=0)
 
 
 @pytest.mark.parametrize("counts", [[9] * 11 + [1], [4, 2, 2, 2]])

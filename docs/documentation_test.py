@@ -175,20 +175,17 @@ def test_commands_exist_with_their_flags(where, text, flags_by_command):
     assert not wrong, f"{where}:\n" + "\n".join(wrong)
 
 
-@pytest.mark.parametrize(
-    ("command", "problem"),
-    [
+def test_wrong_commands_are_found(flags_by_command):
+    for command, problem in (
         ("rank4class train --workdir=x \\\n  --config=digits_mlp --confg=x", "--confg=x: no such flag"),
         ("`rank4class train --config=digits_mpl ...`", "neither a file nor a packaged config"),
         ("  $ rank4class train --config=digits_mlp --config.epoch=3 ...", "Did you mean 'epochs'"),
         ("rank4class train --config=digits_mlp", "--workdir: missing"),
         ("python -m rank4class.scripts.export --format=tflite ...", "value should be one of <saved_model"),
         ("rank4class sweep --config=digits_mlp --tune=loss.kk=1,2 ...", "loss.kk: no such field"),
-    ],
-)
-def test_wrong_commands_are_found(command, problem, flags_by_command):
-    [(name, arguments)] = commands_of(command)
-    assert problem in " ".join(problems(name, arguments, flags_by_command))
+    ):
+        [(name, arguments)] = commands_of(command)
+        assert problem in " ".join(problems(name, arguments, flags_by_command))
 
 
 def test_generated_pages_are_those_of_the_code():

@@ -164,8 +164,8 @@ def test_class_ids_in_half_precision(dtype, exact):
     assert loss(last, tf.zeros([1, exact], dtype)) == expected
     with pytest.raises(ValueError, match=f"labels={dtype.name}: inexact for {exact + 1} classes"):
         loss(last, tf.zeros([1, exact + 1], dtype))
+    signature = [tf.TensorSpec([1], dtype), tf.TensorSpec([1, None], dtype)]
     with pytest.raises(ValueError, match=f"labels={dtype.name}: inexact for many classes"):
-        signature = [tf.TensorSpec([1], dtype), tf.TensorSpec([1, None], dtype)]
         tf.function(loss, input_signature=signature)(last, tf.zeros([1, exact], dtype))
 
 

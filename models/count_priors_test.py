@@ -44,9 +44,8 @@ def test_log_counts_are_float32_in_half_precision():
     np.testing.assert_allclose(tf.reduce_sum(tf.exp(outputs["log_counts"]), axis=1), 1.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
+def test_invalid_options():
+    for name, options, message in (
         ("learned", {"most": 0}, "most=0: not an integer of at least 1"),
         ("learned", {"most": 2.5}, "most=2.5: not an integer of at least 1"),
         ("fixed", {"probabilities": (0.5, 0.4)}, "they sum to 0.9, not to 1. Scale them"),
@@ -54,8 +53,6 @@ def test_log_counts_are_float32_in_half_precision():
         ("fixed", {"probabilities": (0.5, float("nan"))}, "probability of count 1=nan: too small"),
         ("fixd", {}, "count_prior='fixd': unknown. Did you mean 'fixed'?"),
         ("learned", {}, "most: count_prior 'learned' requires it"),
-    ],
-)
-def test_invalid_options(name, options, message):
-    with pytest.raises(ValueError, match=message):
-        models.get("count_prior", name, **options)
+    ):
+        with pytest.raises(ValueError, match=message):
+            models.get("count_prior", name, **options)

@@ -168,18 +168,15 @@ def test_missing_files(tmp_path):
             data.get("movielens", path=str(path))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_invalid_headers_and_no_ratings(tmp_path):
+    for text, message in (
         ("", "Empty CSV file"),
         ("userId;movieId;rating\n1;2;3\n", "Column 'userId' in include_columns does not exist in CSV file"),
         ("\ufeffuserId,movieId,rating,timestamp\n", r"no rating\. Add one\.$"),
-    ],
-)
-def test_invalid_headers_and_no_ratings(tmp_path, text, message):
-    (tmp_path / "ratings.csv").write_text(text, "utf-8")
-    with pytest.raises(ValueError, match=rf"ratings\.csv: {message}"):
-        data.get("movielens", path=str(tmp_path))
+    ):
+        (tmp_path / "ratings.csv").write_text(text, "utf-8")
+        with pytest.raises(ValueError, match=rf"ratings\.csv: {message}"):
+            data.get("movielens", path=str(tmp_path))
 
 
 @pytest.fixture

@@ -77,15 +77,12 @@ def test_labels_depend_on_the_seed_and_not_on_the_chunk_size(monkeypatch):
     np.testing.assert_array_equal(labels(), whole)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_invalid_options():
+    for options, message in (
         ({"num_classes": 9}, "data.num_classes=9: too small. Choose at least 10"),
         ({"num_relevant": 2}, "data.num_relevant=2: outside 3..500, half the classes"),
         ({"num_relevant": 501}, "data.num_relevant=501: outside 3..500, half the classes"),
         ({"num_examples": 1, "num_relevant": 3}, "data.validation_fraction=0.1: 0 of 3 pairs; 2 can be"),
-    ],
-)
-def test_invalid_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        data.get("synthetic_retrieval", **options)
+    ):
+        with pytest.raises(ValueError, match=message):
+            data.get("synthetic_retrieval", **options)

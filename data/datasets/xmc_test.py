@@ -99,18 +99,15 @@ def test_invalid_sparse_files(sparse, name, content, message):
         load(sparse)
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
+def test_invalid_texts(texts):
+    for row, message in (
         ({"target_ind": [3]}, r"tst\.json\.gz:1: label 3 is not one of 0 to 2\. Correct it"),
         ({"target_ind": ["0"]}, r"tst\.json\.gz:1: target_ind has another id than whole numbers"),
         ({"content": None}, r"tst\.json\.gz:1: no 'content' of type str\. Correct it"),
-    ],
-)
-def test_invalid_texts(texts, row, message):
-    write_lines(texts / "tst.json.gz", [{"title": "a", "content": "", "target_ind": [0]} | row])
-    with pytest.raises(ValueError, match=message):
-        load(texts)
+    ):
+        write_lines(texts / "tst.json.gz", [{"title": "a", "content": "", "target_ind": [0]} | row])
+        with pytest.raises(ValueError, match=message):
+            load(texts)
 
 
 def test_truncated_and_missing_files(texts):

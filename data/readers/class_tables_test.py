@@ -13,22 +13,19 @@ def test_descriptions_are_in_class_order(tmp_path):
     assert data.class_descriptions(path, ("joy", "anger")) == ["a bright feeling", "what an enemy brings"]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_invalid_descriptions(tmp_path):
+    for content, message in (
         ("joy\n", r"texts\.tsv:1: not a class name, a tab and a description"),
         ("joy\t \n", r"texts\.tsv:1: not a class name, a tab and a description"),
         ("joy\tbright\nhate\tdark\n", r"texts\.tsv:2: unknown class 'hate'\. The classes are joy, anger"),
         ("joy\tbright\njoy\tlight\n", r"texts\.tsv:2: class 'joy' is repeated"),
         ("joy\tbright\n", r"texts\.tsv: no description of anger"),
         ("", r"texts\.tsv: the file is empty"),
-    ],
-)
-def test_invalid_descriptions(tmp_path, content, message):
-    path = tmp_path / "texts.tsv"
-    path.write_text(content)
-    with pytest.raises(ValueError, match=message):
-        data.class_descriptions(str(path), ("joy", "anger"))
+    ):
+        path = tmp_path / "texts.tsv"
+        path.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            data.class_descriptions(str(path), ("joy", "anger"))
 
 
 def test_weights(tmp_path):

@@ -9,19 +9,16 @@ GAINS, IDEAL, SIZES = [[2.0, 0.0, 8.0], [0.0, 0.0, 0.0]], [[8.0, 4.0, 2.0], [4.0
 D = 1.0 / np.log2(3.0)
 
 
-@pytest.mark.parametrize(
-    ("metric", "values", "best"),
-    [
+def test_by_hand():
+    for metric, values, best in (
         (metrics.psp, [2 + 8, 0], [8 + 4 + 2, 4]),
         (metrics.psr, [(2 + 8) / 3, 0], [(8 + 4 + 2) / 3, 4]),
         (metrics.psndcg, [(2 + 8 / 2) / (1 + D + 1 / 2), 0], [(8 + 4 * D + 2 / 2) / (1 + D + 1 / 2), 4]),
-    ],
-)
-def test_by_hand(metric, values, best):
-    for actual, expected in zip(metric(GAINS, IDEAL, SIZES), (values, best), strict=True):
-        np.testing.assert_allclose(actual, np.array(expected) / np.mean(best), rtol=1e-12)
-    assert np.array_equal(metric(np.zeros([2, 3]), np.zeros([2, 3]), [0, 0]), np.zeros([2, 2]))
-    assert losses.get_metric(f"{metric.__name__}@3").function is metric
+    ):
+        for actual, expected in zip(metric(GAINS, IDEAL, SIZES), (values, best), strict=True):
+            np.testing.assert_allclose(actual, np.array(expected) / np.mean(best), rtol=1e-12)
+        assert np.array_equal(metric(np.zeros([2, 3]), np.zeros([2, 3]), [0, 0]), np.zeros([2, 2]))
+        assert losses.get_metric(f"{metric.__name__}@3").function is metric
 
 
 def test_propensities_by_hand():

@@ -165,19 +165,16 @@ def test_invalid_instances_have_nan_and_do_not_change_others():
     assert np.isnan(compiled(tf.zeros([3, 4]), tf.constant([-1, 2, 5]))).tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize(
-    ("scores", "k", "message"),
-    [
+def test_bad_input():
+    for scores, k, message in (
         ([[0.0, 0.0], [0.0, 0.0]], [1, -1], r"k\[1\]=-1: outside 0\.\.2\. Choose"),
         ([[0.0, 0.0]], [1, 1], r"k=\(2,\): cannot be broadcast to \(1,\)\."),
         ([[0.0, 0.0]], 1.0, r"k=float32: not integers\. Cast"),
         ([[0, 1]], 1, r"scores=int32 \(1, 2\): not floats of shape \[\.\.\., n\]\. Convert"),
-    ],
-)
-def test_bad_input(scores, k, message):
-    for function in (n_choose_k.log_z, n_choose_k.marginals):
-        with pytest.raises(ValueError, match=message):
-            function(scores, k)
+    ):
+        for function in (n_choose_k.log_z, n_choose_k.marginals):
+            with pytest.raises(ValueError, match=message):
+                function(scores, k)
 
 
 GRADED = np.array([[2, 0, 1, 0, 2, 1, 0], [0, 0, 0, 2, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1], [0] * 7], np.float32)
@@ -288,17 +285,14 @@ def test_tiny_marginals(k):
     np.testing.assert_allclose(slope[0], of_sets_with @ sets - chances @ sets, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("labels", "levels", "message"),
-    [
+def test_invalid_levels():
+    for labels, levels, message in (
         ([[0.0, 2.0]], 2, r"labels\[0, 1\]=2: not a whole number in 0\.\.1\. Raise levels"),
         ([[0.5, 1.0]], 3, r"labels\[0, 0\]=0\.5: not a whole number in 0\.\.2"),
         ([[0.0, 1.0]], 1, "levels=1: not an integer of at least 2"),
-    ],
-)
-def test_invalid_levels(labels, levels, message):
-    with pytest.raises(ValueError, match=message):
-        losses.n_choose_k([[0.0, 0.0]], labels, levels=levels)
-    if levels == 2 and labels[0][1] == 2.0:
-        compiled = tf.function(losses.n_choose_k)
-        assert np.isnan(compiled(tf.zeros([1, 2]), tf.constant(labels))).all()
+    ):
+        with pytest.raises(ValueError, match=message):
+            losses.n_choose_k([[0.0, 0.0]], labels, levels=levels)
+        if levels == 2 and labels[0][1] == 2.0:
+            compiled = tf.function(losses.n_choose_k)
+            assert np.isnan(compiled(tf.zeros([1, 2]), tf.constant(labels))).all()

@@ -221,17 +221,14 @@ def test_xla():
         np.testing.assert_allclose(left, right, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_errors():
+    for call, message in (
         (lambda: projections.euclidean([[1.0, 2.0]], k=3), r"k=3: not an integer in 1..2"),
         (lambda: projections.rankmax([[1.0, 2.0]], [0], k=1.0), r"k=1.0: not an integer in 1..2"),
         (lambda: projections.euclidean([[1.0, 2.0]], alpha=0.0), "alpha=0.0: not positive"),
         (lambda: projections.entropy([[1.0, 2.0]], alpha=float("nan")), "alpha=nan: not positive"),
         (lambda: projections.rankmax([[1.0, 2.0]], [0.0]), r"labels=float32 \(1,\): class ids must be"),
         (lambda: projections.sparsemax([[1.0, 2.0]], where=[True] * 3), r"where=\(3,\): cannot be"),
-    ],
-)
-def test_errors(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -162,20 +162,17 @@ def test_in_a_graph():
             np.testing.assert_allclose(values, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("prior", "where", "message"),
-    [
+def test_bad_priors():
+    for prior, where, message in (
         (np.zeros(4), None, r"log_prior=\(4,\): of counts up to 3, but there are only 2 classes\. Shorten"),
         (np.zeros([5, 2]), None, r"log_prior=\(5, 2\): cannot be broadcast to \(1, 2\)\. "),
         (np.array([0.0, np.nan]), None, r"log_prior\[0\]: no distribution of counts up to .* Correct it\."),
         (np.full(3, -np.inf), None, r"log_prior\[0\]: no distribution of counts"),
         (np.zeros(3), [True, False], r"log_prior\[0\]: no distribution of counts"),
-    ],
-)
-def test_bad_priors(prior, where, message):
-    for function in (set_sizes.marginals, set_sizes.most_probable):
-        with pytest.raises(ValueError, match=message):
-            function([[0.0, 0.0]], prior, where=where)
+    ):
+        for function in (set_sizes.marginals, set_sizes.most_probable):
+            with pytest.raises(ValueError, match=message):
+                function([[0.0, 0.0]], prior, where=where)
 
 
 @pytest.mark.nightly

@@ -217,9 +217,8 @@ def test_a_saved_sorter_does_not_need_its_file(tmp_path):
     np.testing.assert_array_equal(loaded(SCORES[:, :4]), expected)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_invalid_arguments():
+    for arguments, message in (
         ({"name": "bubble"}, "sorter='bubble': unknown. There are: exact, handcrafted, cnn, lstm"),
         ({"name": "cnn", "n": 57}, "no weights of sorter 'cnn' for lists of 57 are shipped.*train_sorter"),
         ({"name": "cnn", "n": 1, "trained": None}, "n=1: not an integer of at least 2"),
@@ -227,11 +226,9 @@ def test_a_saved_sorter_does_not_need_its_file(tmp_path):
         ({"name": "exact", "sharpness": 2.0}, "sharpness: sorter 'exact' has no such option"),
         ({"name": "cnn", "n": 9, "trained": "nowhere"}, "nowhere: cannot be read"),
         ({"name": "lstm", "n": 10, "units": 4}, "other weights than those of sorter 'lstm' with n=10. Set"),
-    ],
-)
-def test_invalid_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        sorters.get(**arguments)
+    ):
+        with pytest.raises(ValueError, match=message):
+            sorters.get(**arguments)
 
 
 @pytest.mark.nightly

@@ -116,17 +116,14 @@ def test_sl_at_k_weighs_by_the_lead_over_the_kth_score(tried, scores):
     np.testing.assert_allclose(tried.sl_at_k(scores, IDS, k=3, weight_temperature=0.5), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
+def test_options_out_of_range(tried):
+    for name, options, message in (
         ("poly1", {"epsilon": -1.5}, "epsilon=-1.5: too small"),
         ("bi_tempered", {"t1": 1.1}, "t1=1.1: above 1"),
         ("bi_tempered", {"t2": 0.9}, "t2=0.9: too small"),
         ("smooth_top_k_svm", {"k": 0}, "k=0: not an integer of at least 1"),
         ("difftopk", {"share": 1.0}, r"share=1.0: not in \(0, 1\)"),
         ("sl_at_k", {"weight_temperature": 0.0}, "weight_temperature=0.0: not positive"),
-    ],
-)
-def test_options_out_of_range(tried, name, options, message):
-    with pytest.raises(ValueError, match=message):
-        getattr(tried, name)(tf.zeros([1, 3]), [0], **options)
+    ):
+        with pytest.raises(ValueError, match=message):
+            getattr(tried, name)(tf.zeros([1, 3]), [0], **options)

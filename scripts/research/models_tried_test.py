@@ -32,21 +32,3 @@ def test_low_rank_by_hand(models_tried):
     layer.right.assign(right)
     expected = H.numpy() @ (np.eye(8) + layer.left.numpy() @ right.T) @ C.numpy().T
     np.testing.assert_allclose(layer([H, C]), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_attention_learns_from_its_zero_and_mixes_classes(models_tried):
-    attended = models_tried.Attended(4, 8)
-    optimizer = tf.keras.optimizers.SGD(1.0)
-    for _ in range(2):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((attended(tf.range(4)) - C) ** 2)
-        weights = attended.trainable_weights
-        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-    first = attended(tf.range(4))[0]
-    attended.table.assign(tf.tensor_scatter_nd_add(attended.table, [[3]], H[:1]))
-    assert np.max(np.abs(attended(tf.range(4))[0] - first)) > 1e-5
-
-
-def test_a_rank_of_zero_is_refused(models_tried):
-    with pytest.raises(ValueError, match="rank=0: not an integer of at least 1"):
-        models_tried.LowRank(rank=0)

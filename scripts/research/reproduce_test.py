@@ -30,21 +30,18 @@ def test_list(command):
     assert "ratings.csv" in line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_errors_are_one_line(command):
+    for arguments, message in (
         (["--only=rankmax/tabel2"], "only='rankmax/tabel2': no such reproduction. Did you mean"),
         (["--only=rankmax/table2"], "workdir=None: the runs need a folder. Set --workdir."),
         (["--only=rankmax/table2", "--workdir=x"], "data=None: this experiment needs it. See --list."),
         (["--only=rank4class/many_classes", "--data=x", "--workdir=x"], "data=x: this experiment does not"),
         (["--only=sodeep/table1", "--jobs=2", "--workdir=x"], "jobs=2: this experiment has no sweep. Leave"),
-    ],
-)
-def test_errors_are_one_line(command, arguments, message):
-    finished = command("reproduce", *arguments)
-    assert finished.returncode == 1
-    assert message in finished.stderr
-    assert "Traceback" not in finished.stderr
+    ):
+        finished = command("reproduce", *arguments)
+        assert finished.returncode == 1
+        assert message in finished.stderr
+        assert "Traceback" not in finished.stderr
 
 
 def test_paths_that_contain_the_name_of_another(command, tmp_path):

@@ -5,18 +5,10 @@ import pytest
 import tensorflow as tf
 
 from rank4class import losses, models
-from rank4class.losses.ops import ranks
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.task import rank_functions
 from rank4class.scripts.research.benchmarks import datasets, suite, suites
-from rank4class.scripts.research.benchmarks.suites import (
-    candidates,
-    data,
-    metrics,
-    retrieval,
-    scale,
-    training,
-)
+from rank4class.scripts.research.benchmarks.suites import data, metrics, retrieval, training
 
 
 def results_of(name, step, size):
@@ -133,45 +125,6 @@ def test_exact_searches_find_the_same(monkeypatch):
         assert retrieval.SUITE.computed(steps[1], size) == {"recall": 1.0}
 
 
-def test_scann_finds_most_of_the_best_classes():
-    pytest.importorskip("scann", reason="scann is not installed: pip install 'rank4class[scann]'")
-    retrieval._has_scann.cache_clear()
-    size = (32, 20_000, 16, 5)
-    assert "scann decaying" in [step.name for step in suites.get("retrieval").steps(size)]
-    recall = retrieval.SUITE.computed(suite.Step("scann decaying"), size)["recall"]
-    assert 0.9 < recall <= 1.0
-
-
-def test_ranks_and_pairwise_losses_are_sums_over_shards(rng):
-    # Each shard has the true class's score, and those of its other classes.
-    scores, y = rng.normal(size=9).astype(np.float32), 4
-    shards = [np.delete(scores, y)[i : i + 3] for i in (0, 3, 6)]
-    with_true = [np.append(scores[y], shard)[None] for shard in shards]
-
-    def totals(function):
-        return function(scores[None], [y]), sum(function(shard, [0]) for shard in with_true)
-
-    rank, ranks_of_shards = totals(ranks.hard_rank)
-    assert rank == ranks_of_shards - (len(shards) - 1)
-    pairwise, sums = totals(lambda s, y: losses.pairwise_logistic(s, y, normalize="none"))
-    np.testing.assert_allclose(pairwise, sums, rtol=1e-6)
-
-
-def test_lazy_adam_leaves_out_no_class_vectors():
-    weights = []
-    for name in ("adam", "lazy_adam"):
-        tf.keras.utils.set_random_seed(0)
-        step = scale.SUITE.build(suite.Step(name), (4, 10, 3))
-        first = step.loss
-        step()
-        assert step.loss < first
-        weights.append(step.model.get_weights())
-        of_classes = [v for v in step.model.trainable_variables if v.shape[0] == 10]  # not the encoder's
-        assert sum(4 * v.shape.num_elements() for v in of_classes) == scale.Cost(4, 10, 3).vectors
-    for ours, theirs in zip(*weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 @pytest.mark.parametrize("name", datasets.EXPERIMENTS)
 def test_a_dataset_and_its_baseline_read_the_same(name, monkeypatch):
     if name in ("goemotions", "mind"):
@@ -197,17 +150,3 @@ def test_a_training_and_the_bare_step_train(monkeypatch):
     run_steps = training.SUITE.build(steps["training"], (2,))
     run_steps()
     assert run_steps.trainer._progress.step == 4
-
-
-@pytest.mark.nightly
-def test_steps_of_candidates_have_the_loss_of_all_classes(monkeypatch):
-    monkeypatch.setattr(candidates, "FEW", 6_000)
-    size, losses = (64, 5_000, 4), {}
-    for step in candidates.SUITE.steps(size):
-        workload = candidates.SUITE.build(step, size)
-        losses[step.name] = workload._steps(workload._batches, 0, 4).losses.mean()
-    assert losses == {
-        "sampled": pytest.approx(np.log(5_000), rel=0.1),
-        "all": pytest.approx(np.log(5_000), rel=0.1),
-        "few_classes": pytest.approx(np.log(6_000), rel=0.1),
-    }

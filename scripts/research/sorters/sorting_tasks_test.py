@@ -57,17 +57,14 @@ def test_table(tmp_path):
         np.testing.assert_allclose(features[:, 1], -features[:, 2], rtol=1e-5)  # "a" or "b"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_invalid_tables(tmp_path):
+    for content, message in (
         (b"price,kind\n1,a\n", "target='kind': no column of numbers of .*table.csv. Choose another"),
         (b"", "not a CSV file with a header: No columns to parse from file. Correct it."),
         (b"price\n\xff\n", "not a CSV file with a header: 'utf-8' codec can't decode"),
         (b"price,size\n" + b"1,2\n" * 9 + b"1,inf\n", "only 9 complete rows. Use a larger table."),
-    ],
-)
-def test_invalid_tables(tmp_path, content, message):
-    path = tmp_path / "table.csv"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        sorting_tasks.table(path, "kind" if b"kind" in content else "price", seed=0)
+    ):
+        path = tmp_path / "table.csv"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            sorting_tasks.table(path, "kind" if b"kind" in content else "price", seed=0)
