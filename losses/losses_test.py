@@ -201,18 +201,15 @@ def test_graded_labels_equal_tf_ranking(name, monkeypatch):
     assert_equal_to_tf_ranking(name, scores, graded)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
+def test_options_equal_tf_ranking():
+    for name, options in (
         ("ordinal", {"use_fraction_label": True}),
         ("mixture_em", {"alpha": 2.0}),
         ("click_em", {"exam_loss_weight": 2.0, "rel_loss_weight": 0.5}),
-    ],
-)
-def test_options_equal_tf_ranking(name, options):
-    scores, _ = random_problem(6, 7, name)
-    labels = tf.constant(np.random.default_rng(1).uniform(0.0, 3.0, [6, 7]), tf.float32)
-    assert_equal_to_tf_ranking(name, scores, labels, **options)
+    ):
+        scores, _ = random_problem(6, 7, name)
+        labels = tf.constant(np.random.default_rng(1).uniform(0.0, 3.0, [6, 7]), tf.float32)
+        assert_equal_to_tf_ranking(name, scores, labels, **options)
 
 
 UTILS = tfr.python.keras.utils

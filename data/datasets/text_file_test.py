@@ -353,9 +353,8 @@ def test_null_is_an_empty_second_text_and_integers_are_labels_in_json(tmp_path):
     assert dataset.class_names == ("0", "1")
 
 
-@pytest.mark.parametrize(
-    ("header", "rows", "options", "message"),
-    [
+def test_invalid_tables_and_options(tmp_path):
+    for header, rows, options, message in (
         (KEYS, [], {}, r"mine\.tsv: no example\. Add rows to its header"),
         (KEYS, ROWS, {"label_column": "lable"}, r"no column 'lable'\. Did you mean 'label'\? The columns"),
         (KEYS, ROWS, {"label_column": "lable"}, r"Choose among them with data\.label_column\.$"),
@@ -376,29 +375,24 @@ def test_null_is_an_empty_second_text_and_integers_are_labels_in_json(tmp_path):
         (KEYS, [ROWS[0]] * 9, {}, r"mine\.tsv: ham is the only class\. Give at least two"),
         (KEYS, ROWS, {"on_invalid_row": "drop"}, "^data.on_invalid_row='drop': unknown. There are:"),
         (KEYS, ROWS[:4], {}, "validation_fraction=0.1: no class has 3 examples"),
-    ],
-)
-def test_invalid_tables_and_options(tmp_path, header, rows, options, message):
-    (tmp_path / "mine.tsv").write_text(tsv(rows, header))
-    with pytest.raises(ValueError, match=message):
-        load(tmp_path / "mine.tsv", **options)
+    ):
+        (tmp_path / "mine.tsv").write_text(tsv(rows, header))
+        with pytest.raises(ValueError, match=message):
+            load(tmp_path / "mine.tsv", **options)
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
+def test_invalid_files(tmp_path):
+    for file, content, message in (
         ("mine.xlsx", "a", r"mine\.xlsx: unknown format\. Give a file that ends in \.tsv, \.csv, \.jsonl"),
         ("mine.txt", "a", r"mine\.txt: a \.txt file has texts without labels\. Give a file with a column"),
         ("mine.tsv", "", r"mine\.tsv: the file is empty"),
         ("mine.csv", "", r"mine\.csv: the file is empty"),
         ("mine.csv", "text\tlabel\na\tham\n", r"They seem to be separated by '\\t'\.$"),
         ("mine.jsonl", '{"txt": "a"}\n', r"mine\.jsonl: no example\. All rows are invalid, the first"),
-    ],
-)
-def test_invalid_files(tmp_path, file, content, message):
-    (tmp_path / file).write_text(content)
-    with pytest.raises(ValueError, match=message):
-        load(tmp_path / file, on_invalid_row="skip")
+    ):
+        (tmp_path / file).write_text(content)
+        with pytest.raises(ValueError, match=message):
+            load(tmp_path / file, on_invalid_row="skip")
 
 
 def test_missing_files(tmp_path):

@@ -326,16 +326,18 @@ def test_affine_flip_of_images_that_are_not_square():
             np.testing.assert_allclose(actual[..., channel], expected, atol=1e-5)
 
 
-def test_affine_flip_depends_only_on_the_seeds():
-    images = noise(5, 16, 16, 3)
-    batch = flip_and_shift(images, *range(5))
-    np.testing.assert_array_equal(flip_and_shift(images, *range(5)), batch)
-    for i in range(5):
-        np.testing.assert_array_equal(flip_and_shift(images[i : i + 1], i)[0], batch[i])
-    same_image = flip_and_shift(images[[0] * 5], *range(5))
-    other_seed = flip_and_shift(images[[0] * 5], *range(5), seed=1)
-    for first, second in itertools.combinations([*same_image, *other_seed], 2):
+def assert_depends_only_on_the_seeds(function, images):
+    batch = function(images, *range(4))
+    np.testing.assert_array_equal(function(images, *range(4)), batch)
+    for i in range(4):
+        np.testing.assert_array_equal(function(images[i : i + 1], i)[0], batch[i])
+    of_seeds = [function(images[[0] * 4], *range(4), seed=seed) for seed in (0, 1)]
+    for first, second in itertools.combinations(np.concatenate(of_seeds), 2):
         assert np.abs(first - second).max() > 0.01
+
+
+def test_affine_flip_depends_only_on_the_seeds():
+    assert_depends_only_on_the_seeds(flip_and_shift, noise(4, 16, 16, 3))
 
 
 @functools.cache
@@ -376,14 +378,12 @@ def test_random_crop_ranges(tmp_path, height, width):
 
 @pytest.mark.nightly
 def test_random_crops_depend_only_on_the_seeds(tmp_path):
-    files = [save_image(tmp_path, photograph(90 + i, 100, seed=i)) for i in range(4)]
-    batch = random_crops({"file": files}, *range(4))
-    np.testing.assert_array_equal(random_crops({"file": files}, *range(4)), batch)
-    for i, file in enumerate(files):
-        np.testing.assert_array_equal(random_crops({"file": [file]}, i)[0], batch[i])
-    crops = (random_crops({"file": files[:1] * 4}, *range(4), seed=seed) for seed in (0, 1))
-    for first, second in itertools.combinations(np.concatenate([*crops]), 2):
-        assert np.abs(first - second).max() > 0.01
+    files = np.array([save_image(tmp_path, photograph(90 + i, 100, seed=i)) for i in range(4)])
+
+    def crops(files, *numbers, seed=0):
+        return random_crops({"file": files}, *numbers, seed=seed)
+
+    assert_depends_only_on_the_seeds(crops, files)
 
 
 def test_central_crop_if_no_random_crop_is_possible(tmp_path):
