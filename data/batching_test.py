@@ -46,7 +46,7 @@ def test_start_step_continues_the_same_batches(grouped):
     assert take(data.training_batches(split, batch_size=4, seed=3, start_step=12), 8) == whole[12:]
 
 
-@pytest.mark.parametrize(("seed", "batch_size"), [(0, 20), (7, 20), (0, 5)])
+@pytest.mark.parametrize(("seed", "batch_size"), [(7, 20), (0, 5)])
 def test_epochs_are_uniform_permutations(seed, batch_size):
     size, epochs = 20, 400
     split = numbered_split(size) if batch_size == size else with_lengths(numbered_split(size), count=2)

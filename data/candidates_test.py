@@ -91,8 +91,7 @@ def test_batches_are_those_of_all_classes_at_the_candidates(request, kind):
         assert (features["log_q"][~relevant] < 0.0).all()
 
 
-@pytest.mark.parametrize("power", [0.0, 1.0])
-@pytest.mark.parametrize("kind", ["single", "several", "mined"])
+@pytest.mark.parametrize(("kind", "power"), [("single", 1.0), ("several", 0.0), ("mined", 1.0)])
 def test_sums_over_other_classes_are_unbiased(request, kind, power, rng):
     split = request.getfixturevalue("several" if kind == "several" else "single")
     sampled = Sampled(split, N, batch_size=4, count=7, power=power)
