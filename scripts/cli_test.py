@@ -1,5 +1,6 @@
 """Configs by name, help, and errors of flags that are reported before TensorFlow is imported."""
 
+import json
 import logging
 import os
 import re
@@ -98,77 +99,39 @@ def test_errors_are_reported_without_importing_tensorflow(tmp_path, messages):
         assert message in errors
 
 
-FIELDS_AMONG_FLAGS = """
-import sys
-from absl import flags
-from rank4class.scripts import cli
-cli.define_config()
-workdir = flags.DEFINE_string("workdir", None, "")
-cli._parse(sys.argv)
-print(workdir.value, sorted(cli.overrides().items()), flags.FLAGS["config"].value.steps)
-"""
-
-
-def test_fields_of_the_config_among_the_flags():
-    arguments = ["--config.steps=3", "--workdir", "x", "--config.jit_compile", "--config.seed", "-1"]
-    arguments += ["--noconfig.data.cache", "--config", "digits_mlp"]
-    command = [sys.executable, "-c", FIELDS_AMONG_FLAGS, *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True)
-    fields = [("data.cache", False), ("jit_compile", True), ("seed", -1), ("steps", 3)]
-    assert ended.stdout == f"x {fields} 3\n", ended.stderr
-
-
-FIELDS_AS_FLAGS = """
-import sys
-from rank4class.scripts import cli
-from absl import flags
-program, kind, argument, *messages = sys.argv
-if kind == "config":
-    cli.define_config()
-else:
-    flags.DEFINE_string("data.path", None, "")
-cli._parse([program, argument])
-for message in messages:
-    print(cli._with_flags(message))
-"""
-
-
-def test_errors_show_fields_as_flags_of_the_command():
-    messages = [
-        "data.path=nowhere: no such file. Set encoder.path or loss.name, no loss.x.",
-        "runs/data.path, data.path.bak, my_data.path, --config.data.path and --tune=optimizer.decay",
-        "tune='optimizer.decay=1': optimizer.decay has values already.",
-    ]
-    of_config = "--config.data.path=nowhere: no such file. Set --config.encoder.path or --config.loss.name"
-    shown = {
-        "config": [f"{of_config}, no loss.x.", *messages[1:]],
-        "none": [f"--{messages[0]}", *messages[1:]],
-    }
-    arguments = {"config": "--config=text_file_minilm", "none": "--data.path=x"}
-    for kind, expected in shown.items():
-        command = [sys.executable, "-c", FIELDS_AS_FLAGS, kind, arguments[kind], *messages]
-        ended = subprocess.run(command, capture_output=True, text=True)
-        assert ended.stdout.splitlines() == expected, ended.stderr
-
-
-VALUES_OF_FLAGS = """
-import sys
+FLAGS_OF_A_COMMAND = """
+import json, sys
 from absl import flags
 from rank4class.scripts import cli
 cli.define_config()
 cli.define_strategy()
+workdir = flags.DEFINE_string("workdir", None, "")
 flags.DEFINE_float("margin", 0.5, "", lower_bound=0.0)
-for argument in sys.argv[1:]:
+arguments, messages, wrong = json.loads(sys.argv[1])
+cli._parse(["train", *arguments])
+print(workdir.value, sorted(cli.overrides().items()), flags.FLAGS["config"].value.steps)
+for message in messages:
+    print(cli._with_flags(message))
+for flag in wrong:
     flags.FLAGS.unparse_flags()
     try:
-        cli._parse(["train", "--config=digits_mlp", argument])
+        cli._parse(["train", "--config=digits_mlp", flag])
     except SystemExit:
         pass
 """
 
 
-def test_values_of_flags_of_another_type():
-    messages = {
+def test_fields_among_the_flags_and_in_the_errors_of_a_command():
+    arguments = ["--config.steps=3", "--workdir", "x", "--config.jit_compile", "--config.seed", "-1"]
+    arguments += ["--noconfig.data.cache", "--config", "text_file_minilm"]
+    fields = [("data.cache", False), ("jit_compile", True), ("seed", -1), ("steps", 3)]
+    messages = [
+        "data.path=nowhere: no such file. Set encoder.path or loss.name, no loss.x.",
+        "runs/data.path, data.path.bak, my_data.path, --config.data.path and --tune=optimizer.decay",
+        "tune='optimizer.decay=1': optimizer.decay has values already.",
+    ]
+    as_flags = "--config.data.path=nowhere: no such file. Set --config.encoder.path or --config.loss.name"
+    wrong = {
         "--config.optimizer.learning_rate='abc'": "not a number. Write a number.",
         "--config.batch_size='1.5'": "not an integer. Write an integer.",
         "--config.encoder.hidden='x'": "not an integer. Write an integer.",
@@ -177,9 +140,11 @@ def test_values_of_flags_of_another_type():
         "--margin=-1": "not a non-negative number. Write a non-negative number.",
         "--strategy=abc": "unknown. Choose one of default|mirrored|multi_worker|tpu.",
     }
-    command = [sys.executable, "-c", VALUES_OF_FLAGS, *(flag.replace("'", "") for flag in messages)]
+    request = json.dumps([arguments, messages, [flag.replace("'", "") for flag in wrong]])
+    command = [sys.executable, "-c", FLAGS_OF_A_COMMAND, request]
     ended = subprocess.run(command, capture_output=True, text=True)
-    assert ended.stderr.splitlines() == [f"error: {flag}: {text}" for flag, text in messages.items()]
+    assert ended.stdout.splitlines() == [f"x {fields} 3", f"{as_flags}, no loss.x.", *messages[1:]]
+    assert ended.stderr.splitlines() == [f"error: {flag}: {text}" for flag, text in wrong.items()]
 
 
 MISSING_PACKAGE = """

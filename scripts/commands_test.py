@@ -303,7 +303,7 @@ ERRORS = {
     "calibrate --workdir=RUN": "trained without calibration examples. Set --data.path to labeled examples",
     "calibrate --workdir=RUN --sets=lac --data.path=x": "sets='lac': unknown. There are: none, rank,",
     "evaluate --workdir=. --output=new": "not the folder of a run, as it has no config.json",
-    "evaluate --workdir=RUN --data.path=other.tsv": "data.path=other.tsv: dataset 'digits' reads no other",
+    "evaluate --workdir=RUN --data.path=other.tsv": "--data.path=other.tsv: dataset 'digits' reads no",
     "evaluate --workdir=RUN --output=file": "file",
     "evaluate --workdir=RUN --nokeep_scores": "--keep_scores: has no effect without --output. Set both.",
     "evaluate --workdir=RUN --coverage=0.8": "coverage=0.8: the run has no prediction sets. Train with",
