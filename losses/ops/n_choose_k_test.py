@@ -99,6 +99,7 @@ def test_ten_thousand_classes(scores):
     np.testing.assert_allclose(tf.reduce_sum(marginals, axis=1), counts, rtol=1e-11)
 
 
+@pytest.mark.nightly
 def test_one_of_n_is_softmax():
     scores = np.random.default_rng(0).normal(size=[4, 30]) * 5.0
     np.testing.assert_allclose(n_choose_k.log_z(scores, 1), tf.reduce_logsumexp(scores, axis=1), rtol=1e-13)
