@@ -6,13 +6,16 @@
 import ast
 import importlib.util
 import inspect
+import os
 import pathlib
 import re
 import shlex
 import subprocess
+import textwrap
 import types
 
 import pytest
+import yaml
 from absl import flags
 
 from rank4class import data, losses, models
@@ -278,3 +281,37 @@ def test_versions_agree():
         for (name, text), pattern in zip(texts.items(), patterns, strict=True)
     }
     assert len(set(versions.values())) == 1, versions
+
+
+def job_files():
+    """Returns system -> job file, of the guide on distributed training."""
+    text = (DOCS / "guides" / "distributed.md").read_text()
+    found = re.findall(r'^=== "(\w+)"\n\n    ```\w+\n(.*?)^    ```', text, re.DOTALL | re.MULTILINE)
+    return {system: textwrap.dedent(content) for system, content in found}
+
+
+@pytest.mark.parametrize("code", [0, 1, 75])
+def test_the_job_of_slurm_is_started_again_on_one_exit_code(tmp_path, code):
+    for name, action in {"srun": f"exit {code}", "scontrol": f'echo "$@" > {tmp_path}/requeued'}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{action}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    assert subprocess.run(["bash", "-c", job_files()["Slurm"]], env=environment).returncode == code
+    requeued = tmp_path / "requeued"
+    assert (requeued.read_text() if requeued.exists() else "") == ("requeue 7\n" if code == 75 else "")
+
+
+def test_jobs_in_yaml_start_again_on_one_exit_code():
+    files = job_files()
+    [job] = yaml.safe_load(files["Kubernetes"])["spec"]["replicatedJobs"]
+    spec = job["template"]["spec"]
+    [rule] = spec["podFailurePolicy"]["rules"]
+    assert (rule["action"], rule["onExitCodes"]) == ("FailJob", {"operator": "NotIn", "values": [75, 137]})
+    [container] = spec["template"]["spec"]["containers"]
+    assert container["env"] == [{"name": "JOB_COMPLETIONS", "value": str(spec["completions"])}]
+    sky = yaml.safe_load(files["SkyPilot"])
+    assert sky["resources"]["job_recovery"]["recover_on_exit_codes"] == [75]
+    # All start the same command.
+    commands = [container["args"], sky["run"].replace("\\\n", "").split()[1:]]
+    assert commands[0] == commands[1]
+    assert " ".join(commands[0]) in " ".join(files["Slurm"].replace("\\\n", "").split())

@@ -3,12 +3,15 @@
 import contextlib
 import functools
 import itertools
+import json
+import os
 import re
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver as slurm
 
 from rank4class import arguments, compat
 from rank4class.pipelines import config
@@ -21,6 +24,7 @@ _LOST_WORKER_ERRORS = (
     tf.errors.DeadlineExceededError,
     tf.errors.InternalError,
 )
+FIRST_PORT = 2222  # of the workers of a machine
 _TF_CONFIG_EXAMPLE = (
     """TF_CONFIG='{"cluster": {"worker": ["host1:2222", "host2:2222"]}, """
     """"task": {"type": "worker", "index": 0}}'"""
@@ -31,8 +35,8 @@ def get(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
     """Builds a strategy by name, before the process runs any other TensorFlow operation.
 
     It is "default", one device; "mirrored", all devices of this machine; "multi_worker", all machines in the
-    environment variable TF_CONFIG; or "tpu", by its name or that of this machine. ValueError: a wrong name or
-    TF_CONFIG.
+    environment variable TF_CONFIG, which is set here if it is not; or "tpu", by its name or that of this
+    machine. ValueError: a wrong name or cluster.
     """
     arguments.check_choice(config.STRATEGIES, strategy=name)
     if tpu is not None and name != "tpu":
@@ -42,6 +46,9 @@ def get(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
     if name == "mirrored":
         return _mirrored()
     if name == "multi_worker":
+        if "TF_CONFIG" not in os.environ:
+            os.environ["TF_CONFIG"] = describe_cluster()
+            print(f"TF_CONFIG={os.environ['TF_CONFIG']}", flush=True)
         check_tf_config()
         return tf.distribute.MultiWorkerMirroredStrategy()
     return _tpu(tpu or "local")
@@ -136,16 +143,49 @@ def check_agreement(strategy: tf.distribute.Strategy, step: int, path: str) -> N
 
 @contextlib.contextmanager
 def lost_worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Turns the error of a collective operation with a lost worker into an `OSError` with a remedy."""
+    """Turns the error of a collective operation with a lost worker into a `ConnectionError` with a remedy."""
     try:
         yield
     except _LOST_WORKER_ERRORS as error:
         if not has_several_workers(strategy):
             raise
-        raise OSError(
+        raise ConnectionError(
             f"strategy='multi_worker': another worker was lost ({compat.reason(error)}). Start all workers "
             "again with the same command: training resumes from the last checkpoint."
         ) from error
+
+
+def describe_cluster() -> str:
+    """Returns TF_CONFIG as SkyPilot, Slurm or an indexed Job of Kubernetes describes it to this process.
+
+    Kubernetes does not tell the number of workers: its job file sets JOB_COMPLETIONS. ValueError: there is no
+    such description, or it is incomplete or wrong.
+    """
+    rank = {"SKYPILOT_NODE_RANK": "SkyPilot", "SLURM_PROCID": "Slurm", "JOB_COMPLETION_INDEX": "Kubernetes"}
+    variable = next((name for name in rank if name in os.environ), None)
+    if variable is None:
+        raise ValueError(f"TF_CONFIG: not set, nor one of {', '.join(rank)}. Set {_TF_CONFIG_EXAMPLE}.")
+    try:
+        index = int(os.environ[variable])
+        if variable == "SKYPILOT_NODE_RANK":
+            hosts = os.environ["SKYPILOT_NODE_IPS"].split()
+        elif variable == "SLURM_PROCID":
+            nodes = slurm.expand_hostlist(os.environ["SLURM_STEP_NODELIST"])
+            counts = slurm.expand_tasks_per_node(os.environ["SLURM_STEP_TASKS_PER_NODE"])
+            hosts = [node for node, count in zip(nodes, counts, strict=True) for _ in range(count)]
+        else:
+            name, dot, domain = socket.getfqdn().partition(f"-{index}.")
+            if not dot:
+                raise ValueError(f"this host, {name}, has no name of a pod with a subdomain")
+            hosts = [f"{name}-{i}.{domain}" for i in range(int(os.environ["JOB_COMPLETIONS"]))]
+    except (KeyError, ValueError) as error:
+        problem = f"{error} is not set" if isinstance(error, KeyError) else str(error)
+        raise ValueError(
+            f"{variable}={os.environ[variable]}: the variables of {rank[variable]} do not describe the "
+            f"cluster: {problem}. Start the workers as the guide on distributed training shows."
+        ) from error
+    addresses = [f"{host}:{FIRST_PORT + hosts[:i].count(host)}" for i, host in enumerate(hosts)]
+    return json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
 
 
 def check_tf_config() -> None:

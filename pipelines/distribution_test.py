@@ -1,4 +1,5 @@
 import json
+import socket
 
 import pytest
 import tensorflow as tf
@@ -49,6 +50,83 @@ def test_valid_clusters(monkeypatch, text):
 )
 def test_invalid_clusters(monkeypatch, text, message):
     monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(ValueError, match=message):
+        distribution.get("multi_worker")
+
+
+HOST = "job-train-0-2.job.space.svc.cluster.local"
+
+
+@pytest.mark.parametrize(
+    ("variables", "workers", "index"),
+    [
+        (
+            {"SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.7\n10.0.0.3\n", "SLURM_PROCID": "0"},
+            ["10.0.0.7:2222", "10.0.0.3:2222"],
+            1,
+        ),
+        (
+            {
+                "SLURM_PROCID": "3",
+                "SLURM_STEP_NODELIST": "gpu[9-10],login",
+                "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
+            },
+            ["gpu9:2222", "gpu9:2223", "gpu10:2222", "gpu10:2223", "login:2222"],
+            3,
+        ),
+        (
+            {"JOB_COMPLETION_INDEX": "2", "JOB_COMPLETIONS": "3"},
+            [f"job-train-0-{i}.job.space.svc.cluster.local:2222" for i in range(3)],
+            2,
+        ),
+    ],
+)
+def test_jobs_that_describe_themselves(monkeypatch, variables, workers, index):
+    monkeypatch.setattr(socket, "getfqdn", lambda: HOST)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    expected = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+    assert json.loads(distribution.describe_cluster()) == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "host", "message"),
+    [
+        (
+            {},
+            HOST,
+            "TF_CONFIG: not set, nor one of SKYPILOT_NODE_RANK, SLURM_PROCID, JOB_COMPLETION",
+        ),
+        (
+            {"SLURM_PROCID": "0"},
+            HOST,
+            "SLURM_PROCID=0: the variables of Slurm do not describe the cluster: 'SLURM_STEP_NODELIST' is",
+        ),
+        (
+            {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "a[1-", "SLURM_STEP_TASKS_PER_NODE": "1"},
+            HOST,
+            "Invalid hostlist format",
+        ),
+        ({"SKYPILOT_NODE_RANK": "1"}, HOST, "of SkyPilot do not .*: 'SKYPILOT_NODE_IPS' is not set. Start"),
+        ({"JOB_COMPLETION_INDEX": "2"}, HOST, "of Kubernetes do not .*: 'JOB_COMPLETIONS' is not set. Start"),
+        (
+            {"JOB_COMPLETION_INDEX": "2", "JOB_COMPLETIONS": "3"},
+            "job-train-0-2",
+            "this host, job-train-0-2, has no name of a pod with a subdomain",
+        ),
+        (
+            {"SKYPILOT_NODE_RANK": "2", "SKYPILOT_NODE_IPS": "a\nb"},
+            HOST,
+            "TF_CONFIG: task worker 2 is not",
+        ),
+    ],
+)
+def test_jobs_whose_description_is_incomplete(monkeypatch, variables, host, message):
+    monkeypatch.setattr(socket, "getfqdn", lambda: host)
+    monkeypatch.setenv("TF_CONFIG", "")  # restored afterwards
+    monkeypatch.delenv("TF_CONFIG")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=message):
         distribution.get("multi_worker")
 
@@ -133,7 +211,7 @@ def test_errors_of_lost_workers(monkeypatch):
         raise lost
     monkeypatch.setattr(distribution, "has_several_workers", lambda _: True)
     message = r"strategy='multi_worker': another worker was lost \(Connection reset by peer\)\. Start all"
-    with pytest.raises(OSError, match=message), distribution.lost_worker_errors(one_device):
+    with pytest.raises(ConnectionError, match=message), distribution.lost_worker_errors(one_device):
         raise lost
 
 

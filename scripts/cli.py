@@ -37,6 +37,8 @@ flags.DEFINE_multi_string(
 # Raised for invalid files, flags, classes and numbers, and for packages that are not installed. Any other
 # exception is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
+# Exit code after SIGTERM or the loss of a worker: the same command resumes. Schedulers restart on it.
+RESUMABLE = 75
 NOT_NONE = "must have a value other than None"  # absl's message of flags that are required
 # Messages of absl, and the errors shown instead.
 _FLAG_ERRORS = {
@@ -137,14 +139,19 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
         except USER_ERRORS as error:
             if flags.FLAGS.debug:
                 raise
-            _fail(error)
+            _fail(error, RESUMABLE if isinstance(error, ConnectionError) else 1)
         except Interrupted as error:
             print(error, file=sys.stderr)
-            sys.exit(128 + error.signal)  # the exit code of shells for this signal
+            sys.exit(_exit_code(error.signal, True))
         except KeyboardInterrupt as error:
-            hint = " Run the same command again to resume." if resumes and flags.FLAGS.workdir else ""
-            print(f"Interrupted.{hint}", file=sys.stderr)
-            sys.exit(128 + (error.args[0] if error.args else signal.SIGINT))
+            resumes = resumes and bool(flags.FLAGS.workdir)
+            print("Interrupted." + " Run the same command again to resume." * resumes, file=sys.stderr)
+            sys.exit(_exit_code(error.args[0] if error.args else signal.SIGINT, resumes))
+
+
+def _exit_code(number: int, resumes: bool) -> int:
+    """Returns the exit code after a signal: that of shells for it, or the one that asks for a restart."""
+    return RESUMABLE if resumes and number == signal.SIGTERM else 128 + number
 
 
 def _interrupt(number: int, _: object) -> typing.NoReturn:
@@ -267,13 +274,13 @@ def _unknown_flag(name: str, experiment: config.Experiment | None) -> str:
     return f"--{name}: no such flag. {hint or '--help shows all flags.'}"
 
 
-def _fail(error: object) -> typing.NoReturn:
+def _fail(error: object, code: int = 1) -> typing.NoReturn:
     # Keras writes the layer's name before a layer's error, and the layer's arguments after it.
     layer_error = re.fullmatch(
         r"Exception encountered when calling .*?\n\n(.*)\n\nCall arguments.*", str(error), re.S
     )
     print(f"error: {_with_flags(layer_error[1] if layer_error else str(error))}", file=sys.stderr)
-    sys.exit(1)
+    sys.exit(code)
 
 
 def _with_flags(message: str) -> str:
