@@ -1,0 +1,261 @@
+"""A SavedModel over HTTP, with the routes and the JSON of TensorFlow Serving.
+
+Requests that come while the model runs are answered together by its next call.
+"""
+
+import asyncio
+import base64
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  the operations of tokenizers
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rank4class import compat, strict_json
+from rank4class.pipelines.storage import files
+
+MAX_BODY = 32 << 20  # bytes
+MAX_BATCH = 256  # inputs of a call of the model, unless one request has more
+BODY_SECONDS = 10.0  # in which the body of a request has to arrive
+
+Arrays = dict[str, np.ndarray]
+
+
+class RequestError(Exception):
+    """The status code and the message of a request that cannot be answered."""
+
+
+class _Signature:
+    """A signature of a model, called by one thread; `tensors` are its specs by name."""
+
+    def __init__(self, function: Any, thread: ThreadPoolExecutor):
+        self._function, self._thread = function, thread
+        self.inputs: dict[str, tf.TensorSpec] = function.structured_input_signature[1]
+        self.outputs: dict[str, tf.TensorSpec] = function.structured_outputs
+        self._waiting: list[tuple[Arrays, asyncio.Future]] = []
+        self._answering: asyncio.Task | None = None
+
+    async def __call__(self, inputs: Arrays) -> Arrays:
+        future: asyncio.Future = asyncio.get_running_loop().create_future()
+        self._waiting.append((inputs, future))
+        if self._answering is None or self._answering.done():
+            self._answering = asyncio.create_task(self._answer_all())
+        return await future
+
+    async def _answer_all(self) -> None:
+        while self._waiting:
+            await self._answer(self._next_batch())
+
+    def _next_batch(self) -> list[tuple[Arrays, asyncio.Future]]:
+        """Takes the first request that waits, and those after it that one call can answer with it."""
+        shapes = [{name: array.shape[1:] for name, array in inputs.items()} for inputs, _ in self._waiting]
+        size, count = 0, 0
+        while self.inputs and count < len(shapes) and shapes[count] == shapes[0]:
+            size += len(next(iter(self._waiting[count][0].values())))
+            if count and size > MAX_BATCH:
+                break
+            count += 1
+        batch, self._waiting = self._waiting[: count or 1], self._waiting[count or 1 :]
+        return batch
+
+    async def _answer(self, batch: list[tuple[Arrays, asyncio.Future]]) -> None:
+        try:
+            stacked = {name: np.concatenate([inputs[name] for inputs, _ in batch]) for name in self.inputs}
+            outputs = await asyncio.get_running_loop().run_in_executor(self._thread, self._call, stacked)
+        except Exception as error:
+            for one in batch if len(batch) > 1 else ():  # one of them is wrong
+                await self._answer([one])
+            if len(batch) == 1 and not batch[0][1].cancelled():
+                batch[0][1].set_exception(error)
+            return
+        start = 0
+        for inputs, future in batch:
+            end = start + len(next(iter(inputs.values()))) if inputs else None
+            if not future.cancelled():
+                future.set_result({name: array[start:end] for name, array in outputs.items()})
+            start = end or 0
+
+    def _call(self, inputs: Arrays) -> Arrays:
+        tensors = {name: tf.constant(inputs[name], spec.dtype) for name, spec in self.inputs.items()}
+        return {name: tensor.numpy() for name, tensor in self._function(**tensors).items()}
+
+
+def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
+    """Returns the ASGI application that serves a SavedModel.
+
+    Args:
+      folder: of the model, or of its versions, of which the highest number is served.
+      name: of the model in the routes; None is the name of the folder that has the versions.
+
+    Raises:
+      FileNotFoundError: there is no SavedModel in the folder.
+    """
+    folder = os.fspath(folder).rstrip("/")
+    if not files.exists(os.path.join(folder, "saved_model.pb")):
+        versions = [version for version in files.names_in(folder) if version.isdigit()]
+        if not versions:
+            raise FileNotFoundError(f"model={folder}: no SavedModel. Write one with: rank4class export")
+        folder = os.path.join(folder, max(versions, key=int))
+    parent, version = os.path.split(os.path.abspath(folder))
+    name = name or os.path.basename(parent if version.isdigit() else folder)
+    version = version if version.isdigit() else "1"
+    model, thread = tf.saved_model.load(folder), ThreadPoolExecutor(1)
+    signatures = {key: _Signature(function, thread) for key, function in model.signatures.items()}
+    state = {"version": version, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+    described = {
+        key: {"inputs": _described(one.inputs), "outputs": _described(one.outputs)}
+        for key, one in signatures.items()
+    }
+
+    async def status(_: Request) -> Any:
+        return {"model_version_status": [state]}
+
+    async def metadata(_: Request) -> Any:
+        spec = {"name": name, "signature_name": "", "version": version}
+        return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": described}}}
+
+    async def predict(request: Request) -> Any:
+        body = await _body(request)
+        signature = _signature(signatures, body, "serving_default")
+        by_row = "instances" in body
+        if by_row == ("inputs" in body):
+            raise RequestError(400, 'the body needs either "instances" or "inputs".')
+        outputs = _to_json(await signature(_arrays(signature, body, "instances" if by_row else "inputs")))
+        if len(outputs) == 1:
+            [values] = outputs.values()
+        elif by_row:
+            values = [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]
+        else:
+            values = outputs
+        return {"predictions" if by_row else "outputs": values}
+
+    async def classify(request: Request) -> Any:
+        body = await _body(request)
+        signature = _signature(signatures, body, "classify")
+        if "classes" not in signature.outputs:
+            raise RequestError(400, "the signature returns no classes.")
+        outputs = _to_json(await signature(_arrays(signature, body, "examples")))
+        pairs = zip(outputs["classes"], outputs.get("probabilities", outputs["scores"]), strict=True)
+        return {"result": [list(map(list, zip(*pair, strict=True))) for pair in pairs]}
+
+    prefixes = [f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}"]
+    routes = {"": status, "/metadata": metadata, ":predict": predict, ":classify": classify}
+    return Starlette(
+        routes=[
+            Route(prefix + path, _route(handle), methods=["POST" if path.startswith(":") else "GET"])
+            for prefix in prefixes
+            for path, handle in routes.items()
+        ]
+    )
+
+
+def _route(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    async def respond(request: Request) -> Response:
+        status = 200
+        try:
+            content = await handle(request)
+        except RequestError as error:
+            status, message = error.args
+            content = {"error": message}
+        except tf.errors.InvalidArgumentError as error:
+            status, content = 400, {"error": compat.reason(error)}
+        return Response(files.to_json(content), status, media_type="application/json")
+
+    return respond
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Returns the JSON object that a request sends."""
+    try:
+        text = (await asyncio.wait_for(_read(request), BODY_SECONDS)).decode()
+        return strict_json.parse_object("body", text)
+    except asyncio.TimeoutError as error:
+        raise RequestError(408, f"the body did not arrive in {BODY_SECONDS:.0f} seconds.") from error
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, str(error)) from error
+
+
+async def _read(request: Request) -> bytearray:
+    content = bytearray()
+    async for part in request.stream():
+        content += part
+        if len(content) > MAX_BODY:
+            raise RequestError(413, f"the body has more than {MAX_BODY:,} bytes. Send fewer inputs.")
+    return content
+
+
+def _signature(signatures: Mapping[str, _Signature], body: Mapping[str, Any], default: str) -> _Signature:
+    name = body.get("signature_name", default)
+    if not isinstance(name, str) or name not in signatures:
+        raise RequestError(400, f"signature_name={name!r}: unknown. There are: {', '.join(signatures)}.")
+    return signatures[name]
+
+
+def _arrays(signature: _Signature, body: Mapping[str, Any], field: str) -> Arrays:
+    """Returns the inputs of a signature that a body has, by row or for "inputs" by name."""
+    values, specs = body.get(field), signature.inputs
+    if field != "inputs":
+        if not isinstance(values, list) or not values:
+            raise RequestError(400, f'"{field}" is no list of inputs.')
+        # A value alone is that of the only feature.
+        is_row = isinstance(values[0], dict) and values[0].keys() != {"b64"}
+        rows = values if is_row else [{next(iter(specs), ""): value} for value in values]
+        if any(not isinstance(row, dict) or row.keys() != rows[0].keys() for row in rows):
+            raise RequestError(400, f'"{field}" have different features.')
+        values = {name: [row[name] for row in rows] for name in rows[0]}
+    elif not isinstance(values, dict):
+        values = {next(iter(specs), ""): values}
+    if values.keys() != specs.keys():
+        raise RequestError(400, f"features {', '.join(values)}: the signature takes {', '.join(specs)}.")
+    arrays = {name: _array(name, values[name], spec) for name, spec in specs.items()}
+    if len({len(array) for array in arrays.values()}) > 1:
+        raise RequestError(400, "the features have different numbers of inputs.")
+    return arrays
+
+
+def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
+    try:
+        array = np.array(_decoded(value), object if spec.dtype == tf.string else None)
+    except (ValueError, TypeError) as error:
+        raise RequestError(400, f"{name}: {str(error).splitlines()[0]}") from error
+    if spec.dtype == tf.string:
+        fits = all(isinstance(item, str | bytes) for item in array.ravel())
+    else:
+        fits = array.dtype.kind in ("iuf" if spec.dtype.is_floating else "b" if spec.dtype.is_bool else "iu")
+    if not (fits and array.size and spec.shape.is_compatible_with(array.shape)):
+        raise RequestError(400, f"{name}: not {spec.dtype.name} {spec.shape}, but {array.shape}.")
+    return array if spec.dtype == tf.string else array.astype(spec.dtype.as_numpy_dtype)
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decoded(item) for item in value]
+    if isinstance(value, dict) and value.keys() == {"b64"}:
+        return base64.b64decode(value["b64"], validate=True)
+    return value
+
+
+def _to_json(arrays: Arrays) -> dict[str, Any]:
+    def values(array: np.ndarray) -> list:
+        return (np.char.decode(array.astype(bytes), "utf-8") if array.dtype == object else array).tolist()
+
+    return {name: values(array) for name, array in arrays.items()}
+
+
+def _described(specs: Mapping[str, tf.TensorSpec]) -> dict[str, Any]:
+    """Returns the metadata of tensors as TensorFlow Serving shows them."""
+    return {
+        name: {
+            "dtype": f"DT_{spec.dtype.name.upper()}",
+            "tensor_shape": {"dim": [{"size": str(size or -1), "name": ""} for size in spec.shape]},
+            "name": name,
+        }
+        for name, spec in specs.items()
+    }

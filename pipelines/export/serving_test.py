@@ -1,0 +1,202 @@
+import base64
+import concurrent.futures
+import contextlib
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import data
+
+REASON = "pip install 'rank4class[serve]'"
+
+
+@contextlib.contextmanager
+def served(app):
+    """Yields the address of a server of an application."""
+    uvicorn = pytest.importorskip("uvicorn", reason=REASON)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        yield server.servers[0].sockets[0].getsockname()
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def folder(digits_run, tmp_path_factory):
+    pytest.importorskip("starlette", reason=REASON)
+    folder = tmp_path_factory.mktemp("models") / "digits"
+    folder.mkdir()
+    digits_run.export(folder / "9", k=2)
+    digits_run.export(folder / "10", k=3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(folder):
+    from rank4class.pipelines.export import serving
+
+    with served(serving.app(folder)) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def images():
+    return data.get("digits").splits["test"].features["image"][:20]
+
+
+def request(address, path, body=None):
+    """Returns the status and the JSON of a response; a body is bytes, or JSON to post."""
+    content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request("http://{}:{}/v1/models/".format(*address) + path, content)
+        ) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error) if error.headers["content-type"].endswith("json") else {}
+
+
+def test_answers_are_those_of_the_model(address, folder, images):
+    model = tf.saved_model.load(str(folder / "10"))
+    expected = model.signatures["classify"](image=tf.constant(images))
+    status, by_name = request(address, "digits:predict", {"inputs": {"image": images.tolist()}})
+    assert status == 200
+    outputs = by_name["outputs"]
+    assert outputs["classes"] == np.char.decode(expected["classes"].numpy().astype(bytes), "utf-8").tolist()
+    assert np.shape(outputs["classes"]) == (20, 3)  # of the version with the highest number
+    for name in ("scores", "probabilities"):
+        np.testing.assert_array_equal(np.float32(outputs[name]), expected[name])
+    for instances in (images.tolist(), [{"image": image.tolist()} for image in images]):
+        body = {"instances": instances, "signature_name": "classify"}
+        rows = request(address, "digits/versions/10:predict", body)[1]["predictions"]
+        assert rows == [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]
+    pairs = request(address, "digits:classify", {"examples": images.tolist()})[1]["result"]
+    assert pairs[0] == [
+        list(pair) for pair in zip(outputs["classes"][0], outputs["probabilities"][0], strict=True)
+    ]
+    vectors = request(address, "digits:predict", {"signature_name": "encode", "inputs": images.tolist()})
+    np.testing.assert_array_equal(
+        np.float32(vectors[1]["outputs"]), model.signatures["encode"](image=tf.constant(images))["vectors"]
+    )
+    classes = {"signature_name": "encode_classes", "inputs": {}}
+    assert request(address, "digits:predict", classes)[1]["outputs"]["classes"] == list("0123456789")
+
+
+def test_status_and_metadata(address):
+    [state] = request(address, "digits")[1]["model_version_status"]
+    assert (state["version"], state["state"]) == ("10", "AVAILABLE")
+    described = request(address, "digits/metadata")[1]["metadata"]["signature_def"]["signature_def"]
+    image = described["serving_default"]["inputs"]["image"]
+    assert image["dtype"] == "DT_FLOAT32"
+    assert [each["size"] for each in image["tensor_shape"]["dim"]] == ["-1", "8", "8", "1"]
+
+
+def test_concurrent_requests_are_answered_together(address, images):
+    alone = [request(address, "digits:predict", {"instances": [image.tolist()]}) for image in images]
+    with concurrent.futures.ThreadPoolExecutor(len(images)) as pool:
+        bodies = [{"instances": [image.tolist()]} for image in images]
+        together = list(pool.map(lambda body: request(address, "digits:predict", body), bodies))
+    for (status, one), (_, other) in zip(together, alone, strict=True):
+        assert status == 200
+        assert one["predictions"][0]["classes"] == other["predictions"][0]["classes"]
+        np.testing.assert_allclose(
+            one["predictions"][0]["scores"], other["predictions"][0]["scores"], rtol=1e-5, atol=1e-5
+        )
+
+
+def test_a_wrong_request_does_not_spoil_those_beside_it(address, images):
+    right, wrong = np.where(np.arange(2)[:, None], np.inf, images[:1].ravel()).reshape(2, 1, 8, 8, 1)
+    wrong = json.dumps({"instances": wrong.tolist()}).replace("Infinity", "1e999").encode()
+    bodies = [wrong if i % 4 == 0 else {"instances": right.tolist()} for i in range(20)]
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda body: request(address, "digits:predict", body), bodies))
+    assert [status for status, _ in answers] == [400 if i % 4 == 0 else 200 for i in range(20)]
+    assert "image: a number is not finite" in answers[0][1]["error"]
+
+
+ONE = np.zeros([1, 8, 8, 1]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"{", 400, "body: not JSON"),
+        (b"\xff", 400, "codec can't decode byte"),
+        (b"[]", 400, "body: not a JSON object."),
+        (b"[" * 100_000, 400, "recursion"),
+        ({}, 400, 'the body needs either "instances" or "inputs".'),
+        ({"instances": ONE, "inputs": ONE}, 400, 'needs either "instances" or "inputs".'),
+        ({"instances": []}, 400, '"instances" is no list of inputs.'),
+        ({"instances": "text"}, 400, '"instances" is no list of inputs.'),
+        ({"inputs": {"picture": ONE}}, 400, "features picture: the signature takes image."),
+        ({"inputs": {"image": []}}, 400, "image: not float32 (None, 8, 8, 1), but (0,)."),
+        ({"inputs": {"image": [[1.0], [1.0, 2.0]]}}, 400, "image: setting an array element with a sequence"),
+        ({"inputs": {"image": [None]}}, 400, "image: not float32"),
+        ({"inputs": {"image": [{"b64": "!"}]}}, 400, "image: "),
+        ({"inputs": 7}, 400, "image: not float32 (None, 8, 8, 1), but ()."),
+        ({"instances": [{"image": ONE[0]}, ONE[0]]}, 400, '"instances" have different features.'),
+        ({"inputs": ONE, "signature_name": "best"}, 400, "signature_name='best': unknown. There are: "),
+        ({"inputs": ONE, "signature_name": [1]}, 400, "signature_name=[1]: unknown."),
+        (b" " * (33 << 20), 413, "the body has more than 33,554,432 bytes."),
+    ],
+)
+def test_wrong_requests(address, body, status, message):
+    answer = request(address, "digits:predict", body)
+    assert answer[0] == status
+    assert message in answer[1]["error"]
+
+
+def test_wrong_routes(address):
+    assert request(address, "letters")[0] == 404
+    assert request(address, "digits:predict")[0] == 405
+    body = {"examples": ONE, "signature_name": "encode"}
+    assert request(address, "digits:classify", body) == (400, {"error": "the signature returns no classes."})
+
+
+def test_a_slow_client_gets_an_answer(address, monkeypatch):
+    from rank4class.pipelines.export import serving
+
+    monkeypatch.setattr(serving, "BODY_SECONDS", 0.2)
+    with socket.create_connection(address) as client:
+        client.sendall(b"POST /v1/models/digits:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
+        assert client.recv(1000).startswith(b"HTTP/1.1 408 ")
+
+
+def test_texts_and_bytes_as_base64(tmp_path):
+    pytest.importorskip("starlette", reason=REASON)
+    from rank4class.pipelines.export import serving
+
+    module = tf.Module()
+    module.length = tf.function(
+        lambda text: {"length": tf.strings.length(text), "text": tf.strings.upper(text)},
+        input_signature=[tf.TensorSpec([None], tf.string, "text")],
+    )
+    tf.saved_model.save(module, str(tmp_path / "lengths"), {"serving_default": module.length})
+    encoded = {"b64": base64.b64encode(b"\x00\x01").decode()}
+    with served(serving.app(tmp_path / "lengths")) as address:
+        status, answer = request(address, "lengths/versions/1:predict", {"inputs": {"text": ["äb", encoded]}})
+        assert (status, answer["outputs"]["length"]) == (200, [3, 2])
+        assert answer["outputs"]["text"] == ["äB", "\x00\x01"]
+        status, answer = request(address, "lengths:predict", {"instances": [encoded, encoded, "a"]})
+        assert [row["length"] for row in answer["predictions"]] == [2, 2, 1]
+        assert request(address, "lengths:predict", {"instances": [1]})[0] == 400
+
+
+def test_a_folder_without_a_model(tmp_path):
+    pytest.importorskip("starlette", reason=REASON)
+    from rank4class.pipelines.export import serving
+
+    with pytest.raises(FileNotFoundError, match="model=.*: no SavedModel. Write one with: rank4class export"):
+        serving.app(tmp_path)

@@ -1,0 +1,32 @@
+r"""Serves an exported model over HTTP, with the REST routes of TensorFlow Serving.
+
+    python -m rank4class.scripts.serve --model=models/mine
+    curl -d '{"inputs": {"text": ["my parcel never came"]}}' localhost:8501/v1/models/mine:predict
+
+It answers until Ctrl-C or SIGTERM. There is no encryption and no login: put a proxy before it that has them.
+"""
+
+from absl import flags
+
+from rank4class.scripts import cli
+
+_MODEL = flags.DEFINE_string(
+    "model", None, "Folder of a SavedModel, or of versions, of which the highest is served.", required=True
+)
+_NAME = flags.DEFINE_string("name", None, "Name of the model in the routes; None: that of its folder.")
+_HOST = flags.DEFINE_string("host", "127.0.0.1", "Address to listen at; 0.0.0.0: all of this machine.")
+_PORT = flags.DEFINE_integer("port", 8501, "Port to listen at.", lower_bound=1, upper_bound=65535)
+
+
+def main() -> None:
+    import uvicorn
+
+    from rank4class.pipelines.export import serving
+
+    app = serving.app(_MODEL.value, _NAME.value)
+    print(f"http://{_HOST.value}:{_PORT.value}{app.routes[0].path}", flush=True)
+    uvicorn.run(app, host=_HOST.value, port=_PORT.value, log_level="warning", limit_concurrency=1000)
+
+
+if __name__ == "__main__":
+    cli.run(main)
