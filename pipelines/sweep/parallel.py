@@ -178,6 +178,34 @@ def start(root: str, jobs: int, executor: Executor | None = None) -> Iterator[Po
         yield Pool(root, executor or _ThisProcess(), jobs, interruption)
 
 
+@contextlib.contextmanager
+def connect(name: str) -> Iterator[tuple[Executor | None, int]]:
+    """Yields the executor of a name, and the number of its workers.
+
+    It is "processes", those that `start` makes (None), or "dask:ADDRESS", the workers of a Dask cluster. Dask
+    trains the run of a lost worker on another one, where it resumes. An interrupted block leaves the runs in
+    progress to their workers, which end them. ValueError: another name, or workers of several threads.
+    """
+    engine, _, address = name.partition(":")
+    if name == "processes":
+        yield None, 1
+        return
+    if engine != "dask" or not address:
+        raise ValueError(f"executor={name!r}: unknown. Choose 'processes' or 'dask:tcp://HOST:PORT'.")
+    import distributed
+
+    with distributed.Client(address, set_as_default=False) as client:
+        threads = client.nthreads().values()
+        if set(threads) - {1}:
+            raise ValueError(
+                f"executor={name!r}: a worker with {max(threads)} threads; a process trains one run at a "
+                "time. Start the workers with --nthreads=1."
+            )
+        executor = client.get_executor()
+        yield executor, max(1, len(threads))
+        executor.shutdown(wait=False)
+
+
 class _ThisProcess(Executor):
     """Runs each function when it is submitted."""
 

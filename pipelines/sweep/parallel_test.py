@@ -11,7 +11,7 @@ import tensorflow as tf
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.sweep import parallel
+from rank4class.pipelines.sweep import grid, parallel
 from rank4class.pipelines.sweep.parallel import GridRun
 from rank4class.pipelines.training import rank_training
 
@@ -142,3 +142,53 @@ def test_an_error_stops_the_other_runs(tmp_path):
     with pytest.raises(ValueError, match=f"{locked.path}: another process trains in it"):
         list(train_all([runs[0], GridRun(base(), locked.path)], jobs=2))
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.nightly
+def test_a_dask_cluster_equals_one_process_though_a_worker_is_killed(tmp_path):
+    distributed = pytest.importorskip("distributed", reason="pip install 'rank4class[dask]'")
+
+    def train(root, **options):
+        losses = ["softmax", "mse", "rankmax", "hinge"]
+        return grid.run_grid(
+            base(epochs=4.0),
+            f"{tmp_path}/{root}",
+            losses=losses,
+            interactions=["dot"],
+            seeds=[0, 1],
+            **options,
+        )
+
+    killed = GridRun(base(), f"{tmp_path}/dask/softmax-dot-seed1")
+
+    def kill():
+        with open(os.path.join(killed.path, "lock")) as lock:
+            os.kill(int(lock.read().split()[1]), signal.SIGKILL)
+
+    with (
+        distributed.LocalCluster(
+            2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+        ) as cluster,
+        parallel.connect(f"dask:{cluster.scheduler_address}") as (executor, workers),
+    ):
+        when_training([killed], kill)
+        runs = train("dask", executor=executor, jobs=workers)
+    assert workers == 2
+    assert len(RunDirectory(killed.path).sessions()) == 2
+    for run, alone in zip(runs, train("alone"), strict=True):
+        assert run.results == alone.results
+        for name in FILES:
+            with open(f"{run.path}/{name}") as left, open(f"{alone.path}/{name}") as right:
+                assert left.read() == right.read()
+
+
+def test_executors_that_cannot_train():
+    with pytest.raises(ValueError, match="executor='dask': unknown. Choose 'processes' or 'dask:tcp://HOST:"):
+        parallel.connect("dask").__enter__()
+    distributed = pytest.importorskip("distributed", reason="pip install 'rank4class[dask]'")
+    with distributed.LocalCluster(
+        1, threads_per_worker=2, processes=False, dashboard_address=None
+    ) as cluster:
+        message = "a worker with 2 threads; a process trains one run at a time. Start the workers with --nthr"
+        with pytest.raises(ValueError, match=message):
+            parallel.connect(f"dask:{cluster.scheduler_address}").__enter__()
