@@ -107,6 +107,13 @@ def define_strategy(names: Sequence[str] = config.STRATEGIES) -> Callable[[], tf
     return get
 
 
+def define_log() -> None:
+    """Defines `--log`, which sets the environment variable that this process and its children read."""
+    flags.DEFINE_string(
+        "log", None, "Experiment trackers that get what TensorBoard gets: mlflow, wandb, or mlflow,wandb."
+    )
+
+
 def define_cache() -> None:
     """Defines `--cache`, which sets the environment variable that this process and its children read."""
     flags.DEFINE_string(
@@ -131,8 +138,9 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
 
             if not flags.FLAGS.debug:
                 tf.get_logger().setLevel("ERROR")
-            if "cache" in flags.FLAGS and flags.FLAGS.cache is not None:
-                os.environ["RANK4CLASS_CACHE"] = flags.FLAGS.cache
+            for name in ("cache", "log"):
+                if name in flags.FLAGS and flags.FLAGS[name].value is not None:
+                    os.environ[f"RANK4CLASS_{name.upper()}"] = flags.FLAGS[name].value
             main()
         except BrokenPipeError:
             raise

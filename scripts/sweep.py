@@ -11,6 +11,7 @@ from rank4class.scripts import cli
 
 _CONFIG = cli.define_config()
 cli.define_cache()
+cli.define_log()
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the grid.", required=True)
 _LOSSES = flags.DEFINE_list(
     "losses",

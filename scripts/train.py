@@ -10,6 +10,7 @@ from rank4class.scripts import cli
 _CONFIG = cli.define_config()
 _STRATEGY = cli.define_strategy()
 cli.define_cache()
+cli.define_log()
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 
 

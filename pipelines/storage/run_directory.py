@@ -130,6 +130,10 @@ class RunDirectory:
     def write_results(self, results: dict[str, Any]) -> None:
         write_json(self._results, results)
 
+    def final_files(self) -> list[str]:
+        """Returns the paths of the experiment, the hashes of its data, its history and its results."""
+        return [self._config, self._data, self._metrics, self._results]
+
     def test_values(self) -> dict[str, np.ndarray]:
         """Returns metric -> its values for the test examples, float32 `[N]`."""
         with np.load(io.BytesIO(files.read_bytes(self._test_values))) as npz:

@@ -1,4 +1,4 @@
-"""The summaries of a run in TensorBoard."""
+"""The summaries of a run in TensorBoard, and in other trackers of experiments."""
 
 import contextlib
 import csv
@@ -18,6 +18,7 @@ from tensorboard.plugins.hparams import api, api_pb2, summary
 
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
+from rank4class.pipelines.training import trackers
 
 MAX_POINTS = 10_000  # of which the projector's layouts stay quick
 MAX_NUMBERS = 4_000_000  # points x width: about 40 MB
@@ -26,7 +27,7 @@ _VECTORS, _CLASSES = "projector/vectors.tsv", "projector/classes.tsv"
 
 
 class Summaries:
-    """Writes a run's summaries to TensorBoard.
+    """Writes a run's summaries to TensorBoard and to the trackers of `trackers.start`.
 
     Only the chief of several workers writes.
     """
@@ -37,6 +38,7 @@ class Summaries:
         if writes:
             with files.errors_of(folder):
                 self._writer = tf.summary.create_file_writer(folder)
+        self._trackers = trackers.start(folder) if writes else []
         self._writes = writes
         self._pictures_written = time.monotonic()
 
@@ -49,12 +51,16 @@ class Summaries:
         """Writes an experiment's fields."""
         with self._writing():
             api.hparams(hyperparameters(experiment), trial_id=group_name(experiment))
+        for tracker in self._trackers:
+            tracker.put_fields({**hyperparameters(experiment), "seed": experiment.seed})
 
     def write_scalars(self, values: dict[str, Any], step: int) -> None:
         """Writes tag -> value."""
         with self._writing():
             for tag, value in values.items():
                 tf.summary.scalar(tag, value, step=step)
+        for tracker in self._trackers:
+            tracker.put_values(values, step)
 
     def pictures_are_due(self) -> bool:
         """Whether the last pictures are old enough for the next ones."""
@@ -69,14 +75,25 @@ class Summaries:
 
     def write_end(self, results: dict[str, Any], metrics: Iterable[str], step: int) -> None:
         """Writes the metrics of the evaluated model, at its step, and marks the run as finished."""
+        values = {
+            f"{prefix}/{name}": results[split][name]
+            for split, prefix in (("validation", "validation_best"), ("test", "test"))
+            for name in metrics
+            if name in results.get(split, ())
+        }
+        for tracker in self._trackers:
+            tracker.put_values(values, results["steps"])  # W&B takes no steps before the last one
         with self._writing():
-            for split, prefix in (("validation", "validation_best"), ("test", "test")):
-                for name in metrics:
-                    if name in results.get(split, ()):
-                        tf.summary.scalar(f"{prefix}/{name}", results[split][name], step=step)
+            for tag, value in values.items():
+                tf.summary.scalar(tag, value, step=step)
             end = summary.session_end_pb(api_pb2.STATUS_SUCCESS)
             tf.summary.experimental.write_raw_pb(end.SerializeToString(), step=step)
             self._writer.flush()
+
+    def close(self, paths: Sequence[str]) -> None:
+        """Ends the run at the trackers, which get the final files."""
+        for tracker in self._trackers:
+            tracker.close(paths)
 
 
 def group_name(experiment: Any) -> str:

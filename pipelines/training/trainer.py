@@ -348,4 +348,5 @@ class Trainer:
             self._task.write_artifacts(self._run_dir, results, test)
             self._session.write(self._progress.step)
             self._run_dir.write_results(results)
+            self._summaries.close(self._run_dir.final_files())
         return results
