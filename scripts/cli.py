@@ -93,7 +93,7 @@ def define_data(purpose: str) -> tuple[flags.FlagHolder, Callable[[TrainedModel]
 
 def define_strategy(names: Sequence[str] = config.STRATEGIES) -> Callable[[], tf.distribute.Strategy]:
     """Defines `--strategy`, and `--tpu` if that is one of the names; returns a function that builds it."""
-    places = ["one device", "all GPUs of this machine", "the machines in TF_CONFIG", "or a TPU"]
+    places = ["one device", "all GPUs of this machine", "the machines of a job", "or a TPU"]
     meaning = f"Run on {', '.join(places[: len(names)])}."
     name = flags.DEFINE_enum("strategy", "default", names, meaning)
     if "tpu" in names:
