@@ -19,9 +19,12 @@ _PORT = flags.DEFINE_integer("port", 8501, "Port to listen at.", lower_bound=1, 
 
 
 def main() -> None:
-    import uvicorn
+    try:
+        import uvicorn
 
-    from rank4class.pipelines.export import serving
+        from rank4class.pipelines.export import serving
+    except ImportError as error:
+        raise ImportError(f"{error}. Run: pip install 'rank4class[serve]'") from error
 
     app = serving.app(_MODEL.value, _NAME.value)
     print(f"http://{_HOST.value}:{_PORT.value}{app.routes[0].path}", flush=True)

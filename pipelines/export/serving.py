@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from tensorflow.core.framework import types_pb2
 
 from rank4class import compat, strict_json
 from rank4class.pipelines.storage import files
@@ -33,7 +34,7 @@ class RequestError(Exception):
 
 
 class _Signature:
-    """A signature of a model, called by one thread; `tensors` are its specs by name."""
+    """A signature of a model, called by one thread, with the specs of its inputs and outputs by name."""
 
     def __init__(self, function: Any, thread: ThreadPoolExecutor):
         self._function, self._thread = function, thread
@@ -253,7 +254,7 @@ def _described(specs: Mapping[str, tf.TensorSpec]) -> dict[str, Any]:
     """Returns the metadata of tensors as TensorFlow Serving shows them."""
     return {
         name: {
-            "dtype": f"DT_{spec.dtype.name.upper()}",
+            "dtype": types_pb2.DataType.Name(spec.dtype.as_datatype_enum),
             "tensor_shape": {"dim": [{"size": str(size or -1), "name": ""} for size in spec.shape]},
             "name": name,
         }

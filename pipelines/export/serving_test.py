@@ -99,7 +99,7 @@ def test_status_and_metadata(address):
     assert (state["version"], state["state"]) == ("10", "AVAILABLE")
     described = request(address, "digits/metadata")[1]["metadata"]["signature_def"]["signature_def"]
     image = described["serving_default"]["inputs"]["image"]
-    assert image["dtype"] == "DT_FLOAT32"
+    assert image["dtype"] == "DT_FLOAT"
     assert [each["size"] for each in image["tensor_shape"]["dim"]] == ["-1", "8", "8", "1"]
 
 

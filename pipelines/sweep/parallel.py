@@ -192,7 +192,10 @@ def connect(name: str) -> Iterator[tuple[Executor | None, int]]:
         return
     if engine != "dask" or not address:
         raise ValueError(f"executor={name!r}: unknown. Choose 'processes' or 'dask:tcp://HOST:PORT'.")
-    import distributed
+    try:
+        import distributed
+    except ImportError as error:
+        raise ImportError(f"executor={name!r}: needs Dask. Run: pip install 'rank4class[dask]'") from error
 
     with distributed.Client(address, set_as_default=False) as client:
         threads = client.nthreads().values()
