@@ -8,6 +8,7 @@ It answers until Ctrl-C or SIGTERM. There is no encryption and no login: put a p
 
 from absl import flags
 
+from rank4class import compat
 from rank4class.scripts import cli
 
 _MODEL = flags.DEFINE_string(
@@ -19,12 +20,10 @@ _PORT = flags.DEFINE_integer("port", 8501, "Port to listen at.", lower_bound=1, 
 
 
 def main() -> None:
-    try:
-        import uvicorn
+    compat.require_extra("serve")
+    import uvicorn
 
-        from rank4class.pipelines.export import serving
-    except ImportError as error:
-        raise ImportError(f"{error}. Run: pip install 'rank4class[serve]'") from error
+    from rank4class.pipelines.export import serving
 
     app = serving.app(_MODEL.value, _NAME.value)
     print(f"http://{_HOST.value}:{_PORT.value}{app.routes[0].path}", flush=True)

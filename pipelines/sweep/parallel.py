@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from rank4class import compat
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
@@ -192,10 +193,8 @@ def connect(name: str) -> Iterator[tuple[Executor | None, int]]:
         return
     if engine != "dask" or not address:
         raise ValueError(f"executor={name!r}: unknown. Choose 'processes' or 'dask:tcp://HOST:PORT'.")
-    try:
-        import distributed
-    except ImportError as error:
-        raise ImportError(f"executor={name!r}: needs Dask. Run: pip install 'rank4class[dask]'") from error
+    compat.require_extra("dask")
+    import distributed
 
     with distributed.Client(address, set_as_default=False) as client:
         threads = client.nthreads().values()
