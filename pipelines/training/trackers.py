@@ -54,7 +54,7 @@ class Tracker:
                     client[kind](*content)
         except Exception as error:  # trackers raise any exception
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            logging.warning("--log=%s: %s. The training goes on without it.", self._name, reason)
+            logging.warning("--log=%s: %s. The training continues without it.", self._name, reason)
 
 
 @contextlib.contextmanager

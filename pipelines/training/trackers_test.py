@@ -134,7 +134,7 @@ def test_an_error_of_a_tracker_is_a_warning(tmp_path, add_tracker, caplog, fails
         tracker.put_values({"loss": 2}, 6)
         tracker.close(["file"])
     [message] = caplog.messages
-    assert message == "--log=mine: RuntimeError: no network. The training goes on without it."
+    assert message == "--log=mine: RuntimeError: no network. The training continues without it."
 
 
 @pytest.mark.nightly
