@@ -487,14 +487,13 @@ def tiny_goemotions(tmp_path):
 
 @pytest.fixture(scope="session")
 def write_bert_folder():
-    """Returns a function that writes a two-layer BERT or ELECTRA of random weights in Hugging Face's layout.
+    """Returns a function that writes a small BERT or ELECTRA of random weights in Hugging Face's layout.
 
     It follows the published layout, not our import of it.
     """
 
-    def write(
-        folder, words=tuple(f"word{i}" for i in range(20)), drop=(), change=None, kind="bert", **published
-    ):
+    def write(folder, words=None, drop=(), change=None, kind="bert", layers=2, **published):
+        words = words or [f"word{i}" for i in range(20)]
         folder.mkdir(exist_ok=True)
         width, inner, positions = 8, 16, 32
         embedding = 4 if kind == "electra" else width
@@ -505,7 +504,7 @@ def write_bert_folder():
         }
         dense = {}  # name -> [out, in]
         norms = {"embeddings.LayerNorm": embedding}
-        for layer in ("encoder.layer.0.", "encoder.layer.1."):
+        for layer in (f"encoder.layer.{i}." for i in range(layers)):
             for part in ("self.query", "self.key", "self.value", "output.dense"):
                 dense[f"{layer}attention.{part}"] = [width, width]
             dense[f"{layer}intermediate.dense"] = [inner, width]
@@ -533,7 +532,7 @@ def write_bert_folder():
             "hidden_act": "gelu",
             "vocab_size": len(words),
             "hidden_size": width,
-            "num_hidden_layers": 2,
+            "num_hidden_layers": layers,
             "num_attention_heads": 2,
             "intermediate_size": inner,
             "max_position_embeddings": positions,
@@ -555,9 +554,7 @@ def write_tiny_bert(write_bert_folder):
     def write(folder):
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
         words = ["great", "happy", "day", "awful", "bad", "mess", "the", "table", "is", "here"]
-        tensors = write_bert_folder(folder, words=[*special, *words])
-        second = [name for name in tensors if ".layer.1." in name]
-        write_bert_folder(folder, words=[*special, *words], drop=second, num_hidden_layers=1)
+        write_bert_folder(folder, words=[*special, *words], layers=1)
         return str(folder)
 
     return write

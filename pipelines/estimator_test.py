@@ -4,8 +4,6 @@ import gc
 import importlib.util
 import os
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -207,20 +205,6 @@ def test_searches_and_pipelines():
     assert min(search.cv_results_["mean_test_score"]) > 0.7
     best = search.best_estimator_[-1]
     assert best.run_.experiment.loss == estimator._part(config.Loss, best.loss)
-
-
-@pytest.mark.nightly
-def test_a_pickle_predicts_in_another_process(fitted, tmp_path):
-    (tmp_path / "fitted.pickle").write_bytes(pickle.dumps(fitted))
-    np.save(tmp_path / "x.npy", X)
-    program = (
-        "import pickle, sys, numpy, pandas; fitted = pickle.load(open(sys.argv[1], 'rb'))\n"
-        "frame = pandas.DataFrame(numpy.load(sys.argv[2]), columns=['a', 'b', 'c'])\n"
-        "numpy.save(sys.argv[2], fitted.predict_proba(frame))"
-    )
-    paths = [str(tmp_path / name) for name in ("fitted.pickle", "x.npy")]
-    subprocess.run([sys.executable, "-c", program, *paths], check=True, capture_output=True)
-    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), fitted.predict_proba(FRAME))
 
 
 @pytest.mark.nightly

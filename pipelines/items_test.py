@@ -63,9 +63,7 @@ def model_of(experiment, loaded, weights):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "name", ["n_choose_k", "softmax", "pairwise_logistic", "approx_ndcg", "rankmax", "mse"]
-)
+@pytest.mark.parametrize("name", ["n_choose_k", "approx_ndcg"])  # `losses_test.py` masks items of every loss
 def test_padding_does_not_change_loss_and_gradient(two_lengths, name):
     experiment, both, weights = two_lengths
     levels = {"loss.levels": 5} if name == "n_choose_k" else {}
@@ -83,17 +81,6 @@ def test_padding_does_not_change_loss_and_gradient(two_lengths, name):
         results.append([values, *tape.gradient(values, model.trainable_variables)])
     for ours, theirs in zip(*results, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.nightly
-def test_padding_does_not_change_metrics(two_lengths):
-    experiment, both, weights = two_lengths
-    results = []
-    for loaded in both:
-        scorer = loaded.scorer(model_of(experiment, loaded, weights), "validation")
-        evaluate = evaluator.Evaluator(scorer, ("ndcg@3", "map", "mrr", "precision@1"))
-        results.append(evaluate(loaded.read("validation", experiment.evaluation_batch_size)).values)
-    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
 
 
 def test_ndcg_of_padded_lists_equals_scikit_learn(queries):
@@ -123,32 +110,20 @@ def assert_restored(experiment, path, results):
     assert evaluated.summarize()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"], abs=1e-4)
 
 
-@pytest.fixture(scope="module")
-def trained(queries, tmp_path_factory):
-    """Trains a linear model; returns its experiment, its folder and its results."""
+@pytest.mark.nightly
+def test_training_finds_the_feature_that_determines_the_grade(queries, tmp_path):
     changes = {"epochs": 6.0, "optimizer.learning_rate": 0.1, "encoder.weight_decay": 1e-3}
-    experiment = experiment_on(queries, checkpoint_steps=5, **changes)
-    path = tmp_path_factory.mktemp("trained") / "run"
-    tf.keras.backend.clear_session()
-    return experiment, path, rank_training.train(experiment, str(path), progress=False)
-
-
-@pytest.mark.nightly
-def test_training_finds_the_feature_that_determines_the_grade(trained):
-    experiment, path, results = trained
+    experiment = experiment_on(queries, **changes)
+    results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
     assert results["test"]["ndcg@5"] > 95.0
-    assert_restored(experiment, str(path), results)
+    assert_restored(experiment, str(tmp_path / "run"), results)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"encoder.hidden": (8,), "encoder.dropout": 0.2, "jit_compile": True},
-        {"precision": "mixed_bfloat16", "accumulation_steps": 2, "data.cache": True, "data.max_examples": 8},
-    ],
-)
-def test_train_and_restore(queries, tmp_path, changes):
+def test_train_and_restore_with_options(queries, tmp_path):
+    changes = {"encoder.hidden": (8,), "encoder.dropout": 0.2, "jit_compile": True, "accumulation_steps": 2}
+    changes |= {"precision": "mixed_bfloat16", "data.cache": True, "data.max_examples": 8}
+    changes |= {"loss.name": "softmax"}  # XLA compiles it faster than the other one
     experiment = experiment_on(queries, **changes)
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
     assert_restored(experiment, str(tmp_path / "run"), results)

@@ -13,15 +13,14 @@ make = tpu_test.make
 
 # Config -> its changes. Other tests train each kind on one device, with the usual operations.
 MIRRORED = {
-    "digits_mlp": {"encoder.dropout": 0.2, "accumulation_steps": 2},  # images in arrays
-    "image_folder_cnn": {},  # image files
+    "image_folder_cnn": {"encoder.dropout": 0.2, "data.image_size": 16},  # image files
     "goemotions_bert": {"accumulation_steps": 2},  # texts grouped by length
-    "goemotions_minilm_frozen": {},  # outputs of a frozen encoder
-    "embedded_digits": {},  # vectors
     "movielens_100k": {"accumulation_steps": 2},  # ids, with excluded classes
-    "letor_linear": {"accumulation_steps": 2},  # lists of items
+    "letor_linear": {"loss.name": "softmax", "metrics": ("ndcg@10",)},  # lists of items
 }
-ON_ONE_DEVICE = {"retrieval_synthetic": {"optimizer.name": "lazy_adam"}}
+ON_ONE_DEVICE = {
+    "retrieval_synthetic": {"optimizer.name": "lazy_adam", "data.num_classes": 300, "data.num_examples": 60}
+}
 TRAININGS = """
 import json, sys
 import tensorflow as tf

@@ -152,42 +152,30 @@ def test_a_config_file_with_an_encoder(tmp_path, imported):
 
     path, run = tmp_path / "my_config.py", tmp_path / "run"
     path.write_text(LAYER)
-    flags = [f"--config={path}", "--config.encoder.units=16", "--config.steps=100"]
-    flags.append("--config.optimizer.learning_rate=0.01")
+    flags = [f"--config={path}", "--config.encoder.units=16", "--config.steps=2"]
     trained = command("train", *flags, f"--workdir={run}")
     assert trained.returncode == 0, trained.stderr
-    again = command("train", *flags, "--config.encoder.units=17", f"--workdir={run}")
-    difference = "--config.encoder.units is 16 there and 17 here"
-    assert f"holds another experiment ({difference}). Choose another" in again.stderr
-
-    refused = command("evaluate", f"--workdir={run}")
-    assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1].endswith(f"commands do with --import={path}.")
-    evaluated = command("evaluate", f"--workdir={run}", f"--import={path}")
-    assert evaluated.returncode == 0, evaluated.stderr
     images = data.get("digits").splits["test"].features["image"][:3]
     np.save(tmp_path / "images.npy", images)
-    predicted = command("predict", f"--workdir={run}", f"--import={path}", f"--input={tmp_path}/images.npy")
+    predict = "predict", f"--workdir={run}", f"--input={tmp_path}/images.npy"
+    refused = command(*predict)
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1].endswith(f"commands do with --import={path}.")
+    predicted = command(*predict, f"--import={path}")
     assert predicted.returncode == 0, predicted.stderr
-    cells = ["--losses=softmax", "--interactions=dot", "--seed=0", "--seed=1", "--jobs=2"]
+    cells = ["--losses=softmax", "--interactions=dot", "--seed=0", "--jobs=2"]
     swept = command("sweep", *flags, *cells, f"--workdir={tmp_path / 'sweep'}")
     assert swept.returncode == 0, swept.stderr
-    exported = command("export", f"--workdir={run}", "--import", path, f"--output={tmp_path}/model")
-    assert exported.returncode == 0, exported.stderr
-    [top1_error] = [line.split()[2] for line in evaluated.stdout.splitlines() if "top1_error" in line]
 
     exec(compile(path.read_text(), str(path), "exec"), vars(types.ModuleType("my_config")))
     loaded = rank4class.load(run)
     assert loaded.experiment.encoder.units == 16
-    assert loaded.evaluate()["top1_error"] == pytest.approx(float(top1_error), abs=0.005)
-    assert loaded.evaluate()["top1_error"] < 20.0
-    rows = [line.split("\t") for line in predicted.stdout.splitlines()[1:]]
-    assert [row[1] for row in rows] == list(loaded.predict(images, k=1)["class"])
-    model = tf.saved_model.load(str(tmp_path / "model"))
-    labels = [
-        name.decode() for [name] in model.signatures["classify"](image=images)["classes"].numpy()[:, :1]
-    ]
-    assert labels == [row[1] for row in rows]
+    assert loaded.evaluate()["top1_error"] == loaded.results["test"]["top1_error"]
+    best = list(loaded.predict(images, k=1)["class"])
+    assert [line.split("\t")[1] for line in predicted.stdout.splitlines()[1:]] == best
+    loaded.export(tmp_path / "model")
+    answers = tf.saved_model.load(str(tmp_path / "model")).signatures["classify"](image=images)
+    assert answers["classes"][:, 0].numpy().astype(str).tolist() == best
 
 
 def test_a_file_that_fails_is_run_again(tmp_path):

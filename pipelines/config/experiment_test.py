@@ -38,14 +38,8 @@ def test_json_round_trip():
 def test_json_of_an_earlier_version():
     text = config.to_json(config.Experiment()).replace('"init": ', '"attention_layers": 0, "init": ')
     assert config.from_json(text, "x") == config.Experiment()
-    with pytest.raises(ValueError, match="attention_layers: class_encoder 'embedding' has no such"):
+    with pytest.raises(ValueError, match=r"x: class_encoder\.attention_layers: class_encoder 'embedding'"):
         config.from_json(text.replace('"attention_layers": 0', '"attention_layers": 1'), "x")
-
-
-def test_json_with_an_unknown_field():
-    text = config.to_json(config.Experiment()).replace('"temperature"', '"kappa"')
-    with pytest.raises(ValueError, match="config.json: loss.kappa: loss 'softmax' has no such option"):
-        config.from_json(text, "config.json")
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("[a-z]*.py")), ids=lambda path: path.stem)
@@ -87,7 +81,6 @@ def test_configs_are_loaded_by_name_from_any_folder(tmp_path, monkeypatch):
         ("pipelines/configs/digits_mlp.py", r"Did you mean 'digits_mlp'\?"),
         ("goemotion_minilm", r"Did you mean 'goemotions_minilm'\?"),
         ("", "^config=: neither a file nor a packaged config"),
-        (".", "neither a file nor a packaged config"),
         ("__init__", "neither a file nor a packaged config"),
     ],
 )

@@ -88,10 +88,6 @@ def test_by_hand():
     assert confused_with(table) == ["", "class 0", ""]
     assert table["most confused count"].tolist() == [0, 2, 0]
     assert table.loc[0, ["mean_rank low", "mean_rank high"]].isna().all()  # a mean rank has no upper bound
-
-
-def test_intervals_belong_to_their_columns():
-    table = table_of([[3, 2, 1], [3, 2, 1], [3, 2, 1], [1, 2, 3]], [0, 1, 1, 1])
     for name, right, count in (("top1_error", 3, 3), ("precision", 0, 1)):
         interval = 100 * statistics.wilson(np.array(right / count), np.array(count))
         row = 1 if name == "top1_error" else 2

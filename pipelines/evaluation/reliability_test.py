@@ -105,15 +105,6 @@ def test_equal_scores_are_right_in_their_share():
     assert measured.nlls == pytest.approx(np.log(4))
 
 
-def test_resampled_sums_of_groups(rng, monkeypatch):
-    values = rng.normal(size=[1000, 2])
-    for units in (1000, 100):
-        monkeypatch.setattr(statistics, "MAX_UNITS", units)
-        sums = np.concatenate(list(statistics.resampled_sums(values)))
-        np.testing.assert_allclose(sums.mean(axis=0), values.sum(axis=0), atol=4 * np.sqrt(1000 / 2000))
-        np.testing.assert_allclose(sums.std(axis=0), np.sqrt(1000) * values.std(axis=0), rtol=0.3)
-
-
 def test_intervals_cover_the_true_calibration_error(monkeypatch):
     monkeypatch.setattr(statistics, "RESAMPLES", 200)
     # Two classes with confidence 0.9 are right in 0.7, those with 0.6 in 0.5: the error is 0.15.

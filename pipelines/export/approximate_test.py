@@ -49,8 +49,10 @@ def test_index_against_exact_scores(tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_calibration_with_another_order_is_refused(tmp_path):
-    run = trained(tmp_path / "run", **{"data.num_classes": 50, "data.num_relevant": 6, "steps": 1})
+def test_models_that_cannot_be_searched(tmp_path, monkeypatch):
+    few = {"data.num_classes": 50, "data.num_relevant": 6, "steps": None, "epochs": 0.0}
+    few["calibration"] = "none"
+    run = trained(tmp_path / "run", **few)
     for calibration in (Platt((-1.0,), (0.0,)), Platt((1.0,) * 50, (0.0,) * 50)):
         reordered = dataclasses.replace(run._trained, calibration=calibration)
         with pytest.raises(ValueError, match="index='scann': searches by scores, but the calibrated prob"):
@@ -58,12 +60,6 @@ def test_a_calibration_with_another_order_is_refused(tmp_path):
     kept = dataclasses.replace(run._trained, calibration=Platt((2.0,), (0.0,)))
     with pytest.raises(ValueError, match="index='scann': 50 classes are fewer"):
         approximate.ApproximateAnswers(kept, k=3)
-
-
-@pytest.mark.nightly
-def test_models_that_cannot_be_searched(tmp_path, monkeypatch):
-    few = {"data.num_classes": 50, "data.num_relevant": 6, "calibration": "none", "steps": 1}
-    run = trained(tmp_path / "run", **few)
     with pytest.raises(ValueError, match=r"index='scann': 50 classes are fewer than 1,000\. Exact scores"):
         run.export(tmp_path / "model", index="scann")
     with pytest.raises(ValueError, match=r"index='tree': unknown\. There are: exact, scann\."):

@@ -1,40 +1,43 @@
 """Predictions and exports of each kind of input, after the data and the encoder of the training are gone."""
 
-import functools
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 import rank4class
-from rank4class.losses.ops import set_sizes
-from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import calibration
-from rank4class.pipelines.run_test import answers_of_another_process
+from rank4class.pipelines import config, tpu_test
 from rank4class.pipelines.task import checks
 
 pytestmark = pytest.mark.nightly
+make = tpu_test.make
 
+# A program without rank4class: loads a SavedModel and prints the answers of a signature to some texts.
+LOAD = """
+import json, sys
+sys.modules["rank4class"] = None
+import numpy as np, tensorflow as tf, tensorflow_text
+model, texts = tf.saved_model.load(sys.argv[1]), tf.constant(json.loads(sys.argv[2]))
+answers = model.signatures["serving_default"](text=texts)
+decode = np.vectorize(lambda x: x.decode() if isinstance(x, bytes) else x)
+print(json.dumps({name: decode(value.numpy()).tolist() for name, value in answers.items()}))
+"""
 # The second has no tokens.
 TEXTS = ["great day", "\x07", "awful mess " * 30, "\u00e9t\u00e9 [CLS] \u4e2d\u6587 \U0001f600", "a\tb\x07"]
 
 
 def trained(tmp_path, data, encoder, metrics, **parts):
-    """Returns a trained run, loaded again."""
-    parts = {"batch_size": 8, "monitor": metrics[0], **parts}
+    """Returns the run of a model that has not trained, loaded again."""
+    parts = {"epochs": 0.0, "monitor": metrics[0], **parts}
     experiment = config.Experiment(data=data, encoder=encoder, metrics=metrics, **parts)
     checks.check(experiment)
     return rank4class.train(experiment, tmp_path / "run", progress=False)
-
-
-def scores_of(frame, run, inputs):
-    """Returns the scores of a frame of all classes, by class, [inputs, classes]."""
-    return frame.pivot(index="input", columns="class", values="score")[list(run.class_names)].to_numpy()
 
 
 def assert_takes_no_rows(model):
@@ -50,33 +53,23 @@ def assert_takes_no_rows(model):
 
 
 @pytest.mark.parametrize(
-    ("encoder", "class_encoder"),
+    ("name", "class_encoder"),
     [
-        ({"pooling": "mean"}, {"name": "text"}),
-        ({"frozen": True}, {"name": "frozen_text", "residual": True}),
+        ("goemotions_minilm", {"class_encoder.name": "text"}),
+        ("goemotions_minilm_frozen", {"class_encoder.name": "frozen_text", "class_encoder.residual": True}),
     ],
-    ids=["fine_tuned", "frozen"],
 )
-def test_texts(tiny_goemotions, tiny_bert, tmp_path, encoder, class_encoder):
-    section = config.Data("goemotions", path=str(tiny_goemotions), max_length=8)
-    before = trained(
-        tmp_path,
-        section,
-        config.Encoder("bert", path=tiny_bert, **encoder),
-        ("top1_error", "mean_rank"),
-        class_encoder=config.ClassEncoder(**class_encoder),
-        optimizer=config.Optimizer(learning_rate=0.01),
-        epochs=2.0,
-    )
+def test_texts(make, tmp_path, name, class_encoder):
+    experiment = make(name, epochs=0.0, jit_compile=False, **class_encoder)
+    before = rank4class.train(experiment, tmp_path / "run", progress=False)
     results = before.results
-    rows = pd.read_csv(tiny_goemotions / "test.tsv", sep="\t", header=None, dtype=str)
-    rows = rows[~rows[1].str.contains(",")]  # comments of one emotion
-    shutil.rmtree(tiny_goemotions)
-    shutil.rmtree(tiny_bert)
+    rows = pd.read_csv(tmp_path / "test.tsv", sep="\t", header=None)
+    for path in (*tmp_path.glob("*.tsv"), *(tmp_path / "bert").iterdir()):
+        path.unlink()
     moved = shutil.move(tmp_path / "run", tmp_path / "elsewhere")
     run = rank4class.load(moved)
     best = run.predict(rows[0], k=1)["class"].to_numpy()
-    names = np.array(["joy", "anger", "neutral"])[rows[1].astype(int)]
+    names = np.array(run.class_names)[rows[1]]
     assert 100 * np.mean(best != names) == pytest.approx(results["test"]["top1_error"])
     np.testing.assert_array_equal(run.scores(TEXTS), before.scores(TEXTS))
 
@@ -87,8 +80,10 @@ def test_texts(tiny_goemotions, tiny_bert, tmp_path, encoder, class_encoder):
         name: value.numpy()
         for name, value in exported.signatures["serving_default"](text=tf.constant(TEXTS)).items()
     }
-    if class_encoder["name"] == "text":
-        answers = answers_of_another_process(tmp_path / "model", "serving_default", text=TEXTS)
+    has_texts = not experiment.encoder.frozen
+    if has_texts:
+        command = [sys.executable, "-c", LOAD, str(tmp_path / "model"), json.dumps(TEXTS)]
+        answers = json.loads(subprocess.check_output(command, text=True).splitlines()[-1])
     assert np.ravel(answers["classes"]).astype(str).tolist() == expected["class"].tolist()
     np.testing.assert_allclose(np.ravel(answers["scores"]), expected["score"], rtol=1e-5, atol=1e-6)
     assert_takes_no_rows(exported)
@@ -96,8 +91,8 @@ def test_texts(tiny_goemotions, tiny_bert, tmp_path, encoder, class_encoder):
     assert not [name for name in variables if "tokens" in name or "class_encoder" in name]
     vectors = exported.signatures["encode_classes"]()["vectors"]
     np.testing.assert_allclose(vectors, run.model.encode_classes(training=False), rtol=1e-5, atol=1e-6)
-    assert os.path.exists(f"{moved}/class_vectors.npy") == (class_encoder["name"] == "text")
-    if class_encoder["name"] == "text":
+    assert os.path.exists(f"{moved}/class_vectors.npy") == has_texts
+    if has_texts:
         np.testing.assert_array_equal(np.load(f"{moved}/class_vectors.npy"), vectors)
 
 
@@ -180,33 +175,13 @@ def test_evaluation_of_other_texts(text_run, tmp_path):
         text_run.evaluate()  # on the data of the training
 
 
-def test_images(tmp_path):
-    for i, name in enumerate(("bright", "dark")):
-        (tmp_path / "images" / name).mkdir(parents=True)
-        for j in range(10):
-            shade = tf.constant(200 - 150 * i + j, tf.uint8)
-            content = tf.io.encode_jpeg(tf.fill([20 + j, 30, 3], shade))
-            tf.io.write_file(str(tmp_path / "images" / name / f"{j}.jpg"), content)
-    section = config.Data(
-        "image_folder",
-        path=str(tmp_path / "images"),
-        image_size=16,
-        validation_fraction=0.2,
-        test_fraction=0.2,
-    )
-    run = trained(
-        tmp_path,
-        section,
-        config.Encoder("small_cnn"),
-        ("top1_error",),
-        optimizer=config.Optimizer(learning_rate=0.01),
-        batch_size=4,
-        epochs=8.0,
-    )
+def test_images(make, tmp_path):
+    experiment = make("image_folder_cnn", epochs=0.0, jit_compile=False, **{"data.image_size": 16})
+    run = rank4class.train(experiment, tmp_path / "run", progress=False)
     new = tmp_path / "new"
     (new / "more").mkdir(parents=True)
-    shutil.copy(tmp_path / "images" / "dark" / "3.jpg", new / "more" / "a.jpg")
-    shutil.copy(tmp_path / "images" / "bright" / "4.jpg", new / "b.jpg")
+    shutil.copy(tmp_path / "images" / "joy" / "3.jpg", new / "more" / "a.jpg")
+    shutil.copy(tmp_path / "images" / "anger" / "4.jpg", new / "b.jpg")
     shutil.rmtree(tmp_path / "images")
     run = rank4class.load(run.workdir)
     assert run.predict_file(new, tmp_path / "out.jsonl", k=2) == (2, [])
@@ -231,37 +206,20 @@ def test_images(tmp_path):
     assert (count, len(skipped)) == (2, 1)
 
 
-def write_ratings(path, items):
-    """Writes nine of some items for each of 20 users; returns the pairs of user and item."""
-    rng = np.random.default_rng(0)
-    pairs = sorted({(u, i) for u in range(1, 21) for i in rng.choice(items, 9, replace=False)})
-    rows = "".join(f"{5 * user},{item},4.0\n" for user, item in pairs)
-    path.write_text(f"userId,movieId,rating\n{rows}")
-    return pairs
-
-
-def test_users_and_items(tmp_path):
-    pairs = write_ratings(tmp_path / "ratings.csv", items=30)
-    section = config.Data("movielens", path=str(tmp_path / "ratings.csv"))
-    trained(
-        tmp_path,
-        section,
-        config.Encoder("embedding", units=8),
-        ("map@5", "recall@5"),
-        loss=config.Loss("rankmax"),
-        sets=config.Sets("rank"),
-        batch_size=4,
-    )
+def test_users_and_items(make, tmp_path):
+    experiment = make("movielens_100k", epochs=0.0, jit_compile=False, **{"sets.name": "rank"})
+    rank4class.train(experiment, tmp_path / "run", progress=False)
+    pairs = pd.read_csv(tmp_path / "ratings.csv")
     os.remove(tmp_path / "ratings.csv")
     run = rank4class.load(tmp_path / "run")
-    (tmp_path / "users.txt").write_text("15\n100\n")
+    (tmp_path / "users.txt").write_text("3\n20\n")
     n = len(run.class_names)
     assert run.predict_file(tmp_path / "users.txt", tmp_path / "all.jsonl", k=n) == (2, [])
     run.predict_file(tmp_path / "users.txt", tmp_path / "new.jsonl", k=n, exclude_known=True)
     frames = [pd.read_json(tmp_path / f"{name}.jsonl", lines=True) for name in ("all", "new")]
-    assert frames[0]["input"].tolist() == [15, 100]
+    assert frames[0]["input"].tolist() == [3, 20]
     for user, all_items, new_items in zip((3, 20), *(frame["classes"] for frame in frames), strict=True):
-        known = {f"movie {item}" for u, item in pairs if u == user}
+        known = {f"movie {item}" for item in pairs[pairs["userId"] == user]["movieId"]}
         assert new_items == [name for name in all_items if name not in known]
         assert len(new_items) == n - len(known)
     run.predict_file(tmp_path / "users.txt", tmp_path / "sets.jsonl", coverage=0.7, exclude_known=True)
@@ -275,31 +233,9 @@ def test_users_and_items(tmp_path):
     assert lines[0][-1] == ""
     run.export(tmp_path / "model", k=4)
     model = tf.saved_model.load(str(tmp_path / "model"))
-    answers = model.signatures["classify"](id=tf.constant([2], tf.int32))
-    assert answers["classes"][0].numpy().astype(str).tolist() == run.predict(["15"], k=4)["class"].tolist()
+    answers = model.signatures["classify"](id=tf.constant([3], tf.int32))
+    assert answers["classes"][0].numpy().astype(str).tolist() == run.predict(["3"], k=4)["class"].tolist()
     assert_takes_no_rows(model)
-
-
-def test_the_count_prior_of_users_with_one_item_left(tmp_path):
-    write_ratings(tmp_path / "ratings.csv", items=10)
-    section = config.Data("movielens", path=str(tmp_path / "ratings.csv"))
-    trained(
-        tmp_path,
-        section,
-        config.Encoder("embedding", units=8),
-        ("nll", "exact_match"),
-        loss=config.Loss("n_choose_k"),
-        count_prior=config.CountPrior("learned"),
-        batch_size=4,
-    )
-    run = rank4class.load(tmp_path / "run")
-    assert np.isfinite(run.evaluate()["nll"])
-    (tmp_path / "users.txt").write_text("15\n100\n")
-    run.predict_file(tmp_path / "users.txt", tmp_path / "new.jsonl", k=10, exclude_known=True)
-    frame = pd.read_json(tmp_path / "new.jsonl", lines=True)
-    assert frame["classes"].map(len).tolist() == [1, 1]
-    assert all(0.0 < row[0] < 1.0 for row in frame["probabilities"])
-    assert frame["set_size"].isin([0, 1]).all()
 
 
 def test_queries_with_documents(tmp_path, write_queries):
@@ -352,119 +288,3 @@ def test_queries_with_documents(tmp_path, write_queries):
     answers = model.signatures["rank"](items=x[None], excluded=tf.zeros([1, 3], tf.bool))
     assert answers["positions"][0].numpy().tolist() == order.tolist()
     assert_takes_no_rows(model)
-
-
-def test_several_classes_and_a_count_prior(tmp_path):
-    section = config.Data("embedded_digits", num_examples=60, features="pixels")
-    run = trained(
-        tmp_path,
-        section,
-        config.Encoder("identity"),
-        ("nll",),
-        loss=config.Loss("n_choose_k"),
-        count_prior=config.CountPrior("learned"),
-        batch_size=20,
-    )
-    vectors = np.random.default_rng(0).random([3, 3600], np.float32)
-    scores = run.scores(vectors)
-    assert scores.shape == (3, 10)
-    frame = run.predict(vectors, k=10)
-    run.export(tmp_path / "model")
-    model = tf.saved_model.load(str(tmp_path / "model"))
-    assert_takes_no_rows(model)
-    answers = model.signatures["score"](embedding=vectors)
-    np.testing.assert_allclose(np.sum(answers["counts"], axis=1), 1.0, rtol=1e-5)
-    # The marginals sum to the mean of the number of classes.
-    counts = np.arange(answers["counts"].shape[1])
-    np.testing.assert_allclose(
-        np.sum(answers["probabilities"], axis=1), answers["counts"].numpy() @ counts, rtol=1e-4
-    )
-    expected = set_sizes.most_probable(answers["scores"], tf.math.log(answers["counts"])).numpy()
-    in_set = frame.pivot(index="input", columns="class", values="in_set")[list(run.class_names)]
-    np.testing.assert_array_equal(in_set, expected)
-    ordered = frame["probability"].to_numpy().reshape(3, 10)
-    assert (np.diff(ordered) <= 1e-6).all()
-    np.save(tmp_path / "vectors.npy", vectors)
-    run.predict_file(tmp_path / "vectors.npy", tmp_path / "out.tsv", k=2)
-    table = pd.read_csv(tmp_path / "out.tsv", sep="\t")
-    assert table["set_size"].tolist() == expected.sum(axis=1).tolist()
-    by_class = frame.pivot(index="input", columns="class", values="probability")[list(run.class_names)]
-    np.testing.assert_allclose(by_class, answers["probabilities"], rtol=1e-4)
-    np.testing.assert_array_equal(scores_of(frame, run, vectors), scores)
-
-
-def test_several_classes_have_one_order(tiny_goemotions, tiny_bert, tmp_path, monkeypatch):
-    monkeypatch.setattr(calibration, "LEAST_PER_CLASS", 1)
-    section = config.Data("goemotions", path=str(tiny_goemotions), max_length=8, multi_label=True)
-    run = trained(
-        tmp_path,
-        section,
-        config.Encoder("bert", path=tiny_bert),
-        ("top1_error", "mean_rank"),
-        loss=config.Loss("sigmoid_cross_entropy"),
-        thresholds=config.Thresholds("f1"),
-    )
-    test = run._trained.load_task().splits["test"]
-    best = run.predict(test.features["text"].tolist(), k=3)
-    assert (np.diff(best["probability"].to_numpy().reshape(-1, 3)) <= 0.0).all()
-    assert (np.diff(best["score"].to_numpy().reshape(-1, 3)) > 0.0).any()  # the scores have another order
-    ids = [run.class_names.index(name) for name in best["class"]]
-    right = np.take_along_axis(test.labels.toarray(), np.reshape(ids, [-1, 3]), axis=1) > 0
-    assert run.results["test"]["top1_error"] == pytest.approx(100 * np.mean(~right[:, 0]))
-    # Each class has a threshold, so the decided classes need not be the first.
-    thresholds = dict(zip(run.class_names, run.answers.thresholds.values, strict=True))
-    assert (best["in_set"] == (best["score"] > best["class"].map(thresholds))).all()
-    in_set = best["in_set"].to_numpy().reshape(-1, 3)
-    assert in_set.any()
-    assert not in_set.all()
-    texts = tmp_path / "texts.txt"
-    texts.write_text("".join(f"{text}\n" for text in test.features["text"]))
-    for name, read in (("a.tsv", pd.read_table), ("a.csv", pd.read_csv)):
-        run.predict_file(texts, tmp_path / name, k=2)
-        table = read(tmp_path / name)
-        np.testing.assert_array_equal(table[["in_set_1", "in_set_2"]], in_set[:, :2])
-        assert table["set_size"].tolist() == in_set.sum(axis=1).tolist()
-    for name, read in (
-        ("a.jsonl", functools.partial(pd.read_json, lines=True)),
-        ("a.parquet", pd.read_parquet),
-    ):
-        run.predict_file(texts, tmp_path / name, k=3)
-        assert np.array(read(tmp_path / name)["in_set"].tolist()).tolist() == in_set.tolist()
-    run.export(tmp_path / "decided", k=3)
-    model = tf.saved_model.load(str(tmp_path / "decided"))
-    answers = model.signatures["classify"](text=tf.constant(test.features["text"].tolist()))
-    np.testing.assert_array_equal(answers["in_set"], in_set)
-    stored = json.loads((tmp_path / "decided" / "thresholds.json").read_text())
-    assert stored == {"thresholds": list(thresholds.values())}
-    ranks = (right * [1, 2, 3]).sum(axis=1) / right.sum(axis=1)
-    assert run.results["test"]["mean_rank"] == pytest.approx(ranks.mean())
-    assert run.evaluate() == run.results["test"]
-    assert answers["classes"].numpy().astype(str).ravel().tolist() == best["class"].tolist()
-
-
-def test_messages_of_tensorflow_serving(text_run, tmp_path):
-    predict_pb2 = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
-    text_run.export(tmp_path / "model", k=2)
-    saved = saved_model_pb2.SavedModel()
-    saved.ParseFromString((tmp_path / "model" / "saved_model.pb").read_bytes())
-    signature = saved.meta_graphs[0].signature_def["serving_default"]
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "mine"
-    request.inputs["text"].CopyFrom(tf.make_tensor_proto(["great day", "bad mess"]))
-    assert set(request.inputs) == set(signature.inputs)
-    assert request.inputs["text"].dtype == signature.inputs["text"].dtype
-    assert signature.method_name == "tensorflow/serving/predict"
-    # A request by REST has rows: {"instances": [{"text": "great day"}, ...]}, and each output has as many.
-    body = json.loads('{"instances": [{"text": "great day"}, {"text": "bad mess"}]}')
-    inputs = {"text": [row["text"] for row in body["instances"]]}
-    assert inputs["text"] == [text.decode() for text in tf.make_ndarray(request.inputs["text"])]
-    model = tf.saved_model.load(str(tmp_path / "model"))
-    outputs = model.signatures["serving_default"](text=tf.constant(inputs["text"]))
-    assert set(outputs) == set(signature.outputs)
-    response = predict_pb2.PredictResponse()
-    for name, value in outputs.items():
-        assert len(value) == 2
-        response.outputs[name].CopyFrom(tf.make_tensor_proto(value.numpy()))
-    best = text_run.predict(inputs["text"], k=2)
-    classes = tf.make_ndarray(response.outputs["classes"]).astype(str)
-    assert classes.ravel().tolist() == best["class"].tolist()

@@ -16,26 +16,32 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import prediction_sets
 from rank4class.pipelines.export import answers, prediction, prediction_files
+from rank4class.pipelines.run_test import READERS
 
 NAMES = ("rank", "threshold", "adaptive")
 COVERAGE = 0.9
 
 
-def with_sets(run, name="threshold", **options):
+def with_sets(run, name):
     """Returns the run with prediction sets that its validation examples calibrate."""
     validation = data.get("digits").splits["validation"]
     outputs = run.outputs(validation.features["image"])
     block, labels = (outputs["probabilities"], outputs["scores"], None), validation.labels
     calibrated = rank4class.load(run.workdir)
     pairs = prediction_sets.true_scores(name, {}, block, labels)
-    sets = prediction_sets.fit(name, {}, pairs, labels, num_classes=10, **options)
+    sets = prediction_sets.fit(name, {}, pairs, labels, num_classes=10)
     calibrated._trained = dataclasses.replace(calibrated._trained, sets=sets)
     return calibrated
 
 
 @pytest.fixture(scope="module")
-def run(digits_run):
-    return with_sets(digits_run)
+def runs(digits_run):
+    return {name: with_sets(digits_run, name) for name in NAMES}
+
+
+@pytest.fixture
+def run(runs):
+    return runs["threshold"]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +83,7 @@ def test_the_sets_are_those_of_the_probabilities(run, images):
 @pytest.mark.nightly
 def test_a_run_predicts_the_sets_of_its_results(images, tmp_path):
     metrics = ("top1_error", "set_size@90", "set_coverage@90")
-    changes = {"sets.name": "adaptive", "metrics": metrics, "monitor": "top1_error", "epochs": 1.0}
+    changes = {"sets.name": "adaptive", "metrics": metrics, "monitor": "top1_error", "epochs": 0.0}
     experiment = config.override(digits_mlp.get_config(), {**changes, "data.max_train_examples": 200})
     run = rank4class.train(experiment, tmp_path / "run", progress=False)
     outputs = run.outputs(images, coverage=COVERAGE)
@@ -90,10 +96,9 @@ def test_a_run_predicts_the_sets_of_its_results(images, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_set_does_not_depend_on_the_batch(digits_run, array, tmp_path, name):
-    run = with_sets(digits_run, name)
+def test_the_set_does_not_depend_on_the_batch(runs, array, tmp_path, name):
     for size in (1, 7, 40):
-        run.predict_file(array, tmp_path / f"{size}.jsonl", coverage=COVERAGE, batch_size=size)
+        runs[name].predict_file(array, tmp_path / f"{size}.jsonl", coverage=COVERAGE, batch_size=size)
     one, *others = (pd.read_json(tmp_path / f"{size}.jsonl", lines=True)["classes"] for size in (1, 7, 40))
     assert one.map(len).min() > 0
     assert all(one.equals(other) for other in others)
@@ -111,10 +116,9 @@ def test_a_class_with_a_separate_limit_need_not_follow_the_ranking(digits_run, i
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_excluded_classes_are_in_no_set(digits_run, images, name):
-    run = with_sets(digits_run, name)
+def test_excluded_classes_are_in_no_set(runs, images, name):
     excluded = np.arange(360)[:, None] % 10 == np.arange(10)
-    module = answers.Answers(run._trained, 0.99)
+    module = answers.Answers(runs[name]._trained, 0.99)
     features = {"image": tf.constant(images), "excluded": tf.constant(excluded)}
     results = {key: value.numpy() for key, value in module.score(features).items()}
     assert not (results["in_set"] & excluded).any()
@@ -125,15 +129,14 @@ def test_excluded_classes_are_in_no_set(digits_run, images, name):
         assert sorted(ids) == np.flatnonzero(results["in_set"][row]).tolist()
 
 
-@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("ending", READERS)
 def test_files_of_sets(run, images, array, tmp_path, ending):
     output = tmp_path / f"sets.{ending}"
     assert run.predict_file(array, output, coverage=COVERAGE, max_set_size=5) == (40, [])
     expected = [
         list(group) for _, group in run.predict(images[:40], coverage=COVERAGE).groupby("input")["class"]
     ]
-    readers = {"tsv": pd.read_table, "csv": pd.read_csv, "parquet": pd.read_parquet}
-    frame = pd.read_json(output, lines=True) if ending == "jsonl" else readers[ending](output)
+    frame = READERS[ending](output)
     assert frame["set_size"].tolist() == list(map(len, expected))
     assert frame["abstain"].tolist() == [len(names) > 5 for names in expected]
     assert 0 < frame["abstain"].sum() < 40
@@ -150,7 +153,7 @@ def test_files_of_sets(run, images, array, tmp_path, ending):
     assert [len(row) for row in frame["probabilities"]] == frame["set_size"].tolist()
     best = tmp_path / f"best.{ending}"
     run.predict_file(array, best, k=1, coverage=COVERAGE)
-    frame = pd.read_json(best, lines=True) if ending == "jsonl" else readers[ending](best)
+    frame = READERS[ending](best)
     assert frame["set_size"].tolist() == list(map(len, expected))
     assert "abstain" not in frame
     in_set = frame["in_set_1" if ending in ("tsv", "csv") else "in_set"]

@@ -3,11 +3,10 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-import scipy.sparse
 from matplotlib.colors import to_rgb
 
 from rank4class.pipelines.evaluation import reliability
-from rank4class.pipelines.evaluation.calibration import Platt, Temperature
+from rank4class.pipelines.evaluation.calibration import Temperature
 from rank4class.pipelines.reporting import plots
 
 
@@ -121,9 +120,3 @@ def test_risk_coverage_is_drawn_before_and_after_the_calibration():
     for pixels in (low, high):
         assert has_color(pixels, plots.RIGHT)
     assert not np.array_equal(low, high)  # certain predictions share their place
-
-
-@pytest.mark.parametrize("score", [-1e6, 1e6])
-def test_diagrams_of_certain_predictions(score):
-    labels = scipy.sparse.csr_array(np.eye(4, 5))
-    assert diagram(np.full([4, 5], score), labels, Platt((1.0,), (0.0,))).any()

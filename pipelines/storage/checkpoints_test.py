@@ -36,6 +36,7 @@ def test_restore_reads_the_newest(tmp_path, scheme):
     checkpoints.keep([20, 100])
     assert checkpoints.steps() == [20, 100]
     assert len(files.names_in(folder)) == 4
+    assert counter(folder + "/none")[1].read_newest() is None
 
 
 def test_other_files_of_the_user_are_kept(tmp_path):
@@ -61,12 +62,6 @@ def test_a_reader_whose_checkpoints_are_replaced_reads_the_new_ones(tmp_path, mo
 
     monkeypatch.setattr(Checkpoints, "check", replaced)
     assert reader.read_newest() == 30
-
-
-def test_folder_without_checkpoints(tmp_path):
-    _, checkpoints = counter(tmp_path / "last")
-    assert checkpoints.steps() == []
-    assert checkpoints.read_newest() is None
 
 
 def cut(path):

@@ -4,7 +4,6 @@ import json
 import pathlib
 import re
 
-import numpy as np
 import pytest
 
 from rank4class.pipelines import config
@@ -136,10 +135,3 @@ def test_folders_with_other_files(tmp_path):
     assert check_folder(tmp_path, "training") == str(tmp_path)
     with pytest.raises(ValueError, match="--workdir='': empty. Set it to a folder."):
         check_folder("", "sweep")
-
-
-def test_test_values(tmp_path):
-    run = RunDirectory(tmp_path)
-    run.write_test_values(["top1_error", "ndcg@5"], np.array([[0.0, 1.0], [1.0, 0.5]], np.float32))
-    values = run.test_values()
-    assert {name: row.tolist() for name, row in values.items()} == {"top1_error": [0, 1], "ndcg@5": [1, 0.5]}

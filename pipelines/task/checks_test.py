@@ -20,10 +20,7 @@ from rank4class.pipelines.task import checks
         ({"optimizer.ema_momentum": 1.0}, r"optimizer\.ema_momentum=1\.0: not in \(0, 1\)\. Choose another"),
         ({"optimizer.clip_norm": 0.0}, r"optimizer\.clip_norm=0\.0: not positive\. Choose a positive"),
         ({"checkpoint_steps": -1}, r"checkpoint_steps=-1: not positive\. Choose a positive number\."),
-        (
-            {"encoder.name": "bert-base-uncased"},
-            "encoder='bert-base-uncased': unknown. Nothing is downloaded: set encoder.name to 'bert' or ",
-        ),
+        ({"encoder.name": "bert-base-uncased"}, "encoder='bert-base-uncased': unknown. Nothing is"),
         ({"encoder.name": "small-cnn"}, "encoder='small-cnn': unknown. Did you mean 'small_cnn'"),
         ({"encoder.pooling": "mean"}, r"encoder\.pooling: encoder 'mlp' has no such option\. Choose an"),
         ({"encoder.hidden": (3.5,)}, r"encoder\.hidden=\(3\.5,\): expected tuple\[int, \.\.\.\]\. Change"),

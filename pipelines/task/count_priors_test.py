@@ -1,24 +1,26 @@
 """Models of the number of classes: from the experiment to its metrics."""
 
 import dataclasses
+import pathlib
 
 import numpy as np
+import pandas as pd
 import pytest
+import sklearn.metrics
 import tensorflow as tf
 from scipy.sparse import csr_array
 
+import rank4class
 from rank4class import data, losses, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
+from rank4class.pipelines.export.answers import Answers
+from rank4class.pipelines.export.inputs_test import assert_takes_no_rows
 from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.task import checks, count_priors
 from rank4class.pipelines.training import rank_training, trainable_rank_model
 
 summary_iterator = tf.compat.v1.train.summary_iterator
-
-
-FIXED = {"probabilities": (0.0, 0.25, 0.25, 0.25, 0.25)}
-LEARNED = {"epochs": 10.0, "optimizer": config.Optimizer(learning_rate=3e-2), "jit_compile": True}
 
 
 def digits(**changes):
@@ -50,45 +52,101 @@ def outputs_of(experiment, loaded, model):
     return loaded.scorer(model, "test", count_priors.get(experiment.count_prior))(features), labels
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("name", "options", "changes"),
-    [
-        ("learned", {}, LEARNED),
-        ("empirical", {}, {"precision": "mixed_float16"}),
-        ("fixed", FIXED, {"accumulation_steps": 2}),
-        ("poisson_binomial", {}, {"loss": config.Loss("sigmoid_cross_entropy")}),
-    ],
-)
-def test_every_prior_trains_and_is_evaluated(tmp_path, loaded, name, options, changes):
-    experiment = digits(count_prior=config.CountPrior(name, **options), **changes)
-    checks.check(experiment)
-    path = str(tmp_path / "run")
-    draw = plots.draw_evaluation
-    results = rank_training.train(experiment, path, loaded=loaded, progress=False, draw=draw)
-    restored = rank_training.restore(path)
-    again, model = restored.load_task(), restored.model
-    outputs, labels = outputs_of(experiment, again, model)
+def assert_likelihood(nll, experiment, loaded, model):
+    """Asserts that a mean is that of the test examples by arithmetic; returns the outputs of the model."""
+    outputs, labels = outputs_of(experiment, loaded, model)
     sizes = np.sum(labels, axis=1).astype(int)
     probabilities = np.exp(outputs.log_counts)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-4)
-    if name == "poisson_binomial":
+    if experiment.count_prior.name == "poisson_binomial":
         each = np.sum(tf.nn.sigmoid_cross_entropy_with_logits(labels, outputs.scores), axis=1)
     else:
         each = losses.n_choose_k(outputs.scores, labels) - np.log(probabilities[np.arange(60), sizes])
-    assert results["test"]["nll"] == pytest.approx(np.mean(each), rel=1e-4)
-    low, high = results["test"]["intervals"]["nll"]
-    assert low < results["test"]["nll"] < high
-    (events,) = (tmp_path / "run").glob("events*")
+    assert nll == pytest.approx(np.mean(each), rel=1e-4)
+    return outputs
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "prior",
+    [
+        config.CountPrior("empirical"),
+        config.CountPrior("fixed", probabilities=(0.0, 0.25, 0.25, 0.25, 0.25)),
+        config.CountPrior("poisson_binomial"),
+    ],
+    ids=lambda prior: prior.name,
+)
+def test_priors_without_weights_are_evaluated(loaded, prior):
+    loss = "sigmoid_cross_entropy" if prior.name == "poisson_binomial" else "n_choose_k"
+    experiment = digits(count_prior=prior, loss=config.Loss(loss))
+    checks.check(experiment)
+    model = loaded.build_model(experiment)
+    evaluate = trainable_rank_model.build_evaluators(experiment, loaded, model)["test"]
+    evaluated = evaluate(loaded.evaluation_batches("test", experiment.evaluation_batch_size))
+    assert_likelihood(evaluated.means()["nll"], experiment, loaded, model)
+
+
+@pytest.fixture(scope="module")
+def learned(loaded, tmp_path_factory):
+    """Trains a prior with its model; returns the run."""
+    experiment = digits(
+        epochs=10.0,
+        optimizer=config.Optimizer(learning_rate=3e-2),
+        jit_compile=True,
+        metrics=("nll", "exact_match", "subset_accuracy", "f1_micro"),
+    )
+    path = tmp_path_factory.mktemp("learned") / "run"
+    rank_training.train(experiment, path, loaded=loaded, progress=False, draw=plots.draw_evaluation)
+    return rank4class.load(path)
+
+
+@pytest.mark.nightly
+def test_a_prior_is_learned_and_decides(loaded, learned):
+    results = learned.results["test"]
+    outputs = assert_likelihood(results["nll"], learned.experiment, loaded, learned.model)
+    assert np.exp(outputs.log_counts)[:, 0].mean() < 0.1  # every training image has a digit
+    low, high = results["intervals"]["nll"]
+    assert low < results["nll"] < high
+    assert learned.history["loss"].iloc[-1] < 0.5 * learned.history["loss"][0]
+    (events,) = pathlib.Path(learned.workdir).glob("events*")
     tags = {v.tag for record in summary_iterator(str(events)) for v in record.summary.value}
     assert "test/number_of_classes" in tags
-    if name == "learned":
-        first, *_, last = rank_training.RunDirectory(path).history()
-        assert last["loss"] < 0.5 * first["loss"]
-        model = rank_training.restore(path).model
-        outputs, _ = outputs_of(experiment, again, model)
-        # Every training image has a digit.
-        assert np.exp(outputs.log_counts)[:, 0].mean() < 0.1
+    assert results["subset_accuracy"] == results["exact_match"]
+    test = loaded.splits["test"]
+    decided = learned.outputs(test.features["embedding"])["in_set"]
+    expected = sklearn.metrics.f1_score(test.labels.toarray() > 0, decided, average="micro")
+    assert results["f1_micro"] == pytest.approx(100.0 * expected)
+
+
+@pytest.mark.nightly
+def test_predictions_and_export_of_a_prior(learned, tmp_path):
+    vectors = np.random.default_rng(0).random([3, 3600], np.float32)
+    frame, names = learned.predict(vectors, k=10), list(learned.class_names)
+    learned.export(tmp_path / "model")
+    model = tf.saved_model.load(str(tmp_path / "model"))
+    assert_takes_no_rows(model)
+    answers = model.signatures["score"](embedding=vectors)
+    np.testing.assert_allclose(np.sum(answers["counts"], axis=1), 1.0, rtol=1e-5)
+    # The marginals sum to the mean of the number of classes.
+    counts = np.arange(answers["counts"].shape[1])
+    np.testing.assert_allclose(
+        np.sum(answers["probabilities"], axis=1), answers["counts"].numpy() @ counts, rtol=1e-4
+    )
+    expected = set_sizes.most_probable(answers["scores"], tf.math.log(answers["counts"])).numpy()
+    tables = frame.pivot(index="input", columns="class")
+    np.testing.assert_array_equal(tables["in_set"][names], expected)
+    np.testing.assert_allclose(tables["probability"][names], answers["probabilities"], rtol=1e-4)
+    np.testing.assert_array_equal(tables["score"][names], learned.scores(vectors))
+    assert (np.diff(frame["probability"].to_numpy().reshape(3, 10)) <= 1e-6).all()
+    np.save(tmp_path / "vectors.npy", vectors)
+    learned.predict_file(tmp_path / "vectors.npy", tmp_path / "out.tsv", k=2)
+    table = pd.read_csv(tmp_path / "out.tsv", sep="\t")
+    assert table["set_size"].tolist() == expected.sum(axis=1).tolist()
+    one_left = {"embedding": tf.constant(vectors), "excluded": tf.constant([[False] + [True] * 9] * 3)}
+    best = Answers(learned._trained).classify(one_left, 10)
+    assert best["classes"].numpy().astype(str)[:, :1].tolist() == [names[:1]] * 3
+    assert np.all(np.abs(best["probabilities"].numpy()[:, 0] - 0.5) <= 0.5)
+    assert set(best["set_size"].numpy()) <= {0, 1}
 
 
 def test_empirical_prior_equals_training_frequencies(loaded):
@@ -146,17 +204,10 @@ def test_training_examples_that_determine_no_weights(changes, rows, message):
         check(digits(**changes), of_sets(*rows))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"count_prior": config.CountPrior(), "loss": config.Loss(name="softmax")},
-        {"count_prior": config.CountPrior(name="empirical")},
-        {"count_prior": config.CountPrior(name="poisson_binomial")},
-    ],
-)
-def test_examples_without_a_class_with_a_count_prior(changes):
-    check(digits(**changes), of_sets([1, 0], [0, 0]))
+def test_examples_without_a_class_with_a_count_prior():
+    for name in ("learned", "empirical", "poisson_binomial"):
+        check(digits(count_prior=config.CountPrior(name)), of_sets([1, 0], [0, 0]))
+    check(digits(**NONE, loss=config.Loss("softmax")), of_sets([1, 0], [0, 0]))
 
 
 def test_single_labels_need_no_prior(tmp_path):

@@ -103,7 +103,7 @@ def load_texts(folder, encoder, cache_dir="unused", held_out=(), frozen=False, *
         evaluation_batch_size=4,
         metrics=("top1_error", "mean_rank"),
         monitor="top1_error",
-        epochs=2.0,
+        epochs=0.0,
     )
     checks.check(experiment)
     return experiment, rank_training.load_data(experiment, cache_dir=str(cache_dir))
@@ -212,11 +212,16 @@ def test_classes_that_cannot_be_held_out(tiny_goemotions, tiny_bert):
 @pytest.mark.nightly
 def test_runs_share_features(tiny_goemotions, tiny_bert, features, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(frozen_features, "_outputs", lambda *_: pytest.fail("encoded again"))
-    _, loaded = load_texts(tiny_goemotions, tiny_bert, tmp_path / "run", frozen=True)
-    with np.load(features) as expected:
-        np.testing.assert_array_equal(loaded.splits["test"].features["embedding"], expected["test"])
+    experiment, loaded = load_texts(tiny_goemotions, tiny_bert, tmp_path / "run", frozen=True)
+    with np.load(features) as file:
+        cached = file["test"]
+    np.testing.assert_array_equal(loaded.splits["test"].features["embedding"], cached)
     assert f"Vectors of 61 examples: {features} (0.0 MB)" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
+    assert [v.shape for v in loaded.build_model(experiment).weights] == [[3, 8]]
+    _, live = load_texts(tiny_goemotions, tiny_bert)
+    computed = live.make_encoder()(first_batch(live, "test")[0])
+    np.testing.assert_allclose(computed, cached[:8], rtol=1e-5, atol=1e-6)
     monkeypatch.undo()
     monkeypatch.setenv("RANK4CLASS_CACHE", "off")
     load_texts(tiny_goemotions, tiny_bert, tmp_path / "run", frozen=True)
@@ -262,7 +267,6 @@ def test_changed_class_texts_are_refused(tiny_goemotions, tiny_bert, tmp_path):
     texts, path = tmp_path / "texts.tsv", str(tmp_path / "run")
     texts.write_text("joy\tgreat\nanger\tawful\nneutral\ttable\n")
     experiment, loaded = load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
-    experiment.epochs = 0.0
     rank_training.train(experiment, path, loaded=loaded, progress=False)
     before = rank_training.restore(path).model.encode_classes().numpy()
     texts.write_text("joy\tawful\nanger\tgreat\nneutral\ttable\n")
@@ -335,10 +339,10 @@ def test_changed_vocabularies_and_frozen_encoders_are_noticed(tiny_goemotions, t
 
 
 @pytest.mark.nightly
-def test_cached_batches_equal_preprocessed_batches(image_files, cifar10_files, tiny_goemotions, tiny_bert):
+def test_cached_batches_equal_preprocessed_batches(image_files, tiny_goemotions, tiny_bert):
+    """The test of augmentations compares those of images in memory."""
     for section, encoder in (
         (config.Data(name="imagenet", path=image_files, image_size=16), config.Encoder(name="small_cnn")),
-        (config.Data(name="cifar10", path=cifar10_files), config.Encoder(name="mlp")),
         (
             config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
             config.Encoder(name="bert", path=tiny_bert),
@@ -472,6 +476,7 @@ def test_corrupt_images_in_records(records, caplog):
 def test_fingerprints_of_features_depend_on_the_bounds_of_splits_and_on_batches_and_weights():
     _, loaded = loaded_with(config.Data(), encoder=config.Encoder(name="small_cnn"))
     encoder, train, validation = loaded.build_encoder("small_cnn"), *list(loaded.splits.values())[:2]
+    deeper = models.get("encoder", "small_cnn", filters=(8, 8, 8))
     images = np.concatenate([train.features["image"], validation.features["image"]])
     labels = np.concatenate([train.labels, validation.labels])
     moved = {  # the first image of the second split becomes the last of the first
@@ -484,7 +489,8 @@ def test_fingerprints_of_features_depend_on_the_bounds_of_splits_and_on_batches_
         frozen_features._fingerprint(loaded, encoder, weights, batch_size)
         for weights, batch_size in (("other", 8), ("weights", 9))
     ]
-    assert len({*of_bounds, *of_others}) == 4
+    of_settings = frozen_features._fingerprint(loaded, deeper, "weights", 8)
+    assert len({*of_bounds, *of_others, of_settings}) == 5
 
 
 def retrieval(**section):

@@ -168,10 +168,7 @@ def test_rates_of_parts_and_of_the_layers_of_an_encoder():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {"encoder_multiplier": 2.0},
-            r"optimizer\.encoder_multiplier=2\.0: no weights of the encoder train\.",
-        ),
+        ({"encoder_multiplier": 2.0}, r"optimizer\.encoder_multiplier=2\.0: no weights of the encoder"),
         ({"layer_decay": 0.5}, r"optimizer\.layer_decay=0\.5: for encoders of texts only\. Leave it out\."),
     ],
 )

@@ -27,13 +27,6 @@ def test_the_second_signal_has_its_default_action(number):
         signal.signal(number, before)
 
 
-def test_handlers_are_restored():
-    before = signal.getsignal(signal.SIGTERM)
-    with Interruption():
-        assert signal.getsignal(signal.SIGTERM) != before
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
 def test_handlers_are_not_changed_outside_the_main_thread():
     calls = []
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import shutil
 
 import numpy as np
 import pytest
@@ -15,12 +14,12 @@ from absl import logging
 from rank4class import data
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.evaluation import calibration, evaluator
-from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.evaluation import calibration
 from rank4class.pipelines.task import checks
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training, run_calibration
+from rank4class.pipelines.training.run_sets_test import result_of
 
 SEVERAL = scipy.sparse.csr_array(np.eye(4, 3, dtype=np.float32))
 GRADED = scipy.sparse.csr_array(2 * np.eye(4, 3, dtype=np.float32))
@@ -70,13 +69,6 @@ def test_scores_that_are_not_calibrated(messages, labels, changes, reason):
 def test_unknown_calibration():
     with pytest.raises(ValueError, match=r"calibration='beta': unknown\. There are: auto, none"):
         checks.check(config.override(digits_mlp.get_config(), {"calibration": "beta"}))
-
-
-def result_of(scores):
-    size = len(scores)
-    values = np.zeros([size, 1], np.float32)
-    ids = np.zeros(size, np.int32)
-    return evaluator.EvaluationResult(("top1_error",), values, ids, ids, values[:, 0], np.float32(scores))
 
 
 def test_excluded_classes_are_left_out(rng):
@@ -165,14 +157,3 @@ def test_a_run_writes_the_temperature_of_its_validation_split(digits_run):
             )
     fitted = results["validation"]["calibration"]
     assert fitted["after"]["nll"] < fitted["before"]["nll"]
-
-
-def test_a_run_that_is_resumed_at_its_end_writes_the_same_calibration(digits_run, tmp_path):
-    path, results = pathlib.Path(digits_run.workdir), digits_run.results
-    copy = shutil.copytree(path, tmp_path / "run")
-    for name in ("results.json", "calibration.json"):
-        (copy / name).unlink()
-    tf.keras.backend.clear_session()
-    again = rank_training.train(RunDirectory(copy).experiment(), copy, progress=False)
-    assert again == results
-    assert (copy / "calibration.json").read_bytes() == (path / "calibration.json").read_bytes()

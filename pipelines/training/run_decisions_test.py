@@ -2,18 +2,21 @@
 
 import dataclasses
 import functools
+import json
 
 import numpy as np
 import pytest
 import sklearn.metrics
+import tensorflow as tf
 from scipy.sparse import csr_array
 
 import rank4class
 from rank4class import data
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import per_class, predictions, statistics, thresholds
+from rank4class.pipelines.evaluation import calibration, per_class, predictions, statistics, thresholds
 from rank4class.pipelines.evaluation.decisions import Decisions
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.run_test import READERS
 from rank4class.pipelines.task import checks
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training, run_decisions
@@ -110,20 +113,15 @@ def trained(experiment, path):
 
 
 @pytest.mark.nightly
-def test_decisions_by_the_loss_and_by_a_count_prior(tmp_path):
+def test_decisions_by_the_loss(tmp_path):
+    """`count_priors_test.py` has those by a count prior."""
     _, _, result, _, decided = trained(experiment("zlpr"), tmp_path / "zlpr")
     np.testing.assert_array_equal(decided, result.scores > 0.0)
-    names = (*NAMES, "exact_match")
-    restored, *_ = trained(experiment("n_choose_k", "learned", metrics=names), tmp_path / "prior")
-    results = restored.run_dir.results()["test"]
-    assert results["subset_accuracy"] == results["exact_match"]
 
 
 def test_certain_thresholds_need_calibration_examples():
     part = config.Thresholds("precision", at_least=0.9, confidence=0.95)
-    with pytest.raises(
-        ValueError, match=r"thresholds\.confidence=0\.95: needs calibration examples\. Set sets"
-    ):
+    with pytest.raises(ValueError, match=r"thresholds\.confidence=0\.95: needs calibration examples\. Set"):
         run_decisions.check(experiment("softmax", thresholds=part), SEVERAL)
     run_decisions.check(experiment("softmax", thresholds=part, sets=config.Sets("threshold")), SEVERAL)
 
@@ -136,21 +134,46 @@ def test_certain_thresholds_are_those_of_the_calibration_examples(tmp_path):
     restored, loaded, result, _, decided = trained(certain, tmp_path / "run")
     scores = restored.evaluate(loaded, "calibration", keep_scores=True).scores
     rate = functools.partial(thresholds.precision, at_least=0.3, confidence=0.5)
-    calibration = loaded.splits["calibration"].label_matrix
-    assert restored.thresholds == thresholds.fit(rate, scores, calibration, least=0)
+    labels = loaded.splits["calibration"].label_matrix
+    assert restored.thresholds == thresholds.fit(rate, scores, labels, least=0)
     np.testing.assert_array_equal(decided, result.scores > np.array(restored.thresholds.values))
 
 
 @pytest.mark.nightly
-def test_decisions_by_thresholds(tmp_path):
-    by_f1 = experiment("softmax", thresholds=config.Thresholds("f1"))
+def test_decisions_by_thresholds(tmp_path, monkeypatch):
+    """Each class has a calibration and a threshold: predictions are by probability, not by score."""
+    monkeypatch.setattr(calibration, "LEAST_PER_CLASS", 1)
+    by_f1 = experiment(
+        "softmax", thresholds=config.Thresholds("f1"), metrics=(*NAMES, "top1_error", "mean_rank")
+    )
     restored, loaded, result, labels, decided = trained(by_f1, tmp_path / "run")
     np.testing.assert_array_equal(decided, result.scores > np.array(restored.thresholds.values))
     test, names = loaded.splits["test"], list(loaded.class_names)
-    run = rank4class.load(tmp_path / "run")
-    predictions = run.predict(test.features["embedding"], k=10)
-    in_set = predictions.pivot(index="input", columns="class", values="in_set")[names]
-    np.testing.assert_array_equal(in_set, decided)
+    run, vectors = rank4class.load(tmp_path / "run"), test.features["embedding"]
+    best = run.predict(vectors, k=10)
+    np.testing.assert_array_equal(best.pivot(index="input", columns="class", values="in_set")[names], decided)
+    assert (np.diff(best["probability"].to_numpy().reshape(-1, 10)) <= 0.0).all()
+    assert (np.diff(best["score"].to_numpy().reshape(-1, 10)) > 0.0).any()
+    ids = best["class"].map(names.index).to_numpy().reshape(-1, 10)
+    right, results = np.take_along_axis(labels, ids, axis=1), run.results["test"]
+    assert results["top1_error"] == pytest.approx(100 * np.mean(~right[:, 0]))
+    ranks = (right * np.arange(1, 11)).sum(axis=1) / right.sum(axis=1)
+    assert results["mean_rank"] == pytest.approx(ranks.mean())
+    assert run.evaluate() == results
+    np.save(tmp_path / "vectors.npy", vectors)
+    in_set = best["in_set"].to_numpy().reshape(-1, 10)
+    for ending, read in READERS.items():
+        run.predict_file(tmp_path / "vectors.npy", tmp_path / f"best.{ending}", k=2)
+        table = read(tmp_path / f"best.{ending}")
+        columns = table[["in_set_1", "in_set_2"]] if ending in ("tsv", "csv") else table["in_set"].tolist()
+        np.testing.assert_array_equal(columns, in_set[:, :2])
+        assert table["set_size"].tolist() == in_set.sum(axis=1).tolist()
+    run.export(tmp_path / "model", k=10)
+    answers = tf.saved_model.load(str(tmp_path / "model")).signatures["classify"](embedding=vectors)
+    assert answers["classes"].numpy().astype(str).ravel().tolist() == best["class"].tolist()
+    np.testing.assert_array_equal(answers["in_set"], in_set)
+    stored = json.loads((tmp_path / "model" / "thresholds.json").read_text())
+    assert stored == {"thresholds": list(restored.thresholds.values)}
     low, high = run.results["test"]["intervals"]["f1_micro"]
     assert low < run.results["test"]["f1_micro"] < high
     assert run.history["f1_micro"].max() == run.results["validation"]["f1_micro"]

@@ -1,7 +1,6 @@
 """The split that calibrates the prediction sets of a run, the sets that it writes, and their metrics."""
 
 import dataclasses
-import json
 import shutil
 
 import numpy as np
@@ -16,7 +15,6 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import evaluator, prediction_sets
 from rank4class.pipelines.evaluation.calibration import Platt, Temperature
-from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import checks
 from rank4class.pipelines.training import rank_training, run_sets
 
@@ -56,20 +54,15 @@ def test_calibration_examples_are_drawn_from_validation(tmp_path):
     assert other.hashes["validation"] != drawn.hashes["validation"]
 
 
-def test_a_calibration_split_of_the_dataset_is_kept(tmp_path):
+def test_splits_of_a_dataset_that_do_and_do_not_calibrate(tmp_path):
+    """A calibration split is kept; of validation examples that are those of the test, both have the rest."""
     splits = rank_training.load_data(experiment(), tmp_path).splits
     dataset = data.Dataset(tuple("0123456789"), splits)
     again = rank_training.load_data(experiment(), tmp_path, dataset=dataset).splits
     for name in ("calibration", "validation"):
         np.testing.assert_array_equal(again[name].labels, splits[name].labels)
-
-
-def test_test_examples_that_are_those_of_validation_do_not_calibrate(tmp_path):
-    splits = rank_training.load_data(experiment(), tmp_path).splits
-    dataset = data.Dataset(
-        tuple("0123456789"),
-        {name: splits[name] for name in ("train", "validation")} | {"test": splits["validation"]},
-    )
+    splits = {"train": splits["train"]} | dict.fromkeys(("validation", "test"), splits["validation"])
+    dataset = data.Dataset(dataset.class_names, splits)
     loaded = rank_training.load_data(experiment(), tmp_path, dataset=dataset)
     assert loaded.splits["test"] is loaded.splits["validation"]
     assert len(loaded.splits["test"]) + len(loaded.splits["calibration"]) == len(splits["validation"])
@@ -147,17 +140,6 @@ def test_a_run_writes_sets_that_cover_the_test_split(finished):
     probabilities = trained.calibration.probabilities(scores)
     in_set = -np.log(probabilities) <= trained.sets.limits(0.9)[0] + 1e-5
     assert np.mean(in_set.sum(axis=1) == result.sets.sizes[:, position]) > 0.98
-
-
-@pytest.mark.nightly
-def test_a_run_that_is_resumed_at_its_end_writes_the_same_sets(finished, tmp_path):
-    copy = shutil.copytree(finished, tmp_path / "run")
-    for name in ("results.json", "prediction_sets.json"):
-        (copy / name).unlink()
-    tf.keras.backend.clear_session()
-    results = rank_training.train(RunDirectory(copy).experiment(), copy, progress=False)
-    assert results == json.loads((finished / "results.json").read_text())
-    assert (copy / "prediction_sets.json").read_bytes() == (finished / "prediction_sets.json").read_bytes()
 
 
 def test_a_finished_run_is_calibrated_again(finished, tmp_path):

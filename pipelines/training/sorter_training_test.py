@@ -28,9 +28,8 @@ def _small():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sorter_training, "EPOCH", 1_000)
         patch.setattr(sorter_training.score_vectors, "HELD_OUT", {"validation": 50, "test": 100})
-        # Of n, filters, width, layers and trained; and of n, units, layers and trained.
+        # Of n, filters, width, layers and trained.
         patch.setattr(sorters.Cnn.__init__, "__defaults__", (None, 24, 25, 3, None))
-        patch.setattr(sorters.Lstm.__init__, "__defaults__", (None, 4, 1, None))
         yield
 
 
@@ -63,24 +62,10 @@ def test_defaults_of_the_command_are_valid(sorter):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "experiment",
-    [
-        small(sorter="lstm", move=0.0, sizes=(4,)),
-        small(
-            sorter="cnn",
-            sizes=(4, 6),
-            layers=2,
-            optimizer=config.Optimizer(learning_rate=0.05, decay="cosine"),
-        ),
-    ],
-    ids=lambda experiment: experiment.sorter,
-)
-def test_networks_resume_from_a_checkpoint_to_the_same_bits(
-    tmp_path, monkeypatch, assert_same_run, experiment
-):
-    experiment.epochs, experiment.batch_size = 0.1, 10
-    experiment.checkpoint_steps = 3
+def test_a_network_resumes_from_a_checkpoint_to_the_same_bits(tmp_path, monkeypatch, assert_same_run):
+    optimizer = config.Optimizer(learning_rate=0.05, decay="cosine")
+    steps = {"epochs": 0.1, "batch_size": 10, "checkpoint_steps": 3, "optimizer": optimizer}
+    experiment = small(sorter="cnn", sizes=(4, 6), layers=2, **steps)
     save = TrainState.save
 
     def save_and_copy(state):

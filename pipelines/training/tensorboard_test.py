@@ -1,23 +1,26 @@
-"""TensorBoard logs, as read by TensorBoard's readers and as served by TensorBoard."""
+"""TensorBoard logs, as read by TensorBoard's readers."""
 
 import contextlib
-import importlib.util
 import itertools
-import json
 import os
-import re
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorboard.backend.event_processing import plugin_event_accumulator
-from tensorboard.plugins.hparams import api_pb2, metadata
+from tensorboard import context
+from tensorboard.backend.event_processing import (
+    data_provider,
+    plugin_event_accumulator,
+    plugin_event_multiplexer,
+)
+from tensorboard.plugins import base_plugin
+from tensorboard.plugins.hparams import (
+    api_pb2,
+    backend_context,
+    get_experiment,
+    list_session_groups,
+    metadata,
+)
 
 from rank4class.pipelines import config
 from rank4class.pipelines.reporting import plots
@@ -57,8 +60,12 @@ def writer(folder):
 def test_summaries_of_a_run(tmp_path):
     summaries = tensorboard.Summaries(str(tmp_path))
     summaries.write_start(EXPERIMENT)
+    summaries.write_pictures("validation", {"confusion": PICTURE}, 4)
     summaries.write_end(RESULTS, METRICS, 7)
     result = written(tmp_path)
+    ((step, picture),) = result.pop("validation/confusion")
+    assert step == 4
+    np.testing.assert_array_equal(tf.io.decode_png(tf.make_ndarray(picture.tensor)[2]), PICTURE)
     ((step, start),) = result.pop(metadata.SESSION_START_INFO_TAG)
     info = metadata.parse_session_start_info_plugin_data(start.metadata.plugin_data.content)
     assert (step, info.group_name) == (0, tensorboard.group_name(EXPERIMENT))
@@ -147,59 +154,6 @@ def read(folder):
     return plugin_event_accumulator.EventAccumulator(str(folder)).Reload()
 
 
-@contextlib.contextmanager
-def served(logdir, load_fast):
-    """Runs a TensorBoard; yields a function from a path and a request body to the response."""
-    words = ["--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0", f"--load_fast={load_fast}"]
-    log = logdir.parent / "tensorboard.log"
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tensorboard.main", *words], stdout=file, stderr=subprocess.STDOUT
-        )
-    try:
-        address = until(lambda: re.search(r"http://127.0.0.1:\d+", log.read_text()))[0]
-
-        def ask(path, body=None, **query):
-            url = f"{address}/data/{path}?{urllib.parse.urlencode(query)}"
-            data = None if body is None else json.dumps(body).encode()
-            request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=300) as answer:
-                content = answer.read()
-            return json.loads(content) if "json" in answer.headers["Content-Type"] else content
-
-        yield ask
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def until(function, seconds=600):
-    """Calls a function until its result is true; returns the result."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with contextlib.suppress(urllib.error.HTTPError):
-            result = function()
-            if result:
-                return result
-        time.sleep(0.2)
-    raise TimeoutError
-
-
-def write_run(folder, experiment, scale):
-    write_points(folder, range(0, 50, 10))
-    summaries = tensorboard.Summaries(str(folder))
-    summaries.write_start(experiment)
-    summaries.write_pictures("validation", {"confusion": PICTURE}, 40)
-    summaries.write_end(RESULTS | {"test": {"top1_error": scale}}, METRICS, 40)
-    vectors = np.array([[1.0, 2.0], [3.0, 4.0 * scale]])
-    counts = np.array([3, 4])
-    tensorboard.write_projector(str(folder), ["first", "second\t"], vectors, {"examples": counts}, counts)
-
-
 def summary_of(runs, intervals):
     """Returns the summary of a grid of one run per cell."""
     cells = [
@@ -228,68 +182,47 @@ def test_running_tensorboards_read_the_interval_of_a_cell(tmp_path):
     assert tf.make_ndarray(high.tensor_proto).item() == 3.0
 
 
-@pytest.mark.nightly
-def test_tensorboard_of_a_grid(tmp_path):
-    load_fast = "true" if importlib.util.find_spec("tensorboard_data_server") else "false"
-    logdir = tmp_path / "grid"
-    cells = {"slow": 0.25, "fast": 0.5}
-    experiments = {name: with_rate(rate, seed=0) for name, rate in cells.items()}
-    for (name, rate), seed in itertools.product(cells.items(), (0, 1)):
-        write_run(logdir / f"{name}-seed{seed}", with_rate(rate, seed), scale=rate * (1 + seed))
-    runs = [
-        GridRun(with_rate(rate, seed), f"{logdir}/{name}-seed{seed}")
-        for (name, rate), seed in itertools.product(cells.items(), (0, 1))
-    ]
-    intervals = [{"ndcg@5": None, "top1_error": [rate / 2, 2 * rate]} for rate in cells.values()]
-    tensorboard_grid.write_grid(runs, summary_of(runs[::2], intervals), ["optimizer.learning_rate"])
-    with served(logdir, load_fast) as ask:
-        request = {"startIndex": 0, "sliceSize": 10, "allowedStatuses": ["STATUS_SUCCESS"]}
-
-        def groups():
-            result = ask("plugin/hparams/session_groups", request)["sessionGroups"]
-            return sum(len(group["sessions"]) for group in result) == 4 and result
-
-        result = until(groups)
-        names = {group["name"]: {one["name"] for one in group["sessions"]} for group in result}
-        assert names == {
-            tensorboard.group_name(experiments[name]): {f"{name}-seed0", f"{name}-seed1"} for name in cells
-        }
-        for group in result:
-            rate = group["hparams"]["optimizer.learning_rate"]
-            assert {metric["name"]["tag"]: metric["value"] for metric in group["metricValues"]} == {
-                "test/top1_error": 1.5 * rate,  # the mean over the seeds
-                "test_interval/top1_error_low": rate / 2,
-                "test_interval/top1_error_high": 2 * rate,
-            }
-        shown = ask("plugin/hparams/experiment", {})
-        assert [info["name"] for info in shown["hparamInfos"]] == ["loss.name", "optimizer.learning_rate"]
-        assert [info["name"]["tag"] for info in shown["metricInfos"]][:3] == [
-            "test/top1_error",
-            "test_interval/top1_error_low",
-            "test_interval/top1_error_high",
-        ]
-        assert sorted(ask("runs")) == sorted(f"{name}-seed{seed}" for name in cells for seed in (0, 1))
-        for (name, rate), seed in itertools.product(cells.items(), (0, 1)):
-            check_run(ask, f"{name}-seed{seed}", rate * (1 + seed))
-
-
 def with_rate(rate, seed):
     loss = "mse" if rate == 0.25 else "softmax"
     return config.override(EXPERIMENT, {"loss.name": loss, "optimizer.learning_rate": rate, "seed": seed})
 
 
-def check_run(ask, run, scale):
-    def shown(tag):
-        return [step for _, step, _ in ask("plugin/scalars/scalars", run=run, tag=tag)]
-
-    assert shown("loss") == [0, 10, 20, 30, 40]
-    (image,) = ask("plugin/images/images", run=run, tag="validation/confusion", sample=0)
-    assert image["step"] == 40
-    picture = ask("plugin/images/individualImage", **dict(urllib.parse.parse_qsl(image["query"])))
-    np.testing.assert_array_equal(tf.io.decode_png(picture), PICTURE)
-    (embedding,) = ask("plugin/projector/info", run=run)["embeddings"]
-    assert (embedding["tensorName"], embedding["tensorShape"]) == ("classes", [2, 2])
-    points = np.frombuffer(ask("plugin/projector/tensor", run=run, name="classes"), np.float32)
-    assert points.tolist() == [1.0, 2.0, 3.0, 4.0 * scale]
-    metadata = ask("plugin/projector/metadata", run=run, name="classes").decode()
-    assert metadata == "class\texamples\nfirst\t3\nsecond\t4\n"
+@pytest.mark.nightly
+def test_the_hparams_tab_of_a_grid(tmp_path):
+    rates = {"slow": 0.25, "fast": 0.5}
+    runs = [
+        GridRun(with_rate(rate, seed), f"{tmp_path}/{name}-seed{seed}")
+        for (name, rate), seed in itertools.product(rates.items(), (0, 1))
+    ]
+    for run in runs:
+        rate, seed = run.experiment.optimizer.learning_rate, run.experiment.seed
+        write_points(run.path, range(0, 50, 10))
+        summaries = tensorboard.Summaries(run.path)
+        summaries.write_start(run.experiment)
+        summaries.write_end(RESULTS | {"test": {"top1_error": rate * (1 + seed)}}, METRICS, 40)
+    intervals = [{"ndcg@5": None, "top1_error": [rate / 2, 2 * rate]} for rate in rates.values()]
+    tensorboard_grid.write_grid(runs, summary_of(runs[::2], intervals), ["optimizer.learning_rate"])
+    multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload()
+    provider = data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path))
+    backend = backend_context.Context(base_plugin.TBContext(data_provider=provider))
+    asked = context.RequestContext(), backend, ""
+    request = api_pb2.ListSessionGroupsRequest(slice_size=10, allowed_statuses=[api_pb2.STATUS_SUCCESS])
+    groups = list_session_groups.Handler(*asked, request).run().session_groups
+    assert {group.name: {one.name for one in group.sessions} for group in groups} == {
+        tensorboard.group_name(with_rate(rate, 0)): {f"{name}-seed0", f"{name}-seed1"}
+        for name, rate in rates.items()
+    }
+    for group in groups:
+        rate = group.hparams["optimizer.learning_rate"].number_value
+        assert {one.name.tag: one.value for one in group.metric_values} == {
+            "test/top1_error": 1.5 * rate,  # the mean over the seeds
+            "test_interval/top1_error_low": rate / 2,
+            "test_interval/top1_error_high": 2 * rate,
+        }
+    shown = get_experiment.Handler(*asked, api_pb2.GetExperimentRequest()).run()
+    assert [info.name for info in shown.hparam_infos] == ["loss.name", "optimizer.learning_rate"]
+    assert [info.name.tag for info in shown.metric_infos][:3] == [
+        "test/top1_error",
+        "test_interval/top1_error_low",
+        "test_interval/top1_error_high",
+    ]

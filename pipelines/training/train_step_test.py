@@ -158,10 +158,9 @@ def test_lazy_adam_is_adam_on_the_rows_of_the_batches(strategy, clip_norm):
 
 @pytest.mark.nightly
 def test_half_precision():
-    plain = small()
-    reference = run(plain, make_optimizer=lambda: build_optimizer(plain))
+    reference = run(small(), make_optimizer=lambda: build_optimizer(small()))
     for precision, strategy in (("mixed_bfloat16", "default"), ("mixed_float16", MIRRORED)):
-        experiment = config.override(plain, {"precision": precision})
+        experiment = small(precision=precision)
         result = run(experiment, strategy, make_optimizer=lambda e=experiment: build_optimizer(e))
         assert_alike(result[:1], reference[:1], rtol=0.02)
         assert all(weight.dtype == np.float32 for weight in result[2])
@@ -181,26 +180,29 @@ def test_float16_overflows_are_skipped():
     assert float(optimizer.loss_scale) == 2.0**119
 
 
+@pytest.fixture(scope="module")
+def plain():
+    """Returns the results of three steps without options."""
+    return run(small())
+
+
 @pytest.mark.nightly
-def test_compiled_and_accumulated_steps_are_equal():
-    assert_alike(run(small(jit_compile=True, accumulation_steps=4)), run(small()))
+def test_compiled_and_accumulated_steps_are_equal(plain):
+    assert_alike(run(small(jit_compile=True, accumulation_steps=4)), plain)
 
 
-def test_accumulation_of_batches_without_a_static_size(monkeypatch):
+def test_accumulation_of_batches_without_a_static_size(monkeypatch, plain):
     """Texts that are grouped by length are such batches on several devices."""
     static_batches = task.TaskData.training_batches
-    expected = run(small())
 
     def batches(*arguments, **kwargs):
         return static_batches(*arguments, **kwargs).unbatch().batch(8)
 
     monkeypatch.setattr(task.TaskData, "training_batches", batches)
-    assert_alike(run(small(accumulation_steps=2)), expected)
+    assert_alike(run(small(accumulation_steps=2)), plain)
 
 
-def test_steps_are_the_same_without_the_clock_of_tensorflow(monkeypatch):
-    expected = run(small())
-
+def test_steps_are_the_same_without_the_clock_of_tensorflow(monkeypatch, plain):
     def refuse():
         raise tf.errors.FailedPreconditionError(None, None, "Timestamp: determinism is enabled")
 
@@ -208,38 +210,35 @@ def test_steps_are_the_same_without_the_clock_of_tensorflow(monkeypatch):
     model, _, take = build(small(), make_optimizer=sgd)
     results = take(3)
     assert 0.0 < results.waited < 100.0
-    np.testing.assert_array_equal(results.losses, expected[0])
-    for variable, weight in zip(model.trainable_variables, expected[2], strict=True):
+    np.testing.assert_array_equal(results.losses, plain[0])
+    for variable, weight in zip(model.trainable_variables, plain[2], strict=True):
         np.testing.assert_array_equal(variable, weight)
 
 
 @pytest.mark.nightly
-def test_compiled_steps_of_a_text_encoder_are_equal(tmp_path, tiny_goemotions, tiny_bert):
-    changes = {"encoder.name": "bert", "encoder.path": tiny_bert, "interaction.name": "lc_mlp"}
-    experiment = small(**changes, **{"data.name": "goemotions", "data.path": str(tiny_goemotions)})
+def test_steps_of_a_text_encoder_are_equal_compiled_and_on_two_replicas(tmp_path, tiny_goemotions, tiny_bert):
+    changes = {"encoder.name": "bert", "encoder.path": tiny_bert, "class_encoder.name": "text"}
+    changes |= {"data.name": "goemotions", "data.path": str(tiny_goemotions)}
+    experiment = small(**changes)
     loaded = rank_training.load_data(experiment, str(tmp_path))
     compiled = config.override(experiment, {"jit_compile": True})
-    assert_alike(run(compiled, loaded=loaded), run(experiment, loaded=loaded), rtol=1e-4)
+    plain = run(experiment, loaded=loaded)
+    assert_alike(run(compiled, loaded=loaded), plain, rtol=1e-4)
+    assert_alike(run(experiment, MIRRORED, loaded=loaded), plain, rtol=1e-4)
 
 
 @pytest.mark.nightly
 def test_replicas_add_the_weight_decay_of_an_encoder_once():
-    experiment = small()
+    def make(penalty):
+        encoder = models.get("encoder", "mlp", hidden=(16,))
+        encoder.add_loss(lambda: tf.constant(penalty))
+        return encoder
+
     values = []
-    for strategy, penalty, parts in (
-        ("default", 0.0, 1),
-        ("default", 7.0, 1),
-        ("default", 7.0, 2),
-        (MIRRORED, 7.0, 1),
-    ):
-
-        def make(penalty=penalty):
-            encoder = models.get("encoder", "mlp", hidden=(16,))
-            encoder.add_loss(lambda: tf.constant(penalty))
-            return encoder
-
-        changed = config.override(experiment, {"accumulation_steps": parts})
-        values.append(run(changed, strategy, count=1, loaded=build_task(experiment, make))[0][0])
+    for strategy, penalty, parts in (("default", 0.0, 1), ("default", 7.0, 2), (MIRRORED, 7.0, 1)):
+        experiment = small(accumulation_steps=parts)
+        loaded = build_task(experiment, lambda penalty=penalty: make(penalty))
+        values.append(run(experiment, strategy, count=1, loaded=loaded)[0][0])
     np.testing.assert_allclose(values[1:], values[0] + 7.0, rtol=1e-5)
 
 
@@ -271,12 +270,6 @@ def test_batch_norm_over_all_replicas():
         assert a == pytest.approx(b, rel=1e-4)
     for a, b in zip(one_device[0].get_weights(), two_devices[0].get_weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.nightly
-def test_options_without_batch_norm_over_replicas():
-    loaded = build_task(small(), NormalizedEncoder)
-    run(small(jit_compile=True, accumulation_steps=2), loaded=loaded, count=1)  # one device allows it
     for name, value, plain in (("jit_compile", True, False), ("accumulation_steps", 2, 1)):
         message = f"{name}={value}: not supported with batch norm over 2 replicas. Set {name} to {plain}"
         with pytest.raises(ValueError, match=message):
