@@ -6,8 +6,8 @@ import pytest
 from rank4class import data
 
 
-@pytest.mark.usefixtures("restored_registries")
 def test_label_noise_changes_training_labels(tmp_path):
+    # It stays registered, as after the tests of reproductions.
     noisy_goemotions = importlib.import_module("rank4class.scripts.research.noisy_goemotions")
     (tmp_path / "emotions.txt").write_text("".join(f"class{i}\n" for i in range(10)))
     for name, size in (("train", 1000), ("dev", 10), ("test", 10)):
