@@ -151,7 +151,7 @@ def test_diverging_rates_are_not_selected(monkeypatch, tmp_path, table):
 
 def test_multi_label(tmp_path):
     experiment = config.Experiment(
-        data=config.Data(name="embedded_digits", features="rbm", num_examples=300),
+        data=config.Data(name="embedded_digits", features="pixels", num_examples=300),
         encoder=config.Encoder(name="identity"),
         monitor="precision@1",
         metrics=("precision@1",),
@@ -187,9 +187,8 @@ def test_regression_on_a_table(tmp_path, table):
     assert files.read_bytes(tmp_path / "runs" / "study.json") == first
 
 
-def test_training_improves_every_task(table):
+def test_training_improves_every_task():
     for task, loss, rank_fn in [
-        (studies.regression(table, "price"), "spearman", "equivariant"),
         (studies.STUDIES["map"], "map_precision", "handcrafted"),
         (studies.STUDIES["recall"], "recall_triplet", "handcrafted"),
     ]:
