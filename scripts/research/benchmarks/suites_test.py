@@ -82,15 +82,13 @@ def test_the_algorithms_for_the_sum_over_all_sets_agree(n):
     assert max(errors.values()) < 1e-13
 
 
-@pytest.mark.parametrize("k", [1, 3])
-def test_projections_are_measured_and_equal_their_baselines(k):
-    size = (4, 30, k)
+def test_projections_are_measured_and_equal_their_baselines():
+    size = (4, 30, 1)
     steps = suites.get("projections").steps(size)
     results = {step.name: results_of("projections", step, size) for step in steps}
     assert all(np.isfinite(result).all() for each in results.values() for result in each)
     assert results["rankmax relevant"][1].shape == (4, 30)
-    if k == 1:
-        assert_close(results["sparsemax"], results["naive:sparsemax"], atol=1e-6)
+    assert_close(results["sparsemax"], results["naive:sparsemax"], atol=1e-6)
 
 
 def test_sorters_are_measured_and_rank_the_same_under_xla():
