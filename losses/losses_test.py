@@ -182,10 +182,11 @@ def assert_equal_to_tf_ranking(name, scores, dense, *ids, theirs=None, **options
         np.testing.assert_allclose(actual[1], expected[1], rtol=1e-5, atol=atol)
 
 
-@pytest.mark.parametrize("n", [28, pytest.param(2, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("n", [28, *(pytest.param(n, marks=pytest.mark.nightly) for n in (2, 200))])
 @pytest.mark.parametrize("name", sorted({*TF_RANKING} - {"list_mle"}))  # TF-Ranking shuffles equal labels
 def test_equals_tf_ranking(name, n, monkeypatch):
-    scores, ids = random_problem(8, n, name)
+    # One instance of 200 classes: both sides have tensors of all pairs and eight samples.
+    scores, ids = random_problem(1 if n == 200 else 8, n, name)
     same_noise(monkeypatch, name, scores, n)
     assert_equal_to_tf_ranking(name, scores, tf.one_hot(ids, n), ids)
 

@@ -162,10 +162,11 @@ def problem(n, kind):
     return scores, (dense,), dense
 
 
+@pytest.mark.parametrize("n", [6, pytest.param(1000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", ["ids", "multi_label", "graded"])
 @pytest.mark.parametrize("name", THEIRS)
-def test_equal_tf_ranking(name, kind):
-    scores, forms, dense = problem(6, kind)
+def test_equal_tf_ranking(name, kind, n):
+    scores, forms, dense = problem(n, kind)
     expected = THEIRS[name]()(dense, scores)
     # TF-Ranking weights each list by the sum of its gains.
     weights = dense.sum(axis=1) if name == "mean_rank" else None
