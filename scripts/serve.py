@@ -26,7 +26,7 @@ def main() -> None:
     from rank4class.pipelines.export import serving
 
     app = serving.app(_MODEL.value, _NAME.value)
-    print(f"http://{_HOST.value}:{_PORT.value}{app.routes[0].path}", flush=True)
+    print(f"http://{_HOST.value}:{_PORT.value}{app.state.path}", flush=True)
     uvicorn.run(app, host=_HOST.value, port=_PORT.value, log_level="warning", limit_concurrency=1000)
 
 

@@ -6,7 +6,8 @@ r"""WordNet as a reverse dictionary, with the MiniLM encoder of the definitions 
 
 The folders are those of `reverse_dictionary`. The vectors of the words are computed once, and a linear map of
 them is trained: a step encodes the definitions of its batch alone, and scores their words and 4,096 others.
-`--class_encoder=text` trains the encoder on the words too.
+`--class_encoder=text` trains the encoder on the words too: with `--config.candidates.count=1024` and six
+epochs 17.0, 62.5 and 89.0 on the descriptions and 15.4, 37.6 and 55.4 on the unseen words, on a GPU.
 
 Running time: 38 minutes on 2 cores with instructions for bfloat16, without them hours. Expected with GCIDE's
 definitions on the 200 descriptions, in percent (seed 0): accuracy of the first word 16.5, of 10 words 63.5,

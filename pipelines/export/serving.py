@@ -89,7 +89,7 @@ class _Signature:
 
 
 def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
-    """Returns the ASGI application that serves a SavedModel.
+    """Returns the ASGI application that serves a SavedModel; `state.path` is the route of the model.
 
     Args:
       folder: of the model, or of its versions, of which the highest number is served.
@@ -148,13 +148,15 @@ def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
 
     prefixes = [f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}"]
     routes = {"": status, "/metadata": metadata, ":predict": predict, ":classify": classify}
-    return Starlette(
+    served = Starlette(
         routes=[
             Route(prefix + path, _route(handle), methods=["POST" if path.startswith(":") else "GET"])
             for prefix in prefixes
             for path, handle in routes.items()
         ]
     )
+    served.state.path = prefixes[0]
+    return served
 
 
 def _route(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
