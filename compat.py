@@ -53,6 +53,18 @@ def in_xla() -> bool:
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
+def slurm_hosts(nodes: str, tasks_per_node: str) -> list[str]:
+    """Returns the host of each task in Slurm's order; TensorFlow's public resolver sorts the hosts.
+
+    >>> slurm_hosts("gpu[9-10]", "2,1")
+    ['gpu9', 'gpu9', 'gpu10']
+    """
+    from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver as slurm
+
+    counts = slurm.expand_tasks_per_node(tasks_per_node)
+    return [host for host, n in zip(slurm.expand_hostlist(nodes), counts, strict=True) for _ in range(n)]
+
+
 def require_extra(name: str) -> None:
     """Raises ModuleNotFoundError, with the remedy, if a package of an extra is not installed."""
     missing = sorted(filter(_is_missing, _requirements(name)))

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver as slurm
 
 from rank4class import arguments, compat
 from rank4class.pipelines import config
@@ -170,9 +169,8 @@ def describe_cluster() -> str:
         if variable == "SKYPILOT_NODE_RANK":
             hosts = os.environ["SKYPILOT_NODE_IPS"].split()
         elif variable == "SLURM_PROCID":
-            nodes = slurm.expand_hostlist(os.environ["SLURM_STEP_NODELIST"])
-            counts = slurm.expand_tasks_per_node(os.environ["SLURM_STEP_TASKS_PER_NODE"])
-            hosts = [node for node, count in zip(nodes, counts, strict=True) for _ in range(count)]
+            names = "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"
+            hosts = compat.slurm_hosts(*(os.environ[name] for name in names))
         else:
             name, dot, domain = socket.getfqdn().partition(f"-{index}.")
             if not dot:

@@ -138,7 +138,10 @@ class Pool:
 
     def _submit(self, run: GridRun, draw: Draw | None) -> Future:
         packed = config.to_json(run.experiment), config.user_parts(run.experiment)
-        future = self._executor.submit(_train, self._sweep, self._root, *packed, run.path, draw)
+        # A cluster's workers do not have the settings of this process, such as of --cache and --log.
+        environment = {name: value for name, value in os.environ.items() if name.startswith("RANK4CLASS_")}
+        arguments = self._sweep, self._root, *packed, run.path, draw, environment
+        future = self._executor.submit(_train, *arguments)
         # CPython's pool may start a process after its watcher has listed them, so that the watcher misses
         # its death. Another task makes it list them again.
         self._executor.submit(int)
@@ -284,9 +287,16 @@ _is_loaded: Any = threading.Event()  # whether the first process has loaded the 
 
 
 def _train(
-    sweep: str, cache_dir: str, text: str, parts: dict[str, Any], path: str, draw: Draw | None
+    sweep: str,
+    cache_dir: str,
+    text: str,
+    parts: dict[str, Any],
+    path: str,
+    draw: Draw | None,
+    environment: dict[str, str],
 ) -> Outcome:
     """Trains the experiment of a text, whose parts of the user the process imports if it has not."""
+    os.environ.update(environment)
     for kind, part in parts.items():
         if part["name"] not in config.PARTS[kind].names():
             configs.import_user_module(part["module"])

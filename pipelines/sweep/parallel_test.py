@@ -76,6 +76,23 @@ def test_runs_share_their_data_unless_these_differ(monkeypatch):
     assert trained_on == [1, 1, 2, 3, 4, 4, 5, 6]
 
 
+def test_workers_have_the_settings_of_the_command(monkeypatch):
+    seen = []
+    monkeypatch.setenv("RANK4CLASS_LOG", "mlflow")
+
+    class Cluster(parallel._ThisProcess):
+        def submit(self, function, *arguments):
+            monkeypatch.delenv("RANK4CLASS_LOG", raising=False)  # of a worker
+            return super().submit(function, *arguments)
+
+    monkeypatch.setattr(rank_training, "load_data", lambda *_: None)
+    monkeypatch.setattr(rank_training, "train", lambda *_, **__: seen.append(os.environ["RANK4CLASS_LOG"]))
+    monkeypatch.setattr(parallel.Pool, "check_data", lambda *_: None)
+    with parallel.start("nowhere", 1, Cluster()) as pool:
+        list(pool.train([GridRun(base(), "a")]))
+    assert seen == ["mlflow"]
+
+
 def test_each_process_sees_one_gpu(monkeypatch):
     gpus, visible, growing = ["gpu 0", "gpu 1"], [], []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: {"GPU": gpus}[kind])

@@ -90,10 +90,15 @@ class Summaries:
             tf.summary.experimental.write_raw_pb(end.SerializeToString(), step=step)
             self._writer.flush()
 
-    def close(self, paths: Sequence[str]) -> None:
-        """Ends the run at the trackers, which get the final files."""
+    def write_files(self, paths: Sequence[str]) -> None:
+        """Sends the final files to the trackers."""
         for tracker in self._trackers:
-            tracker.close(paths)
+            tracker.put_files(paths)
+
+    def close(self, is_complete: bool) -> None:
+        """Ends the run at the trackers."""
+        for tracker in self._trackers:
+            tracker.close(is_complete)
 
 
 def group_name(experiment: Any) -> str:

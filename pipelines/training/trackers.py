@@ -25,6 +25,10 @@ Values = Mapping[str, Any]
 Client = tuple[Callable[[Values], Any], Callable[[Values, int], Any], Callable[[Sequence[str]], Any]]
 
 
+class _Incomplete(Exception):
+    """Tells a tracker that the training stopped before its end."""
+
+
 class Tracker:
     """Sends the fields, values and files of a run to a tracker; the first error ends it with a warning."""
 
@@ -40,18 +44,24 @@ class Tracker:
     def put_values(self, values: Values, step: int) -> None:
         self._queue.put((1, {name: float(value) for name, value in values.items()}, step))
 
-    def close(self, paths: Sequence[str] = ()) -> None:
-        """Sends files, and ends the run there; waits for it for half a minute at most."""
+    def put_files(self, paths: Sequence[str]) -> None:
         self._queue.put((2, paths))
-        self._queue.put(None)
+
+    def close(self, is_complete: bool) -> None:
+        """Ends the run there, as failed if it is not complete; waits for it for half a minute at most."""
+        self._queue.put(is_complete)
         self._thread.join(SECONDS)
 
     def _send_all(self) -> None:
         try:
             with TRACKERS[self._name](self._folder) as client:
-                while (message := self._queue.get()) is not None:
+                while not isinstance(message := self._queue.get(), bool):
                     kind, *content = message
                     client[kind](*content)
+                if not message:
+                    raise _Incomplete
+        except _Incomplete:
+            return
         except Exception as error:  # trackers raise any exception
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             logging.warning("--log=%s: %s. The training continues without it.", self._name, reason)

@@ -113,7 +113,8 @@ def test_messages_come_in_order(tmp_path, add_tracker):
     [tracker] = trackers.start(f"{tmp_path}/")
     tracker.put_fields({"seed": 1})
     tracker.put_values({"loss": 2}, 5)
-    tracker.close(["file"])
+    tracker.put_files(["file"])
+    tracker.close(True)
     assert messages == [str(tmp_path), {"seed": 1}, ({"loss": 2.0}, 5), ["file"], "closed"]
 
 
@@ -132,9 +133,29 @@ def test_an_error_of_a_tracker_is_a_warning(tmp_path, add_tracker, caplog, fails
     with caplog.at_level(logging.WARNING):
         tracker.put_values({"loss": 2}, 5)
         tracker.put_values({"loss": 2}, 6)
-        tracker.close(["file"])
+        tracker.put_files(["file"])
+        tracker.close(True)
     [message] = caplog.messages
     assert message == "--log=mine: RuntimeError: no network. The training continues without it."
+
+
+@pytest.mark.nightly
+def test_a_training_that_stops_ends_its_run_as_failed(tmp_path, add_tracker):
+    ended = []
+
+    def client(_):
+        try:
+            yield print, lambda *_: None, print
+            ended.append("complete")
+        except Exception:
+            ended.append("failed")
+            raise
+
+    add_tracker(client)
+    with pytest.raises(FloatingPointError):
+        train(tmp_path / "run", **{"optimizer.learning_rate": 1e30})
+    train(tmp_path / "other", epochs=1.0)
+    assert ended == ["failed", "complete"]
 
 
 @pytest.mark.nightly

@@ -1,5 +1,6 @@
 """The trainer: steps, evaluations and checkpoints of any task, resumed to the bit."""
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -143,8 +144,10 @@ class Trainer:
 
     def train(self) -> dict[str, Any]:
         """Trains to the end; returns the results. Its errors are those of `rank_training.train`."""
-        with self._interruption, distribution.lost_worker_errors(self._strategy):
+        errors = distribution.lost_worker_errors(self._strategy)
+        with self._interruption, errors, contextlib.ExitStack() as stack:
             self.resume()
+            stack.push(lambda error, *_: self._summaries.close(error is None))
             while self._evaluation_is_due() or not self._is_at_end():
                 if not self._evaluation_is_due():
                     self.take_steps(self._schedule.next_stop(self._progress.step))
@@ -348,5 +351,5 @@ class Trainer:
             self._task.write_artifacts(self._run_dir, results, test)
             self._session.write(self._progress.step)
             self._run_dir.write_results(results)
-            self._summaries.close(self._run_dir.final_files())
+            self._summaries.write_files(self._run_dir.final_files())
         return results
