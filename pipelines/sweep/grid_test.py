@@ -134,7 +134,7 @@ def trained_by(monkeypatch):
     def run(root, value_of, data_of=lambda _: "data", **axes):
         started = []
 
-        def train(sweep, cache_dir, text, parts, path, draw):
+        def train(sweep, cache_dir, text, parts, path, draw, environment):
             experiment = config.from_json(text, "experiment")
             started.append(os.path.relpath(path, root))
             os.makedirs(path)
