@@ -54,7 +54,7 @@ class Sampled:
     def __init__(
         self, split: Split, num_classes: int, batch_size: int, count: int = 4_096, power: float = 0.0
     ):
-        _check_count(count, num_classes)
+        check_count(count, num_classes)
         arguments.check_at_least(0, power=power)
         self.num_classes, self.count = num_classes, count
         self.certain = self._certain(split)
@@ -123,7 +123,7 @@ class Mined(Sampled):
         power: float = 0.0,
         fraction: float = 0.5,
     ):
-        _check_count(count, num_classes)
+        check_count(count, num_classes)
         arguments.check_fraction(False, fraction=fraction)
         self._nearest = nearest
         self.num_nearest = max(1, round(fraction * count / batch_size))
@@ -138,7 +138,8 @@ class Mined(Sampled):
         return matrix + scipy.sparse.csr_array((ones, (rows, self._nearest.ravel())), matrix.shape)
 
 
-def _check_count(count: int, num_classes: int) -> None:
+def check_count(count: int, num_classes: int) -> None:
+    """Raises ValueError if there are fewer classes than a step should draw."""
     arguments.check_integer(count=count)
     if count > num_classes:
         raise ValueError(

@@ -290,15 +290,18 @@ def job_files():
     return {system: textwrap.dedent(content) for system, content in found}
 
 
-@pytest.mark.parametrize("code", [0, 1, 75])
-def test_the_job_of_slurm_is_started_again_on_one_exit_code(tmp_path, code):
+@pytest.mark.parametrize(("code", "restarts"), [(0, None), (1, None), (75, None), (75, 19), (75, 20)])
+def test_the_job_of_slurm_is_started_again_on_one_exit_code(tmp_path, code, restarts):
     for name, action in {"srun": f"exit {code}", "scontrol": f'echo "$@" > {tmp_path}/requeued'}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{action}\n")
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    environment |= {} if restarts is None else {"SLURM_RESTART_COUNT": str(restarts)}
     assert subprocess.run(["bash", "-c", job_files()["Slurm"]], env=environment).returncode == code
     requeued = tmp_path / "requeued"
-    assert (requeued.read_text() if requeued.exists() else "") == ("requeue 7\n" if code == 75 else "")
+    assert (requeued.read_text() if requeued.exists() else "") == (
+        "requeue 7\n" if code == 75 and restarts != 20 else ""
+    )
 
 
 def test_jobs_in_yaml_start_again_on_one_exit_code():

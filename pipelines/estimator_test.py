@@ -253,6 +253,7 @@ def test_texts(tiny_bert):
         text_column="text",
         encoder=encoder,
         learning_rate=0.1,
+        epochs=50,
         experiment={"data.max_length": 32},
     )
     assert (

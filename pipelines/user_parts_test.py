@@ -179,7 +179,7 @@ def test_a_config_file_with_an_encoder(tmp_path, command, monkeypatch):
     forget()  # as a process of a sweep
     monkeypatch.setattr(rank_training, "load_data", lambda *_: None)
     monkeypatch.setattr(rank_training, "train", lambda one, *_, **__: one)
-    assert parallel._train("sweep", "unused", *packed, "unused", None) == loaded.experiment
+    assert parallel._train("sweep", "unused", *packed, "unused", None, {}) == loaded.experiment
     parallel._loaded.clear()
 
 

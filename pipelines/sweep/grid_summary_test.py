@@ -119,7 +119,7 @@ def test_power_written_out():
     [
         ([], ""),
         ([8, 120], "2; 2 would be decided with 8 to 120 seeds"),
-        ([8, None], "2; 1 would be decided with 8 to 8 seeds, 1 not with 1,000"),
+        ([8, None], "2; 1 would be decided with 8 seeds, 1 not with 1,000"),
         ([None], "1; 1 not with 1,000"),
     ],
 )

@@ -138,7 +138,8 @@ def undecided(summary: Mapping[str, Any]) -> str:
         return ""
     parts = []
     if found:
-        parts.append(f"{len(found)} would be decided with {_seeds(found[0])} to {_seeds(found[-1])} seeds")
+        ends = dict.fromkeys(map(_seeds, (found[0], found[-1])))
+        parts.append(f"{len(found)} would be decided with {' to '.join(ends)} seeds")
     if len(found) < len(needed):
         parts.append(f"{len(needed) - len(found)} not with {inference.MOST_SEEDS:,}")
     text = f"Open comparisons: {len(needed)}; {', '.join(parts)}"

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import scipy.sparse
 
-from rank4class import data, models
+from rank4class import arguments, data, models
+from rank4class.data import candidates
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.cache import Cache
@@ -30,7 +31,7 @@ def load_data(
     computed once and kept in a file; see `storage.cache`.
 
     Args:
-      experiment: of which data, encoders, prediction sets and `evaluation_batch_size` are read.
+      experiment: of which data, encoders, candidates, prediction sets and `evaluation_batch_size` are read.
       cache_dir: folder of the run, for the outputs of a frozen encoder if runs share no cache.
       trained: the inputs of a trained model, for which the data are loaded; None for a new model.
       dataset: the dataset in memory; None reads that of the experiment.
@@ -44,6 +45,9 @@ def load_data(
     if missing := {"train", "validation"} - set(dataset.splits):
         raise ValueError(f"dataset.splits: no {missing.pop()!r}. Add it; data.dataset.draw draws splits.")
     check_class_weights(data_config, dataset.splits["train"])
+    if experiment.candidates.name != "all":  # before their texts are encoded
+        with arguments.in_section("candidates."):
+            candidates.check_count(experiment.candidates.count, len(dataset.class_names))
     splits = limit_examples(data_config, dataset.splits)
     is_untrained = _untrained(data_config, class_encoder, dataset, splits["train"])
     inputs = trained

@@ -269,8 +269,55 @@ def sl_at_k(
     return _evaluate(of_ids, scores, labels, where, weights)
 
 
+@tf.autograph.experimental.do_not_convert
+def angular_margin(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    scale: float = 10.0,
+    angle: float = 0.0,
+    cosine: float = 0.1,
+) -> tf.Tensor:
+    r"""Softmax of scores $s \cos \theta_i$ with a margin for the class $y$.
+
+    $$\ell = -\log \frac{e^{t}}{e^{t} + \sum_{i \ne y} e^{s \cos \theta_i}}, \quad
+    t = s (\cos(\theta_y + a) - c)$$
+
+    An angle of more than $\pi - a$ has $\cos \theta_y - a \sin a$ in place of the cosine of the sum. It is
+    CosFace with `angle` 0, ArcFace with `cosine` 0, and softmax with both.
+
+    Args:
+      scale: `s > 0`, the inverse of the temperature of interaction `cosine`.
+      angle: `a` in `[0, 1)`, in radians.
+      cosine: `c` in `[0, 1)`.
+
+    >>> angular_margin([[0.0, 0.0]], [0], cosine=0.1).numpy().round(4)  # log(1 + e)
+    array([1.3133], dtype=float32)
+
+    References:
+      Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu (2018), "CosFace", eq. 4; Deng, Guo, Xue, Zafeiriou (2019),
+      "ArcFace", eq. 3.
+    """
+    arguments.check_positive(scale=scale)
+    arguments.check_fraction(angle=angle, cosine=cosine)
+
+    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        true = ranks.true_score(scores, labels)
+        near = tf.clip_by_value(true / scale, -1.0 + 1e-6, 1.0 - 1e-6)  # the sine has no gradient at 0
+        turned = near * math.cos(angle) - tf.sqrt(1.0 - tf.square(near)) * math.sin(angle)
+        turned = tf.where(near > -math.cos(angle), turned, near - angle * math.sin(angle))
+        step = scale * (turned - near - cosine)
+        shifted = scores + tf.one_hot(labels, tf.shape(scores)[-1], dtype=scores.dtype) * step[..., None]
+        return cross_entropy.softmax_of_ids(shifted, labels, where, temperature=1.0)
+
+    return _evaluate(of_ids, scores, labels, where, weights)
+
+
 Poly1 = base.keras_loss("Poly1", poly1)
 BiTempered = base.keras_loss("BiTempered", bi_tempered)
 SmoothTopKSVM = base.keras_loss("SmoothTopKSVM", smooth_top_k_svm)
 DiffTopK = base.keras_loss("DiffTopK", difftopk)
 SLAtK = base.keras_loss("SLAtK", sl_at_k)
+AngularMargin = base.keras_loss("AngularMargin", angular_margin)

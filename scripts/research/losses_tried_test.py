@@ -1,6 +1,7 @@
 import functools
 import importlib
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from scipy import optimize, special
 from rank4class import losses
 from rank4class.losses import losses_test
 
-NAMES = ("poly1", "bi_tempered", "smooth_top_k_svm", "difftopk", "sl_at_k")
+NAMES = ("poly1", "bi_tempered", "smooth_top_k_svm", "difftopk", "sl_at_k", "angular_margin")
 IDS = np.array([0, 3, 5, 2, 1, 4], np.int32)
 
 
@@ -50,12 +51,22 @@ def test_tends_to_softmax(tried, scores):
     for name, options, factor in (
         ("poly1", {"epsilon": 0.0}, 1.0),
         ("bi_tempered", {"t1": 1.0, "t2": 1.0 + 1e-4}, 1.0),
+        ("angular_margin", {"cosine": 0.0}, 1.0),
         ("difftopk", {"k": 1, "sort_temperature": 1.0}, 1.0),
         ("sl_at_k", {"k": 7}, 1.0),
         ("sl_at_k", {"k": 3, "weight_temperature": 1e6}, 0.5),
     ):
         value = getattr(tried, name)(scores, IDS, **options)
         np.testing.assert_allclose(value, factor * losses.softmax(scores, IDS), rtol=2e-3)
+
+
+def test_angular_margin_moves_the_angle_and_the_cosine_of_the_class(tried):
+    cosines = np.array([[0.5, -0.2, 0.1], [-0.99, 0.3, 0.0]])
+    values = tried.angular_margin(20.0 * cosines, [0, 0], scale=20.0, angle=0.3, cosine=0.1)
+    # The second angle is more than pi - 0.3.
+    true = np.array([math.cos(math.acos(0.5) + 0.3), -0.99 - 0.3 * math.sin(0.3)]) - 0.1
+    scores = 20.0 * np.column_stack([true, cosines[:, 1:]])
+    np.testing.assert_allclose(values, -special.log_softmax(scores, axis=1)[:, 0], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
