@@ -112,7 +112,7 @@ def main() -> None:
     table = per_class.per_class(result, examples.labels, class_names)
     counts = loaded.training_counts(split) if path is None else trained.description.training_counts
     thirds = None
-    if counts is not None and not examples.kind.ranks_items:
+    if not examples.kind.ranks_items:
         thirds = per_class.by_frequency(result, examples.labels, counts)
     if of_sets and coverage is not None:
         covered, size = of_sets

@@ -22,12 +22,6 @@ EXPORT_INDICES = ("exact", "scann")
 
 ALTERNATIVES = {"epochs": "steps", "steps": "epochs"}  # a training uses one of the two
 _REMEDY = "Restore the file, or choose another --workdir."
-# Fields of earlier versions, which the files of finished runs have with these values.
-_REMOVED: Mapping[str, Mapping[str, Any]] = {
-    "class_encoder": {"attention_layers": 0, "attention_heads": 4, "attention_dropout": 0.0},
-    "loss": {"l1_epochs": None},
-    "optimizer": {"decay_epochs": None, "decay_factor": 0.5, "nesterov": False},
-}
 
 
 @dataclasses.dataclass
@@ -258,8 +252,7 @@ def _build(kind: Any, content: Mapping[str, Any]) -> Any:
         name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
     }
     if issubclass(kind, parts.Part):
-        removed = _REMOVED.get(kind.kind, {})
-        return kind(**{n: value for n, value in values.items() if (n, value) not in removed.items()})
+        return kind(**values)
     types_ = {field.name: field.type for field in dataclasses.fields(kind)}
     for name, value in values.items():
         if name not in types_:

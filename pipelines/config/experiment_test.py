@@ -30,16 +30,11 @@ def test_json_round_trip():
     assert config.from_json(config.to_json(experiment), "x") == experiment
     with pytest.raises(ValueError, match=r"config\.json: colour: Experiment has no such field\. Restore the"):
         config.from_json('{"colour": 3}', "config.json")
+    with pytest.raises(ValueError, match=r"config\.json: loss\.colour: loss 'softmax' has no such option"):
+        config.from_json('{"loss": {"name": "softmax", "colour": 3}}', "config.json")
     for text, message in (("[]", "not a JSON object"), ("{\n", "not JSON: .* at line 2")):
         with pytest.raises(ValueError, match=rf"config\.json: {message}"):
             config.from_json(text, "config.json")
-
-
-def test_json_of_an_earlier_version():
-    text = config.to_json(config.Experiment()).replace('"init": ', '"attention_layers": 0, "init": ')
-    assert config.from_json(text, "x") == config.Experiment()
-    with pytest.raises(ValueError, match=r"x: class_encoder\.attention_layers: class_encoder 'embedding'"):
-        config.from_json(text.replace('"attention_layers": 0', '"attention_layers": 1'), "x")
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("[a-z]*.py")), ids=lambda path: path.stem)

@@ -242,12 +242,10 @@ def _prior_shift(trained: TrainedModel, prior: Sequence[float]) -> np.ndarray:
             "data.class_weights has changed the frequencies. Train with loss.prior_temperature in its place.",
         ),
         (described.seen is not None, "some classes have no training example. Leave it out."),
-        (described.training_counts is None, "the run has not stored its class frequencies. Train it again."),
     ):
         if is_wrong:
             raise ValueError(f"prior: {reason}")
     assert isinstance(fitted, Temperature)
-    assert described.training_counts is not None
     log_pi = class_frequencies.log_frequencies(described.training_counts)
     log_q = np.log(prior) - np.log(np.sum(prior))
     return np.float32(fitted.temperature * (log_q - (1.0 - experiment.loss.prior_temperature) * log_pi))

@@ -87,7 +87,6 @@ def test_files_and_changes_of_the_frequencies(digits_run, images, prior, tmp_pat
         ({"count_prior.name": "empirical"}, r"prior: it needs examples of one class each\. Leave it out"),
         ({"data.class_weights": "balanced"}, r"prior: data\.class_weights has changed the frequencies\."),
         ({"described": {"seen": np.arange(9)}}, r"prior: some classes have no training example\. Leave it"),
-        ({"described": {"training_counts": None}}, r"prior: the run has not stored its class frequencies\."),
     ],
 )
 def test_runs_that_have_no_posteriors(digits_run, images, changes, message):

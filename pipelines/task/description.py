@@ -26,8 +26,8 @@ class Description:
 
     class_names: tuple[str, ...]
     seen: np.ndarray | None  # ids of the classes of training and validation; None for all
-    training_counts: np.ndarray | None  # training examples of each class, int64 `[n]`; None if not stored
-    num_train: int | None  # training examples of all classes together; None if not stored
+    training_counts: np.ndarray  # training examples of each class, int64 `[n]`
+    num_train: int  # training examples of all classes together
     inputs: inputs.Inputs
     instance_ids: Mapping[str, int]  # name -> id; empty for other inputs
     _structure: dict[str, Any]
@@ -104,8 +104,8 @@ def read(folder: str) -> Description:
     return Description(
         tuple(classes["names"]),
         None if classes["seen"] is None else np.array(classes["seen"]),
-        np.array(classes["training_examples"]) if "training_examples" in classes else None,
-        classes.get("num_train"),
+        np.array(classes["training_examples"]),
+        classes["num_train"],
         inputs.read(folder),
         _read_instances(folder),
         model["structure"],
