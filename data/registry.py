@@ -20,7 +20,11 @@ def get(name: str, **options: Any) -> Dataset:
     Its options are the arguments of the function of that name in `DATASETS`, such as `path`.
 
     Raises:
-      OSError, ValueError: an unknown name or option, a missing one, or see the dataset's function.
+      ValueError: an unknown name or option, a missing one, or one out of range; or data that cannot be used, named
+        by file and line: a file that is empty, damaged or of another format, an invalid row, a class without an
+        example, or splits that cannot be drawn.
+      FileNotFoundError: a file or folder is missing.
+      OSError: TensorFlow Datasets cannot download and prepare the dataset.
 
     >>> from rank4class import data
     >>> len(data.get("digits").class_names)

@@ -25,11 +25,6 @@ def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
 
     Returns:
       A `Dataset` with the feature `image` uint8 `[N, 32, 32, 3]`, RGB.
-
-    Raises:
-      FileNotFoundError: a file is missing.
-      OSError: TensorFlow Datasets cannot download the dataset.
-      ValueError: a file is incomplete.
     """
     if not path:
         return prepared.hold_out_tenth(*prepared.from_tfds("cifar10", "CIFAR-10", tfds_dir))

@@ -61,10 +61,6 @@ def embedded_digits(
       A `Dataset` with the feature `image` uint8 `[N, 60, 60, 1]`, or `embedding` float32 in `[0, 1]`,
       `[N, 3600]` or `[N, width]`.
 
-    Raises:
-      FileNotFoundError: a file is missing.
-      ValueError: an argument out of range, or a broken file.
-
     >>> test = embedded_digits(num_examples=100).splits["test"]
     >>> test.features["image"].shape, test.labels.shape
     ((100, 60, 60, 1), (100, 10))

@@ -29,11 +29,6 @@ def goemotions(path: str | None = None, multi_label: bool = False, tfds_dir: str
 
     Returns:
       A `Dataset` with the feature `text`, strings `[N]`; labels are sparse with `multi_label`.
-
-    Raises:
-      FileNotFoundError: a file is missing.
-      OSError: TensorFlow Datasets cannot download the dataset.
-      ValueError: an invalid row; the message names file and line.
     """
     names, splits, hashes = _from_folder(path) if path else _from_tfds(tfds_dir)
     if not multi_label:

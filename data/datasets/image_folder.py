@@ -36,11 +36,6 @@ def image_folder(
 
     Returns:
       A `Dataset` with the feature `file`, strings `[N]`: the paths of the images.
-
-    Raises:
-      FileNotFoundError: no such folder.
-      ValueError: an argument out of range, no path, fewer than two classes, a class without an image or
-        without a training image, or an invalid row.
     """
     fractions = check_fractions(validation_fraction, test_fraction)
     bad_rows = rows.BadRows(on_invalid_row)

@@ -33,10 +33,6 @@ def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_ro
     Returns:
       A `Dataset` with the feature `file`, strings `[N]`, the paths of the images; or of TFRecord files with
       `offset` int64 `[N]`, the first byte of a record.
-
-    Raises:
-      FileNotFoundError: a file or folder is missing.
-      ValueError: no path; a class without an image, or in `val` but not in `train`; a damaged file.
     """
     rows.BadRows(on_invalid_row)  # raises for an unknown policy
     if not path:

@@ -50,11 +50,6 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
       A `Dataset` with the feature `items`, float32 `[N, m, d]`, zeros for padding, and sparse labels
       float32 `[N, m]`, the grades. The classes are the positions in the list. Positions without a document
       are `excluded`, in training too.
-
-    Raises:
-      FileNotFoundError: no such folder or file.
-      ValueError: an argument out of range, an empty file, an invalid row (named by file and
-        line), sizes that do not match the rows, or too large lists.
     """
     arguments.check_fraction(False, section="data.", validation_fraction=validation_fraction)
     paths = _find_files(path)

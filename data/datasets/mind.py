@@ -30,11 +30,6 @@ def mind(path: str | None = None) -> Dataset:
     Returns:
       A `Dataset` with the features `text` (titles) and `text_pair` (abstracts, some empty), strings
       `[N]`. The classes are the categories, sorted. Categories without a training example are logged.
-
-    Raises:
-      FileNotFoundError: no `news.tsv`.
-      ValueError: no path; an empty file; a row with other columns, or without id, category or title, named by
-        file and line.
     """
     if not path:
         raise ValueError(

@@ -24,11 +24,6 @@ def mnist(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
 
     Returns:
       A `Dataset` with the feature `image` uint8 `[N, 28, 28, 1]`.
-
-    Raises:
-      FileNotFoundError: a file is missing.
-      OSError: TensorFlow Datasets cannot download the dataset.
-      ValueError: a file is incomplete.
     """
     if not path:
         return prepared.hold_out_tenth(*prepared.from_tfds("mnist", "MNIST", tfds_dir))

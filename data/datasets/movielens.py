@@ -73,12 +73,6 @@ def movielens(
     Returns:
       A `Dataset` with the feature `id`, int32 `[N]`, the user's index among all users by id, and sparse
       labels float32 `[N, n]` of the rated movies, by id. Equal titles have their ids in brackets after them.
-
-    Raises:
-      FileNotFoundError: no such file.
-      OSError: TensorFlow Datasets cannot download the dataset.
-      ValueError: an argument out of range, a file without the columns, no rating, or a user or movie that is
-        not a whole number.
     """
     arguments.check_choice(RELEASES, section="data.", release=release)
     fractions = check_fractions(validation_fraction, test_fraction)

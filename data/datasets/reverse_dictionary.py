@@ -64,11 +64,6 @@ def reverse_dictionary(
     Returns:
       A `Dataset` with the feature `text`, strings `[N]`, and sparse labels, of sorted words.
 
-    Raises:
-      FileNotFoundError: a file is missing.
-      ValueError: an argument out of range, files of another version of WordNet or damaged ones, or an invalid
-        row of a test.
-
     References:
       Hill et al. (2016), Learning to understand phrases by embedding the dictionary. Zhang et al. (2020),
       Multi-channel reverse dictionary model.

@@ -71,11 +71,6 @@ def table(
     Returns:
       A `Dataset` with the feature `text` (and `text_pair`) or `file`, strings `[N]`, or `embedding`, float32
       `[N, d]`. Labels are sparse if rows may have several.
-
-    Raises:
-      FileNotFoundError: a file is missing.
-      ValueError: an argument out of range; an invalid row, named by file and line or index; a file that
-        cannot be read, without rows or without a column; fewer than two classes; splits that cannot be drawn.
     """
     return load(tables.FORMATS, **locals())
 

@@ -48,11 +48,6 @@ def text_file(
 
     Returns:
       A `Dataset` with the features `text`, and `text_pair` with a `text_pair_column`, strings `[N]`.
-
-    Raises:
-      FileNotFoundError: a file is missing.
-      ValueError: an argument out of range; an invalid row, named by file and line; a file of another format,
-        without rows or without a column; fewer than two classes; splits that cannot be drawn.
     """
     label = None if label_columns else label_column
     return table.load(FORMATS, **locals())

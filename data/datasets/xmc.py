@@ -47,10 +47,6 @@ def xmc(path: str | None = None, validation_fraction: float = 0.1, split_seed: i
       A `Dataset` with the feature `embedding`, a sparse float32 `[N, d]`, or `text`, strings `[N]`, title and
       content with a blank between them; and sparse labels. Equal names have their ids in brackets after them.
 
-    Raises:
-      FileNotFoundError: a file is missing.
-      ValueError: an argument out of range; a truncated file; an invalid row, named by file and line.
-
     References:
       Bhatia et al. (2016), The extreme classification repository: multi-label datasets and code.
     """
