@@ -79,12 +79,7 @@ class Kind:
         return dict(specs)
 
     def read(
-        self,
-        path: str,
-        specs: Specs,
-        bad_rows: rows.BadRows,
-        columns: Columns,
-        ids: Mapping[str, int],
+        self, path: str, specs: Specs, bad_rows: rows.BadRows, columns: Columns, ids: Mapping[str, int]
     ) -> Iterator[RawInput]:
         """Yields the inputs of a file or folder, as a model takes them.
 

@@ -20,9 +20,9 @@ def get(name: str, **options: Any) -> Dataset:
     Its options are the arguments of the function of that name in `DATASETS`, such as `path`.
 
     Raises:
-      ValueError: an unknown name or option, a missing one, or one out of range; or data that cannot be used, named
-        by file and line: a file that is empty, damaged or of another format, an invalid row, a class without an
-        example, or splits that cannot be drawn.
+      ValueError: an unknown name or option, a missing one, or one out of range; or data that cannot be used,
+        named by file and line: a file that is empty, damaged or of another format, an invalid row, a class
+        without an example, or splits that cannot be drawn.
       FileNotFoundError: a file or folder is missing.
       OSError: TensorFlow Datasets cannot download and prepare the dataset.
 

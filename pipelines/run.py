@@ -58,11 +58,7 @@ class Run:
     ('0', '1', '2', '3', '4', '5', '6', '7', '8', '9')
     """
 
-    def __init__(
-        self,
-        workdir: str | os.PathLike,
-        strategy: tf.distribute.Strategy | None = None,
-    ):
+    def __init__(self, workdir: str | os.PathLike, strategy: tf.distribute.Strategy | None = None):
         workdir = os.fspath(workdir)
         if workdir and files.is_local(workdir):  # the program may change its working directory
             workdir = os.path.abspath(workdir)

@@ -66,11 +66,7 @@ def main() -> None:
     import numpy as np
 
     from rank4class.pipelines import distribution
-    from rank4class.pipelines.evaluation import (
-        per_class,
-        predictions,
-        worst_examples,
-    )
+    from rank4class.pipelines.evaluation import per_class, predictions, worst_examples
     from rank4class.pipelines.reporting import tables
     from rank4class.pipelines.storage import files
     from rank4class.pipelines.storage.code_version import git_commit

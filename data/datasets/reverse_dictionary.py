@@ -1,8 +1,10 @@
 """Reverse dictionary: the words of a definition, from WordNet 3.0."""
 
+import gzip
 import os
 import re
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,13 +14,27 @@ from rank4class.data.dataset import Dataset, Split, check_fractions, draw_unifor
 from rank4class.data.labels import Labels
 from rank4class.data.readers import files, rows, tables
 from rank4class.data.readers.columns import Columns, normalize_text
-from rank4class.data.readers.gcide import read_gcide
 from rank4class.data.registry import DATASETS, LABELED
 
 PARTS = ("data.noun", "data.verb", "data.adj", "data.adv")
 SYNSET = re.compile(r"\d{8} \d\d [nvasr] ([0-9a-f]{2}) (.+?) \| (.+)")  # see wndb(5WN)
 TESTS = ("descriptions.tsv", "seen.tsv", "unseen.tsv")
 COLUMNS = Columns(text_column="text", label_column="label")
+
+# Of the GNU Collaborative International Dictionary of English, as Debian's dict-gcide has it.
+ENTRY = re.compile(r"\n\n(?=\S)")  # the other paragraphs of an entry are indented
+HEADWORD = re.compile(r"(\w[\w'-]*) \\")  # before its syllables
+BRACKETS = r"\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]"  # around etymologies, sources and letters
+HEAD = re.compile(rf"[^\n\[]*(?:{BRACKETS}[^\n\[]*)*\n")
+SENSE = re.compile(r"(?:^|\n) +(?:\d+\.|\([a-z]\))\s")
+NUMBERED = re.compile(r" +\d+\.\s")
+NOT_CLEAN = re.compile(r"\w\[|\]\w|\[(?:Obs|Archaic)|[?\\*]")
+NOTE = re.compile(r"(?:imp|pp?|pl|pr|prop|a|n|v|adj|adv|abl)\.|of [A-Z]|[a-z]+$|[^(]*\)")  # on a form
+DOMAIN = re.compile(r"(?:\([A-Z][^)]*\) *|Fig\.:? *)+")
+# What follows a definition: quotations, authors, examples, references, and other sentences.
+END = re.compile(
+    r'"|``|--|\b(?:as|esp)[,:;.]|\b(?:also |)(?:[Ss]ee|[Cc]f\.|[Cc]alled|[Ss]ame as) |[.;] +(?=[A-Z])'
+)
 
 
 class Definition(NamedTuple):
@@ -134,8 +150,8 @@ def _of_definitions(definitions, class_names):
 def _read_gcide(path, words, definitions):
     """Returns the definitions of words in GCIDE that are not among other definitions."""
     known = {normalize_text(each.text) for each in definitions}
-    read = (Definition(text, {word}, origin) for origin, text, word in read_gcide(path, words))
-    others = [each for each in merge_equal(read) if normalize_text(each.text) not in known]
+    read = merge_equal(read_gcide(path, words))
+    others = [each for each in read if normalize_text(each.text) not in known]
     if not others:
         raise ValueError(
             f"data.gcide={path}: no definition of a word. Set it to gcide.dict.dz of dict-gcide."
@@ -180,3 +196,45 @@ def definition_of(gloss: str) -> str:
     'significant progress'
     """
     return re.sub(r"\([^)]*$", "", gloss.partition('"')[0]).strip(" ;:,")
+
+
+def read_gcide(path: str, words: Collection[str]) -> Iterator[Definition]:
+    """Yields the definition of each sense of the words, except obsolete or unclear ones.
+
+    Entries with definitions from WordNet are skipped: copies of its definitions may not be trained on.
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"data.gcide={path}: no such file. Set it to gcide.dict.dz of dict-gcide.")
+    try:
+        with gzip.open(path, "rt", encoding="utf-8", errors="replace") as file:
+            entries = ENTRY.split(file.read())
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise files.damaged(path, f"not a complete gzip file ({error})") from error
+    for entry in entries:
+        headword = HEADWORD.match(entry)
+        if headword and headword[1].lower() in words and "WordNet" not in entry:
+            for sense in _senses(entry):
+                if definition := _definition(sense):
+                    yield Definition(definition, {headword[1].lower()}, f"{path}: {headword[1]}")
+
+
+def _senses(entry: str) -> Iterator[str]:
+    """Yields the parts of an entry after its head, without quotations, notes, synonyms and phrases."""
+    first, *others = re.split(r"\n\s*\n", re.sub(r"\\[^\\]*\\", "", entry))
+    head = HEAD.match(first)
+    for paragraph in [first[head.end() :] if head else "", *filter(NUMBERED.match, others)]:
+        yield from SENSE.split(paragraph)
+
+
+def _definition(sense: str) -> str:
+    """Returns the first sentence of a sense, empty if it is not clean.
+
+    >>> _definition('(Law) A {contract}, or bond; as, a bond of [ae]gis. [1913 Webster]')
+    'A contract, or bond'
+    """
+    sense = sense.replace("[ae]", "ae").replace("[oe]", "oe")
+    if NOT_CLEAN.search(sense):
+        return ""
+    text = " ".join(re.sub(rf"{BRACKETS}|[{{}}]", "", sense).split())
+    definition = re.sub(r"\([^)]*$", "", END.split(DOMAIN.sub("", text, 1), 1)[0]).strip(" .;,:")
+    return "" if NOTE.match(definition) else definition

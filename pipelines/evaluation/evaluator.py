@@ -12,9 +12,8 @@ from rank4class import losses
 from rank4class.losses.metrics import SetMetric
 from rank4class.pipelines import distribution
 from rank4class.pipelines.evaluation import reliability, statistics
-from rank4class.pipelines.evaluation.decisions import Decisions
 from rank4class.pipelines.evaluation.prediction_sets import Evaluated
-from rank4class.pipelines.evaluation.split_metrics import SplitMetrics
+from rank4class.pipelines.evaluation.split_metrics import Decisions, SplitMetrics
 
 LARGEST_BATCH = 1 << 24  # scores of all classes that are in memory together, 64 MB
 

@@ -10,9 +10,8 @@ import pandas as pd
 import scipy.sparse
 
 from rank4class import losses
-from rank4class.pipelines.evaluation import decisions
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult, metric_heading
-from rank4class.pipelines.evaluation.split_metrics import SplitMetrics
+from rank4class.pipelines.evaluation.split_metrics import SplitMetrics, of_counts
 from rank4class.pipelines.evaluation.statistics import wilson
 from rank4class.pipelines.storage import files
 
@@ -147,7 +146,7 @@ def worst_first(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     For the F1 of all classes, that is the F1 of each; for their mean recall or error, the recall of each.
     """
     ascending, heading = losses.get_metric(metric).higher_is_better, metric_heading(metric)
-    if decisions.of_counts([metric]):
+    if of_counts([metric]):
         ascending, heading = True, "f1 (%)" if metric.startswith("f1") else "decided recall (%)"
     return table.sort_values(heading, ascending=ascending, kind="stable")
 

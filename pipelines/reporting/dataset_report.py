@@ -16,7 +16,7 @@ from rank4class.data.readers.rows import listed
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import baselines, evaluator
-from rank4class.pipelines.reporting import dataset_contents, dataset_plots, tables
+from rank4class.pipelines.reporting import dataset_contents, plots, tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import inputs, loading
 
@@ -166,7 +166,7 @@ class Report:
         for name, split in splits.items():
             columns += _counts_and_percentages(name, self.counts[name][shown], len(split))
         counts = {name: values[order] for name, values in self.counts.items()}
-        plot = partial(dataset_plots.plot_class_counts, [names[i] for i in order], counts)
+        plot = partial(plots.plot_class_counts, [names[i] for i in order], counts)
         table = list(zip(*columns, strict=True))
         return Section("Classes", paragraphs, table, sizes, plots={"classes.png": plot})
 
@@ -276,7 +276,7 @@ class Report:
         images = {
             title: np.split(np.clip(batch["image"], 0.0, 1.0), ends) for title, batch in batches.items()
         }
-        dataset_plots.plot_images([self._class_names[c] for c in self._frequent], images, path)
+        plots.plot_images([self._class_names[c] for c in self._frequent], images, path)
 
     def _duplicates(self):
         contents = {

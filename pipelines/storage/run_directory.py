@@ -249,6 +249,7 @@ def evaluations(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 TUNING = "tuning"  # folder of the runs that select a grid's hyperparameters
+SEARCH = "search.json"  # file of the last search of a grid
 RUN = ("config.json", "data.json")  # files in every run's folder
 
 

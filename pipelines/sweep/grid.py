@@ -9,8 +9,8 @@ from rank4class import arguments
 from rank4class.pipelines import config
 from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.run_directory import check_folder
-from rank4class.pipelines.sweep import parallel, search_report, space
+from rank4class.pipelines.storage.run_directory import SEARCH, check_folder
+from rank4class.pipelines.sweep import parallel, space
 from rank4class.pipelines.sweep.parallel import GridRun, cell_name
 from rank4class.pipelines.task import checks
 
@@ -153,7 +153,7 @@ def run_grid(
             search.run(pool)
             chosen = search.choices()
         else:
-            files.remove([os.path.join(root, search_report.SEARCH)])  # of an earlier sweep
+            files.remove([os.path.join(root, SEARCH)])  # of an earlier sweep
         runs = []
         for (name, cell), seed in itertools.product(named.items(), seeds):
             experiment = space.apply(cell, {**chosen[name], "seed": seed})

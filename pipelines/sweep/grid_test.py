@@ -12,7 +12,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, write_json
-from rank4class.pipelines.sweep import grid, parallel, report, search_report, space, tensorboard_grid
+from rank4class.pipelines.sweep import grid, parallel, report, space, tensorboard_grid
 from rank4class.pipelines.training import rank_training
 
 RATE = "optimizer.learning_rate"
@@ -46,7 +46,7 @@ def test_a_grid_in_object_storage(tmp_path, capsys):
     # A field with a single value is set without tuning.
     assert [run.experiment.optimizer.learning_rate for run in runs] == [0.02] * 2
     assert not files.exists(f"{root}/tuning")
-    assert search_report.read(root) is None
+    assert report.read_search(root) is None
     assert report.training_table(runs, (RATE,))[1][:5] == ["softmax", "dot", "0.02", "1.01", "1.01"]
 
 
@@ -200,9 +200,9 @@ def test_any_executor_trains_the_runs(tmp_path, trained_by):
 def test_a_grid_without_a_search_has_none_of_an_earlier_one(tmp_path, trained_by):
     axes = {"interactions": ["dot"], "seeds": [0]}
     trained_by(tmp_path, lambda _: 1.0, tune={RATE: (0.1, 0.2)}, **axes)
-    assert search_report.read(tmp_path) is not None
+    assert report.read_search(tmp_path) is not None
     trained_by(tmp_path, lambda _: 1.0, tune={RATE: (0.1,)}, **{**axes, "seeds": [1]})
-    assert search_report.read(tmp_path) is None
+    assert report.read_search(tmp_path) is None
 
 
 @pytest.mark.parametrize("first_changed", [10_001, 0])

@@ -15,15 +15,8 @@ from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.reporting.plots import save
 from rank4class.pipelines.storage import code_version, files
-from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
-from rank4class.pipelines.sweep import (
-    grid_summary,
-    grid_tables,
-    plots,
-    search_report,
-    space,
-    tensorboard_grid,
-)
+from rank4class.pipelines.storage.run_directory import SEARCH, RunDirectory, read_json, write_json
+from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, space, tensorboard_grid
 from rank4class.pipelines.sweep.parallel import GridRun, cell_of
 
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
@@ -134,14 +127,14 @@ def write_grid(
     margin: float = grid_summary.MARGIN,
 ) -> str:
     """Writes `grid.json`, `report.md` (whose path it returns), plots and events, and prints the tables."""
-    search = search_report.read(root)
+    search = read_search(root)
     tuned = tuple(search["fields"]) if search else ()
     summary = summarize(runs, tuned, baseline=baseline, margin=margin)
     write_json(os.path.join(root, GRID), summary)
     sections = [
         *_write_curves(runs, root),
         tables.markdown_table(training_table(runs, tuned, root)),
-        *(search_report.search_blocks(search) if search else ()),
+        *(search_blocks(search) if search else ()),
     ]
     path = os.path.join(root, "report.md")
     files.write(path, grid_tables.render(summary, sections, _opening(summary, root)))
@@ -243,3 +236,48 @@ def _cells(runs: Sequence[GridRun]) -> list[list[GridRun]]:
     for run in runs:
         groups.setdefault(run.name, []).append(run)
     return list(groups.values())
+
+
+def read_search(root: str | os.PathLike) -> dict[str, Any] | None:
+    """Returns the last search of a grid, see `search.Search.summary`; None if it has searched nothing."""
+    path = os.path.join(root, SEARCH)
+    return read_json(path) if files.exists(path) else None
+
+
+def search_blocks(search: dict[str, Any]) -> list[str]:
+    """Returns the blocks of Markdown that describe a search: its boundaries and every trial."""
+    seeds = ", ".join(map(str, search["seeds"]))
+    sampler = {"grid": "All combinations of the values", "tpe": "Choices proposed by TPE"}[search["sampler"]]
+    lines = [
+        *(f"- {field}: {text}" for field, text in search["fields"].items()),
+        *(
+            f"- {one['field']}={space.format_value(one['value'])} was added for all cells, as the best value "
+            f"of {', '.join(one['cells'])} was at the {one['end']} end."
+            for one in search["added"]
+        ),
+        *(f"- {cell['cell']}: {note}." for cell in search["cells"] for note in cell["notes"]),
+        *(f"- {cell} has one choice: nothing to search." for cell in search["fixed"]),
+    ]
+    return [
+        "## Search",
+        f"{sampler}, each trained with the seeds {seeds}, which no final run has. The value of a trial is "
+        f"the mean of the best validation {search['monitor']} of the seeds. "
+        "Diverged trials are not chosen.",
+        "\n".join(lines),
+        tables.markdown_table(_trial_table(search)),
+    ]
+
+
+def _trial_table(search: dict[str, Any]) -> list[list[str]]:
+    fields = list(search["fields"])
+    seeds = [f"seed {seed}" for seed in search["seeds"]]
+    rows = [["cell", "trial", *fields, *seeds, "mean", "state"]]
+    for cell in search["cells"]:
+        for trial in cell["trials"]:
+            choice = [space.format_value(trial["choice"][f]) if f in trial["choice"] else "-" for f in fields]
+            values = [f"{value:.2f}" for value in trial["values"]]
+            values += ["-"] * (len(seeds) - len(values))
+            mean = "-" if trial["state"] == "diverged" else f"{trial['mean']:.2f}"
+            state = "best" if trial["best"] else trial["state"]
+            rows.append([cell["cell"], str(trial["number"]), *choice, *values, mean, state])
+    return rows

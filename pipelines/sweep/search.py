@@ -15,8 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.run_directory import TUNING, write_json
-from rank4class.pipelines.sweep import parallel, search_report, space
+from rank4class.pipelines.storage.run_directory import SEARCH, TUNING, write_json
+from rank4class.pipelines.sweep import parallel, space
 from rank4class.pipelines.sweep.parallel import GridRun
 from rank4class.pipelines.task import checks
 
@@ -103,7 +103,7 @@ class Search:
                     value = math.nan if diverged else float(outcome["validation"][run.experiment.monitor])
                     run.trial.values[run.experiment.seed] = value if math.isfinite(value) else math.nan
                     pool.report(*self._progress(), run, outcome, "validation")
-                write_json(os.path.join(self._root, search_report.SEARCH), self.summary())
+                write_json(os.path.join(self._root, SEARCH), self.summary())
             elif rounds < self._widen_limit and self._widen():
                 rounds += 1
             else:

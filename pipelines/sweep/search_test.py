@@ -9,9 +9,9 @@ from concurrent.futures import Future
 import pytest
 
 from rank4class.pipelines import config
-from rank4class.pipelines.sweep import parallel, search_report, space
+from rank4class.pipelines.storage.run_directory import SEARCH
+from rank4class.pipelines.sweep import parallel, report, space
 from rank4class.pipelines.sweep.search import Search
-from rank4class.pipelines.sweep.search_report import SEARCH
 
 RATE = "optimizer.learning_rate"
 SEEDS = (10_000, 10_001, 10_002)
@@ -203,7 +203,7 @@ def test_the_report_by_hand(search):
 
     losses, field = ("softmax", "approx_ndcg", "mse"), "loss.temperature"
     made, _ = search(value_of, {field: (1.0, 2.0, 4.0)}, losses=losses, seeds=SEEDS[:2], widen=1)
-    title, text, values, trials = search_report.search_blocks(made.summary())
+    title, text, values, trials = report.search_blocks(made.summary())
     assert title == "## Search"
     assert text.startswith(
         "All combinations of the values, each trained with the seeds 10000, 10001, which no final run has. "
@@ -225,7 +225,7 @@ def test_the_report_by_hand(search):
         ["approx_ndcg", "3", "8", "54.00", "55.00", "54.50", "complete"],
     ]
     made, _ = search(bumpy, {RATE: RANGES[RATE], field: (1.0,)}, num_trials=2, losses=losses)
-    text = search_report.search_blocks(made.summary())[1:]
+    text = report.search_blocks(made.summary())[1:]
     assert text[0].startswith("Choices proposed by TPE, each trained with the seeds")
     assert table_rows(text[-1])[-1][:2] == ["mse", "1"]
     assert table_rows(text[-1])[-1][3] == "-"  # mse has no temperature

@@ -16,8 +16,8 @@ from rank4class.losses.metrics import DECISION_METRICS
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import predictions, thresholds
-from rank4class.pipelines.evaluation.decisions import Decisions, of_counts
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.evaluation.split_metrics import Decisions, of_counts
 from rank4class.pipelines.evaluation.thresholds import Thresholds
 from rank4class.pipelines.task import count_priors
 from rank4class.pipelines.task.task import TaskData

@@ -14,8 +14,8 @@ import rank4class
 from rank4class import data
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import calibration, per_class, predictions, statistics, thresholds
-from rank4class.pipelines.evaluation.decisions import Decisions
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.evaluation.split_metrics import Decisions
 from rank4class.pipelines.run_test import READERS
 from rank4class.pipelines.task import checks
 from rank4class.pipelines.task.task import TaskData

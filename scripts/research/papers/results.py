@@ -10,7 +10,7 @@ import numpy as np
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory, read_json, write_json
-from rank4class.pipelines.sweep import grid_summary, report, search_report
+from rank4class.pipelines.sweep import grid_summary, report
 from rank4class.pipelines.sweep.grid_summary import Cell
 from rank4class.pipelines.sweep.parallel import GridRun
 from rank4class.scripts.research.papers.reproductions import Command, Reproduction
@@ -76,7 +76,7 @@ def _read(folder: str, command: Command) -> dict[str, Any]:
     if not command.line.startswith("sweep "):
         return _read_study(os.path.join(folder, "study.json"))
     runs = _read_runs(folder)
-    search = search_report.read(folder) or {"fields": {}, "cells": []}
+    search = report.read_search(folder) or {"fields": {}, "cells": []}
     tuning = os.path.join(folder, TUNING)
     paths = [*(run.path for run in runs), *(os.path.join(tuning, name) for name in files.names_in(tuning))]
     first = runs[0].results
