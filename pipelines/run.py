@@ -201,13 +201,13 @@ class Run:
             prediction_files.check_separable(output, self.class_names)
         k, class_columns = (len(self.class_names), self.class_names) if wide else (k, None)
         written_k = self._k(k, coverage)
-        path, kind = os.fspath(path), self.answers.kind
+        path, kind = os.fspath(path), self.answers.inputs.kind
         text_columns = {"text_column": text_column, "text_pair_column": text_pair_column}
         text_columns = {name: column for name, column in text_columns.items() if column is not None}
         kind.check_columns(path, **text_columns)
         bad_rows = BadRows(on_invalid_row, "on_invalid_row")
         columns = Columns.of_options(self.experiment.data.options() | text_columns)
-        columns = columns._replace(feature_columns=self.answers.columns)
+        columns = columns._replace(feature_columns=self.answers.inputs.columns)
         ids = self._trained.description.instance_ids
         inputs = kind.read(path, self.answers.specs, bad_rows, columns, ids)
         predictor = self._predictor(written_k, exclude_known, coverage, prior)

@@ -86,7 +86,8 @@ def main() -> None:
         keep_scores = len(class_names) <= predictions.BEST_CLASSES
         best = 0 if keep_scores else predictions.BEST_CLASSES
     if keep_scores:
-        predictions.check_size(len(examples), len(class_names))
+        remedy = f"Leave it out to write the best {predictions.BEST_CLASSES}, or set --nokeep_scores."
+        predictions.check_size("keep_scores=True", len(examples), len(class_names), remedy)
     if _WORST.value:
         worst_examples.check(examples, _WORST.value)
     has_unknown = bool(experiment.data.held_out) and path is None and split == "test"

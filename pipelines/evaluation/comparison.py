@@ -76,7 +76,8 @@ def compare_all(
     Propensity-scored metrics are left out with a warning unless both runs have the same weights of classes.
     """
     common = [metric for metric in first if metric in second]
-    weighted = [name for name in common if is_weighted(name)]
+    # Training examples determine the propensities by which these weigh the classes.
+    weighted = [name for name in common if (metric := split_metric(name)) and metric.function is not None]
     if weighted and not same_weights:
         logging.warning(
             "Not compared: %s. Other training examples or another propensity weigh the classes differently.",
@@ -84,8 +85,3 @@ def compare_all(
         )
         common = [metric for metric in common if metric not in weighted]
     return [compare(metric, first[metric], second[metric]) for metric in common]
-
-
-def is_weighted(metric: str) -> bool:
-    """Whether a metric weighs classes by their propensities, which training examples determine."""
-    return (definition := split_metric(metric)) is not None and definition.function is not None

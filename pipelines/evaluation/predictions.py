@@ -25,14 +25,12 @@ def scores_fit(examples: int, classes: int) -> bool:
     return 4 * examples * classes <= LARGEST_SCORES
 
 
-def check_size(examples: int, classes: int) -> None:
-    """Raises ValueError if the scores of the examples and classes exceed `LARGEST_SCORES`."""
+def check_size(field: str, examples: int, classes: int, remedy: str) -> None:
+    """Raises ValueError, for a field that needs the scores, if they exceed `LARGEST_SCORES`."""
     if not scores_fit(examples, classes):
-        size = 4 * examples * classes
         raise ValueError(
-            f"keep_scores=True: the scores of {examples:,} examples and {classes:,} classes take "
-            f"{size / 1e9:.1f} GB, which exceeds the limit of {LARGEST_SCORES / 1e9:.1f} GB. Leave it out to "
-            f"write the best {BEST_CLASSES}, or set --nokeep_scores."
+            f"{field}: needs the scores of {examples:,} examples and {classes:,} classes, "
+            f"{4e-9 * examples * classes:.1f} GB, and the limit is {1e-9 * LARGEST_SCORES:.1f} GB. {remedy}"
         )
 
 

@@ -150,9 +150,9 @@ def test_failed_writes_keep_complete_files(tmp_path, monkeypatch):
 
 
 def test_check_size():
-    predictions.check_size(50_000, 20_000)
+    predictions.check_size("keep_scores=True", 50_000, 20_000, "Leave it out.")
     with pytest.raises(ValueError, match=r"keep_scores=True: .*50,000 examples and 20,001 .* 4.0 GB.*Leave"):
-        predictions.check_size(50_000, 20_001)
+        predictions.check_size("keep_scores=True", 50_000, 20_001, "Leave it out.")
 
 
 def test_writing_does_not_copy_the_scores(tmp_path):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class import arguments, data, models
+from rank4class import arguments, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines.evaluation.calibration import Platt, Temperature
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
@@ -18,6 +18,8 @@ Features = Mapping[str, tf.Tensor]
 
 class Answers(tf.Module):
     """Scores, best classes and vectors of raw inputs by the model of a run, with its `class_names`.
+
+    The attribute `inputs` is how raw inputs become the model's features, an `inputs.Inputs`.
 
     Args:
       trained: the model.
@@ -40,7 +42,7 @@ class Answers(tf.Module):
         inputs = trained.description.inputs
         self.class_names = trained.description.class_names
         self._names = tf.constant(self.class_names)
-        self._inputs, self._calibration = inputs, trained.calibration
+        self.inputs, self._calibration = inputs, trained.calibration
         self.thresholds = trained.thresholds if coverage is None else None
         self.coverage, self.sets = coverage, None
         if coverage is not None:
@@ -64,19 +66,9 @@ class Answers(tf.Module):
         self._tracked = [part for part in parts if isinstance(part, tf.Module)]
 
     @property
-    def kind(self) -> data.Kind:
-        """The kind of the inputs."""
-        return self._inputs.kind
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of a table that vectors hold, in their order; () for other inputs."""
-        return self._inputs.columns
-
-    @property
     def specs(self) -> dict[str, tf.TensorSpec]:
         """Name -> `tf.TensorSpec` of the raw features of a batch; images in files are their `image_bytes`."""
-        return self.kind.raw_specs(self._inputs.specs)
+        return self.inputs.kind.raw_specs(self.inputs.specs)
 
     def specs_of_batch(self, with_excluded: bool = False) -> dict[str, tf.TensorSpec]:
         """Returns the `specs`, with `excluded` if it is given, as it always is for lists of items.
@@ -89,14 +81,9 @@ class Answers(tf.Module):
         return {**self.specs, "excluded": tf.TensorSpec([None, classes], tf.bool)}
 
     @property
-    def padded_lengths(self) -> Callable[[dict[str, tf.Tensor]], tf.Tensor] | None:
-        """Function of raw texts to the numbers of tokens they are padded to, `[B]`; None for other inputs."""
-        return self._inputs.preprocess.padded_lengths if self.kind.tokenizes else None
-
-    @property
     def has_items(self) -> bool:
         """Whether each input has a list of items, which are ranked in place of classes."""
-        return self.kind.ranks_items
+        return self.inputs.kind.ranks_items
 
     def check_k(self, k: int) -> None:
         """Raises ValueError if `k` is not positive or there are not `k` classes; lists may be shorter."""
@@ -214,7 +201,7 @@ class Answers(tf.Module):
                 raw[name] = tf.debugging.assert_all_finite(
                     value, f"{name}: a number is not finite. Correct it."
                 )
-        return layer(self._inputs(raw), training=False)
+        return layer(self.inputs(raw), training=False)
 
 
 def sets_of(trained: TrainedModel, coverage: float) -> PredictionSets:

@@ -59,7 +59,8 @@ class Predictor:
             answers.check_k(k)
         self._k, self._known, self._num_classes = k, known, len(answers.class_names)
         self._replicas = strategy.num_replicas_in_sync
-        self._lengths_of, self._kind = answers.padded_lengths, answers.kind
+        self._kind, preprocess = answers.inputs.kind, answers.inputs.preprocess
+        self._lengths_of = preprocess.padded_lengths if self._kind.tokenizes else None
 
         def answer_batch(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             if k is ALL:
@@ -187,14 +188,14 @@ def named_inputs(inputs: Iterable[Any], answers: Answers, ids: Mapping[str, int]
     """Yields inputs with their place as the name; see `data.Kind.features_of`."""
     if isinstance(inputs, str | bytes):
         raise ValueError(f"inputs={inputs[:80]!r}: a single text. Give a list of inputs.")
-    if isinstance(inputs, pd.DataFrame) and answers.columns:
-        if missing := [name for name in answers.columns if name not in inputs]:
+    if isinstance(inputs, pd.DataFrame) and (columns := answers.inputs.columns):
+        if missing := [name for name in columns if name not in inputs]:
             raise ValueError(f"inputs: no column {missing[0]!r}, which the model takes. Add it.")
-        inputs = inputs[list(answers.columns)].to_numpy()
+        inputs = inputs[list(columns)].to_numpy()
     if isinstance(inputs, pd.DataFrame | Mapping) or not isinstance(inputs, Iterable):
         raise ValueError(f"inputs: a {type(inputs).__name__}. Give a list of inputs, such as a column.")
     for i, value in enumerate(inputs):
-        yield f"inputs[{i}]", answers.kind.features_of(value, answers.specs, ids, f"inputs[{i}]")
+        yield f"inputs[{i}]", answers.inputs.kind.features_of(value, answers.specs, ids, f"inputs[{i}]")
 
 
 def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray], num_ranked: int) -> Prediction:

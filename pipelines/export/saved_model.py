@@ -67,12 +67,12 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
 def usage(answers: Answers) -> str:
     """Returns a program that loads the SavedModel, for the model card."""
     signature = "rank" if answers.has_items else "classify"
-    usage = answers.kind.usage
-    inputs = [f"{name}=tf.constant({usage.get(name, '...')})" for name in answers.specs]
+    kind, columns = answers.inputs.kind, answers.inputs.columns
+    inputs = [f"{name}=tf.constant({kind.usage.get(name, '...')})" for name in answers.specs]
     inputs += ["excluded=..."] if answers.has_items else []
-    lines = [f"# The columns of embedding: {', '.join(answers.columns)}"] if answers.columns else []
+    lines = [f"# The columns of embedding: {', '.join(columns)}"] if columns else []
     lines += ["import tensorflow as tf"]
-    if answers.kind.tokenizes:
+    if kind.tokenizes:
         lines.append("import tensorflow_text  # the operations of the tokenizer")
     lines += [
         "",

@@ -5,20 +5,18 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rank4class import data, models
+from rank4class import models
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.code_version import numeric_environment
 from rank4class.pipelines.task import hashing
 from rank4class.pipelines.task.inputs import write_encoder
 from rank4class.pipelines.task.task import TaskData
-from rank4class.progress import Progress
 
 _VERSION = 1  # of the outputs: raise it when code changes those of an unchanged encoder
 
@@ -60,7 +58,10 @@ def encode(
             lambda features: encoder(features, training=False), autograph=False, reduce_retracing=True
         )
         unlabeled = raw.without_labels()
-        encoded = {split: _outputs(unlabeled, split, batch_size, encode) for split in raw.splits}
+        encoded = {
+            split: unlabeled.collect(split, batch_size, lambda x: {"h": encode(x)}, "encoding")["h"]
+            for split in raw.splits
+        }
         files.write_npz(path, encoded)
         return encoded
     content = files.read_bytes(path)
@@ -76,15 +77,6 @@ def _encoder_files(raw: TaskData, encoder: tf.keras.layers.Layer, weights: str, 
     if cache.find(f"{name}.json") is None:  # written last
         write_encoder(cache.path(name), encoder, specs)
     return os.path.join(cache.folder, name)
-
-
-def _outputs(raw: TaskData, split: str, batch_size: int, encode: Callable) -> np.ndarray:
-    progress = Progress(f"encoding {split}", "example", len(raw.splits[split]))
-    outputs, indices = [], []
-    for features, _, batch_indices in progress.over(raw.read(split, batch_size), batch_size):
-        outputs.append(encode(features).numpy())
-        indices.append(batch_indices.numpy())
-    return data.in_order(np.concatenate(outputs), np.concatenate(indices))
 
 
 def _settings(encoder: tf.keras.layers.Layer, weights: str) -> str:

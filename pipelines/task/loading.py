@@ -16,7 +16,6 @@ from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.task import class_texts, frozen_features, hashing
 from rank4class.pipelines.task.inputs import Inputs, build_augment, build_inputs, with_lengths
 from rank4class.pipelines.task.task import TaskData
-from rank4class.progress import Progress
 
 
 def load_data(
@@ -73,7 +72,7 @@ def load_data(
         seen = np.flatnonzero(~is_untrained)
         splits = {**task.splits, "train": _of_classes(task.splits["train"], seen)}
         task = dataclasses.replace(task, splits=splits, seen=seen, of_seen=("train",))
-    return task if trained is not None else _with_class_weights(task, data_config)
+    return task if trained is not None else _with_class_weights(task, data_config.class_weights)
 
 
 def load_labeled(
@@ -195,17 +194,13 @@ def _without_unreadable(
 
 def _preprocessed(task: TaskData, batch_size: int) -> TaskData:
     """Returns a task whose splits hold the preprocessed features."""
-    splits, unlabeled = {}, task.with_static_lengths().without_labels()  # the arrays of texts have one length
-    for name, split in task.splits.items():
-        progress = Progress(f"preprocessing {name}", "example", len(split))
-        batches = progress.over(unlabeled.read(name, batch_size), batch_size)
-        features, _, indices = zip(*batches, strict=True)
-        order = np.concatenate(indices)
-        arrays = {
-            key: data.in_order(np.concatenate([batch[key] for batch in features]), order)
-            for key in features[0]
-        }
-        splits[name] = dataclasses.replace(split, features=arrays, lengths=None)
+    unlabeled = task.with_static_lengths().without_labels()  # the arrays of texts have one length
+    splits = {
+        name: dataclasses.replace(
+            split, features=unlabeled.collect(name, batch_size, dict, "preprocessing"), lengths=None
+        )
+        for name, split in task.splits.items()
+    }
     return dataclasses.replace(task, splits=splits, preprocess=None)
 
 
@@ -244,27 +239,16 @@ def check_class_weights(data_config: config.Data, train: data.Split) -> None:
         )
 
 
-def class_weights(
-    data_config: config.Data, class_names: Sequence[str], counts: np.ndarray
-) -> np.ndarray | None:
-    """Returns the weights of all classes, float32 `[n]`, for their numbers of training examples; or None.
-
-    Raises:
-      FileNotFoundError, ValueError: the file of weights is missing, or does not fit the classes.
-    """
-    if data_config.class_weights == "none":
-        return None
-    if data_config.class_weights == "balanced":
-        return data.balanced_class_weights(counts)
-    return data.class_weights(data_config.class_weights, class_names)
-
-
-def _with_class_weights(task: TaskData, data_config: config.Data) -> TaskData:
-    seen = np.arange(len(task.class_names)) if task.seen is None else task.seen
-    counts = np.zeros(len(task.class_names), np.int64)
-    counts[seen] = task.splits["train"].class_counts(len(seen))
-    weights = class_weights(data_config, task.class_names, counts)
-    return task if weights is None else dataclasses.replace(task, class_weights=weights[seen])
+def _with_class_weights(task: TaskData, name: str) -> TaskData:
+    """Returns a task with the weights of the trained classes: "none", "balanced", or those of a file."""
+    if name == "none":
+        return task
+    if name == "balanced":
+        weights = data.balanced_class_weights(task.training_counts("train"))
+    else:
+        weights = data.class_weights(name, task.class_names)
+        weights = weights if task.seen is None else weights[task.seen]
+    return dataclasses.replace(task, class_weights=weights)
 
 
 def _hold_out(task: TaskData, names: Sequence[str]) -> TaskData:

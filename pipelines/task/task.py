@@ -1,7 +1,7 @@
 """A dataset together with the encoder of its instances, from which models are built."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from rank4class.models.rank_model import create_variables
 from rank4class.pipelines import config
 from rank4class.pipelines.task import count_priors
 from rank4class.pipelines.task.inputs import Inputs
+from rank4class.progress import Progress
 
 
 class ModelOutputs(NamedTuple):
@@ -88,9 +89,12 @@ class TaskData:
         )
 
     def read(
-        self, split: str, batch_size: int, strategy: tf.distribute.Strategy | None = None
+        self, split: str, batch_size: int, strategy: tf.distribute.Strategy | None = None, title: str = ""
     ) -> Iterator[tuple]:
-        """Returns `evaluation_batches` for the replicas of a strategy, with errors that name the example."""
+        """Returns `evaluation_batches` for the replicas of a strategy, with errors that name the example.
+
+        A title, such as "evaluating", shows the progress.
+        """
         examples = self.splits[split]
         order = data.evaluation_order(examples)
 
@@ -103,7 +107,22 @@ class TaskData:
             batches = strategy.distribute_datasets_from_function(
                 lambda context: self.evaluation_batches(split, batch_size, context)
             )
-        return data.naming_errors(batches, examples, indices_of, self.preprocess)
+        named = data.naming_errors(batches, examples, indices_of, self.preprocess)
+        progress = Progress(f"{title} {split}", "example", len(examples))
+        return progress.over(named, batch_size) if title else named
+
+    def collect(
+        self, split: str, batch_size: int, function: Callable[[Any], Mapping[str, Any]], title: str
+    ) -> dict[str, np.ndarray]:
+        """Returns name -> the results of a function of a batch's features, of all examples in their order."""
+        parts, indices = [], []
+        for features, _, batch_indices in self.read(split, batch_size, title=title):
+            parts.append({name: np.asarray(values) for name, values in function(features).items()})
+            indices.append(batch_indices.numpy())
+        order = np.concatenate(indices)
+        return {
+            name: data.in_order(np.concatenate([part[name] for part in parts]), order) for name in parts[0]
+        }
 
     def without_labels(self) -> "TaskData":
         """Returns the task with one class for all examples, whose batches hold nothing per class."""

@@ -286,9 +286,7 @@ class TrainedModel:
         evaluate = build_evaluators(self.experiment, loaded, self.model, strategy=self.strategy)[split]
         if distribution.needs_static_shapes(self.strategy):
             loaded = loaded.with_static_lengths()
-        batches = Progress(f"evaluating {split}", "example", len(loaded.splits[split])).over(
-            loaded.read(split, batch_size, self.strategy), batch_size
-        )
+        batches = loaded.read(split, batch_size, self.strategy, "evaluating")
         with distribution.lost_worker_errors(self.strategy):
             result = evaluate(batches, keep_scores=keep_scores, best=best, consume=consume)
         assert result is not None  # nothing stops it

@@ -59,13 +59,8 @@ def need_scores(experiment: config.Experiment, split: data.Split) -> bool:
     names, rule = _metrics(experiment), experiment.thresholds.name
     if not split.multi_label or (rule == "none" and not names):
         return False
-    size, num_classes = split.labels.shape
-    if not predictions.scores_fit(size, num_classes):
-        field = f"metrics={names[0]!r}" if rule == "none" else f"thresholds={rule!r}"
-        raise ValueError(
-            f"{field}: needs the scores of {size:,} examples and {num_classes:,} classes, "
-            f"{4e-9 * size * num_classes:.1f} GB. Leave it out, or lower data.max_examples."
-        )
+    field = f"metrics={names[0]!r}" if rule == "none" else f"thresholds={rule!r}"
+    predictions.check_size(field, *split.labels.shape, "Leave it out, or lower data.max_examples.")
     return True
 
 

@@ -32,7 +32,6 @@ from rank4class.pipelines.training import (
     tensorboard,
 )
 from rank4class.pipelines.training.trainer import Schedule
-from rank4class.progress import Progress
 from rank4class.registry import CANDIDATES
 
 _MANY_TEXTS = 320  # classes, from which on a warning names the costs of encoding their texts in each step
@@ -180,13 +179,9 @@ class TrainableRankModel:
             consume=consume,
         )
 
-    def _read(self, split: str, loaded: TaskData, purpose: str = "evaluating") -> Iterable[tuple]:
-        size = self._evaluation_batch_size
-        batches = loaded.read(split, size, self._strategy)
-        if not self._progress:
-            return batches
-        progress = Progress(f"{purpose} {split}", "example", len(self._data.splits[split]))
-        return progress.over(batches, size)
+    def _read(self, split: str, loaded: TaskData, title: str = "evaluating") -> Iterable[tuple]:
+        title = title if self._progress else ""
+        return loaded.read(split, self._evaluation_batch_size, self._strategy, title)
 
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
         examples, measured = self._data.splits[split], None
