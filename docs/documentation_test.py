@@ -235,7 +235,7 @@ def test_every_dataset_and_sorter_is_documented(part):
 
 
 def hook(name):
-    spec = importlib.util.spec_from_file_location(name, DOCS / "hooks" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / "research" / "site" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

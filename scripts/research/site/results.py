@@ -6,7 +6,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-RENDERER = pathlib.Path(__file__).parents[2] / "scripts" / "research" / "papers" / "pages.py"
+RENDERER = pathlib.Path(__file__).parents[1] / "papers" / "pages.py"
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
