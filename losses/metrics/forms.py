@@ -19,10 +19,6 @@ def top_k_accuracy_of_rank(rank: tf.Tensor, k: int) -> tf.Tensor:
     return tf.cast(rank <= k, tf.float32)
 
 
-def top_k_error_of_rank(rank: tf.Tensor, k: int) -> tf.Tensor:
-    return 1.0 - top_k_accuracy_of_rank(rank, k)
-
-
 def ndcg_of_rank(rank: tf.Tensor, k: int | None = None) -> tf.Tensor:
     return tf.where(_counted(rank, k), discount(rank), 0.0)
 
@@ -41,10 +37,6 @@ recall_of_rank = top_k_accuracy_of_rank
 
 def precision_of_rank(rank: tf.Tensor, k: int) -> tf.Tensor:
     return top_k_accuracy_of_rank(rank, k) / k
-
-
-def grade_precision_of_rank(rank: tf.Tensor, k: int, grade: int) -> tf.Tensor:
-    return precision_of_rank(rank, k) if grade == 1 else tf.zeros_like(rank)
 
 
 def average_precision_of_rank(rank: tf.Tensor, k: int | None = None) -> tf.Tensor:

@@ -60,11 +60,14 @@ def test_ties_of_dense_labels_are_broken_by_gain(rng):
 
 
 def test_ranks_of_all_classes():
+    def last_rank(*arguments):
+        return ranks.tie_range(*arguments)[1]
+
     scores = [[0.3, 0.9, 0.1, 0.5], [0.3, 0.9, 0.1, 0.5]]
-    np.testing.assert_array_equal(ranks.hard_rank(scores, [1, 0]), [1, 3])
-    np.testing.assert_array_equal(ranks.hard_rank(scores, [1, 0], [True, False, True, True]), [np.inf, 2])
-    np.testing.assert_array_equal(ranks.hard_rank([[1.0, 1.0, 1.0, 0.0]], [1]), [3])  # behind its ties
-    np.testing.assert_array_equal(ranks.hard_rank(np.array([[1.0, 1.0 + 1e-9]]), [1]), [1])  # not rounded
+    np.testing.assert_array_equal(last_rank(scores, [1, 0]), [1, 3])
+    np.testing.assert_array_equal(last_rank(scores, [1, 0], [True, False, True, True]), [np.inf, 2])
+    np.testing.assert_array_equal(last_rank([[1.0, 1.0, 1.0, 0.0]], [1]), [3])  # behind its ties
+    np.testing.assert_array_equal(last_rank(np.array([[1.0, 1.0 + 1e-9]]), [1]), [1])  # not rounded
     rng = np.random.default_rng(0)
     scores = rng.integers(5, size=[20, 9]).astype(np.float32)  # many ties
     where = rng.random([20, 9]) < 0.7
@@ -88,15 +91,16 @@ NOT_FINITE = [
 ]
 
 
-COMPILED_RANK = tf.function(ranks.hard_rank, jit_compile=True, autograph=False)
+def test_ranks_by_scores_that_are_not_finite_are_infinite_under_xla():
+    compiled = tf.function(ranks.tie_range, jit_compile=True, autograph=False)  # may order NaN differently
+    np.testing.assert_array_equal(
+        compiled(tf.constant(NOT_FINITE), tf.zeros([5], tf.int32)), [[np.inf] * 5] * 2
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_that_are_not_finite_are_the_worst(name):
-    """By their ranks also under XLA, which may order NaN differently."""
     scores, ids = tf.constant(NOT_FINITE), tf.zeros([5], tf.int32)
-    rank = COMPILED_RANK(scores, ids)
-    np.testing.assert_array_equal(losses.get_metric(name).of_rank(rank), [WORST.get(name, 0)] * 5)
     for ties in metrics.TIES:
         for labels in (ids, tf.one_hot(ids, 7)):
             values = losses.get_metric(name, ties).of_scores(scores, labels)

@@ -15,7 +15,7 @@ from tensorflow.types.experimental import TensorLike
 
 from rank4class import arguments
 from rank4class.losses.base import add_common_arguments, labels_of
-from rank4class.losses.metrics import forms, functional
+from rank4class.losses.metrics import functional
 from rank4class.losses.ops import tensors, top_relevant
 
 __all__ = [
@@ -83,10 +83,6 @@ class RankingMetric(tf.keras.metrics.Mean):
         self.ties = ties
         self.max_relevant = max_relevant
         self.options = options
-
-    def of_rank(self, rank: tf.Tensor) -> tf.Tensor:
-        """Returns each instance's value from the rank of its true class (`ranks.hard_rank`)."""
-        return getattr(forms, f"{self.function.__name__}_of_rank")(rank, **self.options)
 
     def of_scores(self, scores: TensorLike, labels: TensorLike) -> tf.Tensor:
         """Returns each instance's value from its scores `[B, n]` and its labels, as in `update_state`."""

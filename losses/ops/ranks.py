@@ -49,25 +49,15 @@ def list_size(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(where, scores.dtype), axis=-1)
 
 
-def hard_rank(scores: TensorLike, labels: TensorLike, where: TensorLike | None = None) -> tf.Tensor:
-    r"""Returns the rank of the true class, float32 `[...]`.
-
-    $$\text{rank}(y) = 1 + |\{j \ne y : s_j \ge s_y\}|$$
-
-    Ties count against the true class: the rank is deterministic, and a constant scorer gets the worst value.
-    The rank is infinite for an instance with a score that is not finite, or a label that is masked or outside
-    the classes, so that every metric takes its worst value.
-
-    >>> hard_rank([[3., 1., 2.], [0., 0., 0.]], [2, 0]).numpy()
-    array([2., 3.], dtype=float32)
-    """
-    return tie_range(scores, labels, where)[1]
-
-
 def tie_range(
     scores: TensorLike, labels: TensorLike, where: TensorLike | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first and the last rank that the true class can have among its ties; see `hard_rank`.
+    r"""Returns the first and the last rank that the true class can have among its ties, float32 `[...]`.
+
+    $$\text{last}(y) = 1 + |\{j \ne y : s_j \ge s_y\}|$$
+
+    Both are infinite for an instance with a score that is not finite, or a label that is masked or outside the
+    classes, so that every metric takes its worst value.
 
     >>> first, last = tie_range([[3., 1., 1., 1.]], [2])
     >>> first.numpy(), last.numpy()

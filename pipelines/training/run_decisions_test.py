@@ -72,7 +72,9 @@ def test_scores_that_do_not_fit(monkeypatch):
     assert run_decisions.need_scores(experiment("asl"), SEVERAL)
     assert not run_decisions.need_scores(experiment("softmax", metrics=("map",)), SEVERAL)
     monkeypatch.setattr(predictions, "LARGEST_SCORES", 47)
-    message = r"^metrics='f1_micro': needs the scores of 4 examples and 3 classes, 0\.0 GB, .* GB\. Leave it out"
+    message = (
+        r"^metrics='f1_micro': needs the scores of 4 examples and 3 classes, 0\.0 GB, .* GB\. Leave it out"
+    )
     with pytest.raises(ValueError, match=message):
         run_decisions.need_scores(experiment("asl"), SEVERAL)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from rank4class import compat, losses
+from rank4class.losses.metrics import forms
 from rank4class.scripts.research.benchmarks import suite
 
 metrics_impl = compat.import_tensorflow_ranking().python.metrics_impl
@@ -54,7 +55,8 @@ def _by_sort(metric: losses.RankingMetric, scores: tf.Tensor, labels: tf.Tensor)
     ranks = tf.argsort(tf.argsort(scores, direction="DESCENDING")) + 1
     if labels.shape.rank == 2:
         labels = tf.argmax(labels, axis=-1)
-    return metric.of_rank(tf.cast(tf.gather(ranks, labels, batch_dims=1), tf.float32))
+    of_rank = getattr(forms, f"{metric.function.__name__}_of_rank")
+    return of_rank(tf.cast(tf.gather(ranks, labels, batch_dims=1), tf.float32), **metric.options)
 
 
 SUITE = suite.Suite(
