@@ -56,8 +56,8 @@ def tie_range(
 
     $$\text{last}(y) = 1 + |\{j \ne y : s_j \ge s_y\}|$$
 
-    Both are infinite for an instance with a score that is not finite, or a label that is masked or outside the
-    classes, so that every metric takes its worst value.
+    Both are infinite for an instance with a score that is not finite, or a label that is masked or outside
+    the classes, so that every metric takes its worst value.
 
     >>> first, last = tie_range([[3., 1., 1., 1.]], [2])
     >>> first.numpy(), last.numpy()
