@@ -60,7 +60,8 @@ def need_scores(experiment: config.Experiment, split: data.Split) -> bool:
     if not split.multi_label or (rule == "none" and not names):
         return False
     field = f"metrics={names[0]!r}" if rule == "none" else f"thresholds={rule!r}"
-    predictions.check_size(field, *split.labels.shape, "Leave it out, or lower data.max_examples.")
+    size, num_classes = split.labels.shape
+    predictions.check_size(field, size, num_classes, "Leave it out, or lower data.max_examples.")
     return True
 
 
