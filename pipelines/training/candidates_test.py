@@ -14,6 +14,7 @@ from rank4class.pipelines.task.task import ModelOutputs
 from rank4class.pipelines.training import optimization, rank_training, trainable_rank_model
 from rank4class.pipelines.training.preemption import Interrupted
 from rank4class.pipelines.training.train_state import TrainState
+from rank4class.pipelines.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
 
@@ -58,6 +59,11 @@ def test_a_killed_training_ends_with_the_same_bits(tmp_path, monkeypatch, assert
         if state.progress.step == 15:  # an evaluation was at step 12
             raise Interrupted("here", 15)
 
+    tf.keras.backend.clear_session()
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_should_stop", lambda _: True)  # while it mines
+        with pytest.raises(Interrupted, match="after step 0"):
+            rank_training.train(experiment, tmp_path / "killed", progress=False)
     tf.keras.backend.clear_session()
     monkeypatch.setattr(TrainState, "save", killing)
     with pytest.raises(Interrupted):

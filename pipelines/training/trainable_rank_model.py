@@ -125,10 +125,11 @@ class TrainableRankModel:
     def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
         return self._data.training_batches(self._batch_size, self._seed, step, context, self._candidates)
 
-    def mine(self, run_dir: RunDirectory, step: int, evaluated: int) -> None:
+    def mine(self, run_dir: RunDirectory, step: int, evaluated: int, should_stop: Callable[[], bool]) -> bool:
         """Finds the nearest wrong classes of the training examples by the model at the last evaluation.
 
-        They are in a file from which a training resumes between two evaluations.
+        Returns False if it should stop before it has them. They are in a file from which a training resumes
+        between two evaluations.
         """
         assert isinstance(self._candidates, Mined)
         path = os.path.join(run_dir.checkpoints, f"nearest-{evaluated}.npz")
@@ -142,8 +143,9 @@ class TrainableRankModel:
                 left_out += split.excluded
             best = min(count + int(np.diff(left_out.indptr).max()), self._candidates.num_classes)
             batches = self._read("train", self._data.without_labels(), "mining")
-            result = self._miner(batches, best=best)
-            assert result is not None
+            result = self._miner(batches, best=best, stopping=should_stop)
+            if result is None:
+                return False
             assert result.best_classes is not None
             nearest = nearest_wrong(result.best_classes, left_out, count)
             if distribution.is_chief(self._strategy):
@@ -152,6 +154,7 @@ class TrainableRankModel:
                 files.write_npz(path, {"nearest": nearest})
                 files.remove(older)
         self._candidates = build_candidates(self._experiment, self._data, nearest)
+        return True
 
     def raise_first_unreadable(self, step: int) -> None:
         indices = self._data.training_examples(self._batch_size, self._seed, step)

@@ -54,8 +54,9 @@ class Trainable(Protocol):
     # A worker's batches from a step on, each of features, labels and weights:
     def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset: ...
     # Before the batches from a step on, if the task mines; with the step of the last evaluation:
-    def mine(self, run_dir: TrainingDirectory, step: int, evaluated: int) -> None:
-        return
+    def mine(
+        self, run_dir: TrainingDirectory, step: int, evaluated: int, should_stop: Callable[[], bool]
+    ) -> bool: ...  # False: stopped
 
     def raise_first_unreadable(self, step: int) -> None:  # ValueError for an example of the step
         return
@@ -187,7 +188,9 @@ class Trainer:
         """Opens the training batches from the next step on."""
         step = self._progress.step
         if self._task.mines:
-            self._task.mine(self._run_dir, step, max(0, self._progress.evaluated))
+            evaluated = max(0, self._progress.evaluated)
+            if not self._task.mine(self._run_dir, step, evaluated, self._should_stop):
+                raise self._interrupted()
         self._batches = iter(
             self._strategy.distribute_datasets_from_function(
                 lambda context: self._task.training_batches(step, context)
