@@ -1,4 +1,4 @@
-"""Shared by all commands: config flags, and one-line errors in place of tracebacks.
+"""Shared by all commands: config flags, logs, and one-line errors in place of tracebacks.
 
 TensorFlow is imported after the flags are parsed, so that `--help` and wrong flags are reported at once.
 """
@@ -6,19 +6,21 @@ TensorFlow is imported after the flags are parsed, so that `--help` and wrong fl
 from __future__ import annotations
 
 import difflib
+import logging as python_logging
 import os
 import re
 import signal
+import subprocess
 import sys
+import sysconfig
 import typing
 from collections.abc import Callable, Sequence
 
-from absl import flags
+from absl import flags, logging
 
 from rank4class import __main__ as program
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.training.preemption import Interrupted
-from rank4class.scripts import console
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -52,6 +54,17 @@ _FLAG_ERRORS = {
 }
 MODULE = re.compile(r"python -m rank4class\.scripts\.(?:research\.)?(\w+)")  # a command in a docstring
 _FIELDS = "fields of the config"  # module of the flags `--config.FIELD`
+# Folders of other packages, and of this one if it is installed.
+_PACKAGES = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+# Abseil's log in C++, to which XLA and gRPC write, has no environment variable.
+_FILTER = r"""
+import re, sys
+log = re.compile(rb"[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |WARNING: All log messages before absl::InitializeLog")
+for line in sys.stdin.buffer:
+    if not log.match(line):
+        sys.stderr.buffer.write(line)
+        sys.stderr.flush()
+"""
 
 
 def define_config(required: bool = True) -> flags.FlagHolder:
@@ -131,7 +144,7 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
     """
     with program.ends_at_closed_pipe():
         _parse(sys.argv)
-        console.set_up_logs(flags.FLAGS.debug)
+        set_up_logs(flags.FLAGS.debug)
         signal.signal(signal.SIGTERM, _interrupt)
         try:
             import tensorflow as tf
@@ -179,7 +192,7 @@ def _parse(argv: list[str]) -> None:
         # Files of the user may import TensorFlow.
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0" if flags.FLAGS["debug"].value else "3"
         if not flags.FLAGS["debug"].value:
-            console.filter_stderr()
+            filter_stderr()
         for name in flags.FLAGS["import"].value:
             try:
                 configs.import_user_module(name)
@@ -301,3 +314,44 @@ def _with_flags(message: str) -> str:
         return f"--{names[0]}" if names else match[0]
 
     return re.sub(rf"(?<![\w./=-])({'|'.join(config.PARTS)})\.(\w+)(?!\w|\.\w)", as_flag, message)
+
+
+def set_up_logs(debug: bool) -> None:
+    """Shows the logs of this package and of files of the user without a prefix, and of others only errors."""
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    handler = logging.get_absl_handler()
+    handler.setFormatter(Plain())
+    if not debug:
+        handler.addFilter(is_shown)
+
+
+def filter_stderr() -> None:
+    """Removes lines of Abseil's log from the errors of this process outside of Python, and of its children.
+
+    Another process filters them, so that the last words of a process that crashes are shown.
+    """
+    if sys.stderr is None or sys.stderr is not sys.__stderr__:  # closed, or replaced by the calling program
+        return
+    command = [sys.executable, "-IS", "-c", _FILTER]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # no Ctrl-C for it
+    assert process.stdin is not None
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
+    logging.get_absl_handler().python_handler.stream = sys.stderr
+    os.dup2(process.stdin.fileno(), 2)
+    process.stdin.close()
+
+
+def is_shown(record: python_logging.LogRecord) -> bool:
+    """Returns whether a log record is an error, or of this package or of a file of the user."""
+    root = os.path.dirname(program.__file__)  # in a folder of packages, or a checkout that has one
+    folders = [folder for folder in (*_PACKAGES, root) if record.pathname.startswith(folder)]
+    return record.levelno >= python_logging.ERROR or max(folders, key=len, default=root) == root
+
+
+class Plain(python_logging.Formatter):
+    """Formats log records as the other output: the message, after the level of a warning or an error."""
+
+    def format(self, record: python_logging.LogRecord) -> str:
+        level = f"{record.levelname.lower()}: " if record.levelno >= python_logging.WARNING else ""
+        return level + super().format(record)

@@ -13,7 +13,7 @@ import pytest
 
 from rank4class import __main__ as program
 from rank4class.pipelines import config
-from rank4class.scripts import console
+from rank4class.scripts import cli
 
 COMMANDS = list(program.summaries())
 WITH_CONFIG = {"describe_data", "lightgbm_peer", "sorter_experiments", "sweep", "train"}
@@ -165,20 +165,20 @@ def test_a_missing_package_is_an_error_of_one_line():
 
 def test_logs_have_no_prefix_but_the_level_of_a_warning():
     record = logging.LogRecord("absl", logging.WARNING, "rows.py", 3, "%d left out", (2,), None)
-    assert console.Plain().format(record) == "warning: 2 left out"
+    assert cli.Plain().format(record) == "warning: 2 left out"
     record = logging.LogRecord("absl", logging.INFO, "trainer.py", 3, "Going on", (), None)
-    assert console.Plain().format(record) == "Going on"
+    assert cli.Plain().format(record) == "Going on"
 
 
 def test_logs_of_other_packages_are_shown_from_errors_on():
     library = os.path.join(sysconfig.get_path("purelib"), "matplotlib", "font_manager.py")
     for path, level, is_shown in (
-        (console.__file__, logging.INFO, True),
+        (cli.__file__, logging.INFO, True),
         ("/home/user/my_parts.py", logging.INFO, True),
         (library, logging.WARNING, False),
         (library, logging.ERROR, True),
     ):
-        assert console.is_shown(logging.LogRecord("x", level, path, 3, "a message", (), None)) == is_shown
+        assert cli.is_shown(logging.LogRecord("x", level, path, 3, "a message", (), None)) == is_shown
 
 
 def test_tensorflow_starts_quietly_without_debug():
@@ -193,8 +193,8 @@ def test_tensorflow_starts_quietly_without_debug():
 # Writes as C++ code does, and crashes.
 CRASH = """
 import os, sys
-from rank4class.scripts import console
-console.filter_stderr()
+from rank4class.scripts import cli
+cli.filter_stderr()
 print("of Python", file=sys.stderr)
 os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\\n")
 os.write(2, b"I0000 00:00:1795706049.516920    3799 device_compiler.h:196] Compiled cluster using XLA!\\n")

@@ -1,17 +1,28 @@
 """ImageNet: as folders, or as records."""
 
+import functools
+import hashlib
+import io
+import json
+import multiprocessing.pool
 import os
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
+from rank4class import compat
 from rank4class.data.dataset import Dataset, Split
 from rank4class.data.datasets import image_folder
-from rank4class.data.readers import records, rows
+from rank4class.data.readers import rows
 from rank4class.data.registry import DATASETS
 
 LAYOUTS = "train/ and val/, or with records"
+FRAME = 16  # bytes of a record of a TFRecord file besides its content: its length, and two checksums
+THREADS = 16
 
 
 @DATASETS.register("imagenet")
@@ -67,7 +78,7 @@ def _from_tfds(path, index_folder):
     info, splits = tfds.builder_from_directory(path).info, []
     for name in ("train", "validation"):
         paths = [str(file) for file in info.splits[name].filepaths]
-        index = records.index(paths, {"label": tf.io.FixedLenFeature([], tf.int64)}, index_folder)
+        index = read_index(paths, {"label": tf.io.FixedLenFeature([], tf.int64)}, index_folder)
         splits.append(_split(paths, index, index["label"]))
     return tuple(info.features["label"].names), *splits
 
@@ -79,7 +90,7 @@ def _from_model_garden(path, names, index_folder):
     }
     splits, synsets = [], []
     for paths in [_shards(path, name, names) for name in ("train", "validation")]:
-        index = records.index(paths, fields, index_folder)
+        index = read_index(paths, fields, index_folder)
         splits.append(_split(paths, index, index["image/class/label"] - 1))  # the Model Garden's start at 1
         synsets.append(index["image/class/synset"])
     return _class_names(splits, np.concatenate(synsets)), *splits
@@ -111,3 +122,70 @@ def _split(paths, index, labels):
     origins = [f"{shard} record {number}" for shard, number in zip(shards, index["number"], strict=True)]
     features = {"file": shards, "offset": index["offset"]}
     return Split(features, labels.astype(np.int32), np.array(origins, object))
+
+
+def read_index(
+    paths: Sequence[str], fields: dict[str, tf.io.FixedLenFeature], folder: str
+) -> dict[str, np.ndarray]:
+    """Returns an index of TFRecord files, which one pass builds, and stores in the folder if possible.
+
+    Its arrays `[N]` are `shard` (index of the file in `paths`), `number` (of the record in its file, from 1),
+    `offset` (first byte of the record) and the fields of each `tf.train.Example` by name.
+    """
+    with multiprocessing.pool.ThreadPool(THREADS) as pool:
+        states = pool.map(_state_of, paths)
+        key = json.dumps([states, sorted(fields)])
+        path = os.path.join(folder, f"records-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz")
+        if tf.io.gfile.exists(path):
+            with tf.io.gfile.GFile(path, "rb") as file, np.load(io.BytesIO(file.read())) as arrays:
+                return dict(arrays)
+        print(f"Reading {len(paths)} files of records once, for their index {path}")
+        parts = pool.map(functools.partial(_read_records, fields=fields), paths)
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns["shard"] = np.repeat(np.arange(len(parts)), [len(part["offset"]) for part in parts])
+    _store(path, columns)
+    return columns
+
+
+def _state_of(path: str) -> tuple[str, int, int]:
+    try:
+        state = tf.io.gfile.stat(path)
+    except tf.errors.NotFoundError as error:
+        raise FileNotFoundError(f"{path}: no such file. Copy it there.") from error
+    return os.path.basename(path), state.length, state.mtime_nsec
+
+
+def _read_records(path: str, fields: dict[str, Any]) -> dict[str, np.ndarray]:
+    def length_and_fields(record: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        return tf.strings.length(record), tf.io.parse_single_example(record, fields)
+
+    lengths, examples = [], []
+    try:
+        for length, example in tf.data.TFRecordDataset(path).map(length_and_fields).as_numpy_iterator():
+            lengths.append(length)
+            examples.append(example)
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        reason = compat.reason(error)
+        raise ValueError(
+            f"{path}: record {len(examples) + 1} cannot be read: {reason}. Copy the file again."
+        ) from error
+    ends = np.cumsum(np.array(lengths, np.int64) + FRAME)
+    # The reader treats a remainder shorter than a record's header as the end of the file.
+    if not examples or tf.io.gfile.stat(path).length != ends[-1]:
+        raise ValueError(f"{path}: truncated after record {len(examples)}. Copy the file again.")
+    columns = {name: np.array([example[name] for example in examples]) for name in fields}
+    return {"offset": ends - lengths - FRAME, "number": np.arange(1, len(examples) + 1), **columns}
+
+
+def _store(path: str, arrays: dict[str, Any]) -> None:
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    folder, name = os.path.split(path)
+    partial = os.path.join(folder, f"partial-{os.getpid()}-{name}")
+    try:
+        tf.io.gfile.makedirs(folder)
+        with tf.io.gfile.GFile(partial, "wb") as file:
+            file.write(content.getvalue())
+        tf.io.gfile.rename(partial, path, overwrite=True)
+    except tf.errors.OpError as error:  # read-only, full or forbidden: the error depends on the file system
+        logging.warning("%s: cannot be stored and will be rebuilt at every start: %s", path, error.message)

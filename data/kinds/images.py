@@ -1,13 +1,16 @@
-"""Arrays of images in memory."""
+"""Images: arrays in memory, and files that are read batch by batch; the inputs to predict are their bytes."""
 
-from collections.abc import Callable
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rank4class.data.kind import KINDS, Arrays, Kind
+from rank4class.data.kind import KINDS, Arrays, Kind, Specs, digests
 from rank4class.data.preprocessing import images
+from rank4class.data.readers import files, tables
 
 
 @KINDS.register("image")
@@ -36,3 +39,72 @@ class Images(Kind):
                 "Scale the array."
             )
         return super()._numbers(source, array, spec)
+
+
+@KINDS.register("file")
+class ImageFiles(Images):
+    """Paths of image files, or of TFRecords with the `offset` of an image."""
+
+    preprocessor = images.DecodeAndCrop
+    reads_files, has_pixels = True, False
+    usage: Mapping[str, str] = {"image_bytes": '[open("image.jpg", "rb").read()]'}
+    duplicates = "Images whose files have the same bytes are duplicates."
+
+    def contents(self, *splits: Arrays) -> np.ndarray:
+        paths = np.concatenate([features["file"] for features in splits])
+        sizes = [os.path.getsize(path) for path in paths]
+        _, of_size, counts = np.unique(sizes, return_inverse=True, return_counts=True)
+        is_shared = counts[of_size] > 1  # other files are not read
+        return digests(
+            (files.sha256(path) if shared else path).encode()
+            for path, shared in zip(paths, is_shared, strict=True)
+        )
+
+    def preprocess(self, features: Arrays, image_size: int, tokenizer: Callable) -> Callable:
+        return images.DecodeAndCrop(image_size)
+
+    def augment(self, name: str, image_size: int, preprocess: Callable | None) -> Callable:
+        if name == "random_crop":
+            return images.DecodeAndRandomCrop(image_size)
+        return super().augment(name, image_size, preprocess)
+
+    def raw_specs(self, specs: Specs) -> dict[str, tf.TensorSpec]:
+        return {"image_bytes": specs["file"]}  # an image to predict is a file
+
+    def _read(self, path, specs, bad_rows, columns, ids):
+        if columns.image_column is not None and path.lower().endswith(tables.FORMATS):
+            for example in tables.Reader(columns.without_labels(), bad_rows).examples(path):
+                yield example.where, {"image_bytes": _bytes(example.features["file"])}
+            return
+        if os.path.isfile(path):
+            yield path, {"image_bytes": _bytes(path)}
+            return
+        count = 0
+        for image in _files_below(path):
+            with bad_rows.row():
+                files.check_image(image)
+                count += 1
+                yield image, {"image_bytes": _bytes(image)}
+        if not count:
+            raise ValueError(f"{path}: no image ({', '.join(files.IMAGE_ENDINGS)}). Add one.")
+
+    def features_of(self, value: Any, specs: Specs, ids: Mapping[str, int], where: str) -> dict[str, Any]:
+        if not isinstance(value, str | os.PathLike):
+            raise ValueError(f"{where}={value!r}: the model takes paths of images. Give strings.")
+        return {"image_bytes": _bytes(value)}
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    """Yields the files of a folder, then those of its folders, except hidden ones."""
+    paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if not name.startswith(".")]
+    yield from itertools.filterfalse(os.path.isdir, paths)
+    for path in filter(os.path.isdir, paths):
+        yield from _files_below(path)
+
+
+def _bytes(path: str | os.PathLike) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}. Correct or remove it.") from error

@@ -3,7 +3,7 @@
 import pytest
 
 from rank4class.data import lazy_arrays
-from rank4class.pipelines.storage import cache, files
+from rank4class.pipelines.storage import files
 
 
 @pytest.fixture
@@ -16,35 +16,35 @@ def folders(tmp_path, monkeypatch):
 
 def test_runs_share_the_folder_of_the_user(folders):
     shared, run = folders
-    path = cache.Cache(run).path("a")
+    path = files.Cache(run).path("a")
     assert path == str(shared / "a")
-    assert cache.Cache(run).find("a") is None
+    assert files.Cache(run).find("a") is None
     files.write(path, "x")
-    assert cache.Cache(run.parent / "other").find("a") == path
+    assert files.Cache(run.parent / "other").find("a") == path
     assert not run.exists()
 
 
 def test_the_home_folder_is_the_default(folders, monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache.Cache(folders[1]).path("a") == str(tmp_path / "home" / ".cache" / "rank4class" / "a")
+    assert files.Cache(folders[1]).path("a") == str(tmp_path / "home" / ".cache" / "rank4class" / "a")
 
 
 def test_another_folder_and_none(folders, monkeypatch, tmp_path):
     shared, run = folders
     monkeypatch.setenv(lazy_arrays.CACHE, str(tmp_path / "mine"))
-    assert cache.Cache(run).path("a") == str(tmp_path / "mine" / "a")
+    assert files.Cache(run).path("a") == str(tmp_path / "mine" / "a")
     monkeypatch.setenv(lazy_arrays.CACHE, "off")
-    off = cache.Cache(run)
+    off = files.Cache(run)
     assert off.find("a") is None
     assert off.path("a") == str(run / "a")
     assert not shared.exists()
     monkeypatch.setenv(lazy_arrays.CACHE, "")
     with pytest.raises(ValueError, match="^--cache='': empty. Set it to a folder."):
-        cache.Cache(run)
+        files.Cache(run)
 
 
 def test_a_folder_that_cannot_be_written(folders, tmp_path):
     (tmp_path / "xdg").write_text("a file, in which no folder can be made")
     with pytest.raises(OSError, match=f"^--cache={folders[0]}: .*Choose a folder that can be written"):
-        cache.Cache(folders[1]).path("a")
+        files.Cache(folders[1]).path("a")

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from rank4class import models
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.code_version import numeric_environment
+from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.task import hashing
 from rank4class.pipelines.task.inputs import write_encoder
 from rank4class.pipelines.task.task import TaskData

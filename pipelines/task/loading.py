@@ -12,7 +12,7 @@ from rank4class import arguments, data, models
 from rank4class.data import candidates
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.cache import Cache
+from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.task import class_texts, frozen_features, hashing
 from rank4class.pipelines.task.inputs import Inputs, build_augment, build_inputs, with_lengths
 from rank4class.pipelines.task.task import TaskData
@@ -27,7 +27,7 @@ def load_data(
     """Loads the dataset of a checked experiment for its encoders, with a split for its prediction sets.
 
     With a frozen encoder the features are its outputs, and the encoder returns them unchanged. They are
-    computed once and kept in a file; see `storage.cache`.
+    computed once and kept in a file; see `files.Cache`.
 
     Args:
       experiment: of which data, encoders, candidates, prediction sets and `evaluation_batch_size` are read.

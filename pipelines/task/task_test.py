@@ -14,7 +14,7 @@ from rank4class import data, losses, models
 from rank4class.models import class_encoders
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.storage.cache import Cache
+from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task import checks, class_texts, description, frozen_features, hashing
 from rank4class.pipelines.training import rank_training, trainable_rank_model
