@@ -56,7 +56,8 @@ class Trainable(Protocol):
     # Before the batches from a step on, if the task mines; with the step of the last evaluation:
     def mine(
         self, run_dir: TrainingDirectory, step: int, evaluated: int, should_stop: Callable[[], bool]
-    ) -> bool: ...  # False: stopped
+    ) -> bool:  # False: stopped
+        return True
 
     def raise_first_unreadable(self, step: int) -> None:  # ValueError for an example of the step
         return
