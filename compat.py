@@ -2,16 +2,18 @@
 
 TensorFlow brings Keras 3 as `tf.keras`, and the package `tf_keras` holds Keras 2. TensorFlow chooses at the
 first use of `tf.keras`, by the environment variable `TF_USE_LEGACY_KERAS`, and a program has one `tf.keras`
-from then on. Losses and metrics work with either. Models and pipelines build on tf-models-official, which
-needs Keras 2.
+from then on. Losses, metrics and models work with either. Pipelines, and encoders of tf-models-official, need
+Keras 2.
 """
 
 import importlib
 import os
 import re
+import sys
 import types
 from collections.abc import Iterator
 from importlib import metadata
+from typing import Any
 
 from packaging.requirements import Requirement
 
@@ -23,22 +25,27 @@ def choose_keras_2() -> None:
     os.environ.setdefault(_CHOICE, "1")
 
 
-def require_keras_2(package: str) -> None:
-    """Makes `tf.keras` Keras 2 for a package, or raises ImportError in a program that has chosen Keras 3."""
-    choose_keras_2()
+def require_keras_2(part: str) -> None:
+    """Raises ImportError, with the remedy, in a program whose `tf.keras` is Keras 3."""
     if is_keras_3():
         raise ImportError(
-            f"tf.keras: {package} needs Keras 2, but this program uses tf.keras as Keras 3 already."
-            f" Set {_CHOICE}=1 before the program starts, or import {package} before rank4class.losses and "
-            "before any use of tf.keras."
+            f"tf.keras: {part} needs Keras 2, but this program uses Keras 3. Set {_CHOICE}=1 before it "
+            "starts, or import rank4class.pipelines before any use of tf.keras."
         )
 
 
 def is_keras_3() -> bool:
-    """Returns whether this program's `tf.keras` is Keras 3."""
+    """Returns whether this program's `tf.keras` is Keras 3, or will be when TensorFlow is imported."""
+    if "tensorflow" not in sys.modules:
+        return os.environ.get(_CHOICE) not in ("1", "true", "True")
     import tensorflow as tf
 
     return hasattr(tf.keras, "ops")
+
+
+def variable_path(variable: Any) -> str:
+    """Returns the name of a variable after those of its layers, such as "dense/kernel"."""
+    return getattr(variable, "path", variable.name).removesuffix(":0")
 
 
 def in_xla() -> bool:
@@ -72,6 +79,15 @@ def require_extra(name: str) -> None:
         raise ModuleNotFoundError(
             f"{', '.join(missing)}: not installed. Install all of {name}: pip install 'rank4class[{name}]'."
         )
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Returns a module that an extra installs; see `require_extra`."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        require_extra(extra)
+        raise
 
 
 def _requirements(extra: str) -> Iterator[str]:

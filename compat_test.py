@@ -1,21 +1,197 @@
-"""Keras 3 takes the losses and metrics; models refuse it; missing packages are named."""
+"""Keras 2 and 3 give equal scores and gradients; pipelines refuse Keras 3; missing packages are named.
+
+The tests' process has Keras 2. This file, run as a program, computes the same values with Keras 3.
+"""
 
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from rank4class import compat
+from rank4class import compat, losses, models
+from rank4class.models import class_encoders, encoders, precision, registry, sorters
+from rank4class.registry import SORTERS
+
+B, N, D = 3, 5, 4
+RNG = np.random.default_rng(0)
+VECTORS, QUERIES = (RNG.normal(size=[n, D]).astype(np.float32) for n in (N, B))
+TOKENS = {"tokens": RNG.integers(0, 9, [N, 2]), "input_mask": np.ones([N, 2])}
+IMAGES = {"image": RNG.normal(size=[B, 4, 4, 1]).astype(np.float32)}
+OPTIONS = {
+    "encoder identity": {},
+    "encoder embedding": {"num_ids": N, "units": D, "weight_decay": 0.1},
+    "encoder mlp": {"hidden": (6, D), "dropout": 0.1},
+    "encoder small_cnn": {"filters": (2,), "units": D},
+    "encoder items": {"hidden": (D,), "weight_decay": 0.1},
+    "class_encoder embedding": {"num_classes": N, "width": D, "weight_decay": 0.1},
+    "class_encoder text": {"features": TOKENS},
+    "class_encoder frozen_text": {"shape": [N, D], "width": 3, "vectors": VECTORS},
+    "interaction cosine": {"learned": True},
+    "interaction lc_mlp": {"units": 6, "dropout": 0.1},
+    "interaction concat_mlp": {"units": 6, "residual": True},
+    "count_prior learned": {"most": 2, "hidden": (3,)},
+    "count_prior fixed": {"probabilities": (0.25, 0.75)},
+    "sorter cnn": {"n": N, "trained": None, "layers": 3, "width": 3, "filters": 2},
+    "sorter lstm": {"n": N, "trained": None, "layers": 1, "units": 3},
+    "sorter equivariant": {"trained": None},
+}
+FEATURES = {
+    "encoder identity": {"embedding": QUERIES},
+    "encoder embedding": {"id": np.array([4, 0, 4])},
+    "encoder items": {"items": VECTORS[None]},
+}
+LEFT_OUT = [f"encoder {name}" for name in ("bert", "electra", "resnet50", "vgg16")]  # they are large
+LOSSES = ("softmax", "approx_ndcg", "pairwise_logistic", "rankmax")
+MODELS = ("half", "xla", "dense")
+
+
+def all_cases():
+    """Returns name -> function of no arguments that builds a layer, and the arguments of its calls."""
+    kinds = {**registry.PARTS, "sorter": SORTERS}
+    inputs = {"encoder": IMAGES, "class_encoder": np.arange(N), "interaction": [QUERIES, VECTORS]}
+    inputs |= {"count_prior": QUERIES, "sorter": RNG.permutation(15).reshape([3, 5]).astype(np.float32)}
+    result = {}
+    for kind, entries in kinds.items():
+        for name in entries:
+            full, build = f"{kind} {name}", sorters.get if kind == "sorter" else entries.build
+            options = OPTIONS.get(full, {})
+            result[full] = (lambda b=build, n=name, o=options: b(n, **o)), FEATURES.get(full, inputs[kind])
+    base = result["class_encoder frozen_text"][0]
+    result["residual"] = (lambda: class_encoders.Residual(base(), N, 3)), np.arange(N)
+    result["model"] = model, IMAGES
+    return {name: case for name, case in result.items() if name not in LEFT_OUT}
+
+
+def model(encoder=None):
+    encoder = encoder or models.get("encoder", "mlp", hidden=(D,), dropout=0.1)
+    class_encoder = models.get("class_encoder", "embedding", num_classes=N, width=D, weight_decay=0.01)
+    interaction = models.get("interaction", "lc_mlp", units=6, dropout=0.1, residual=True)
+    prior = models.get("count_prior", "learned", most=2)
+    return models.RankModel(encoder, class_encoder, interaction, N, prior)
+
+
+CASES = all_cases()
+
+
+def values(names):
+    """Returns scores, losses and gradients by name, of layers with weights drawn by NumPy and of losses."""
+    result = {}
+    for name in names:
+        if name in LOSSES:
+            scores = tf.Variable(QUERIES)
+            with tf.GradientTape() as tape:
+                value = losses.get(name)([1, 0, 3], scores)
+            result |= {f"{name}:value": value, f"{name}:gradient": tape.gradient(value, scores)}
+            continue
+        make, inputs = CASES[name]
+        inputs, layer = tf.nest.map_structure(tf.constant, inputs), make()
+        encode = (
+            {"encode": lambda x: tf.one_hot(x["tokens"][:, 0], 9)} if name == "class_encoder text" else {}
+        )
+        layer(inputs, **encode)
+        weights, rng = layer.trainable_variables, np.random.default_rng(1)
+        for weight in weights:
+            weight.assign(rng.normal(size=weight.shape) / np.sqrt(np.prod(weight.shape[:-1])))
+        with tf.GradientTape() as tape:
+            outputs = tf.nest.flatten(layer(inputs, **encode))
+            penalty = sum(layer.losses)
+            value = penalty + sum(tf.reduce_sum(tf.sin(tf.cast(x, tf.float32))) for x in outputs)
+        if name.startswith("interaction"):
+            with precision.scope("mixed_float16"):
+                half, rounded = make(), [tf.cast(x, tf.float16) for x in inputs]
+                half(rounded)
+            half.set_weights(layer.get_weights())
+            outputs.append(half(rounded))
+        gradients = tape.gradient(value, weights) if weights else []
+        made = [*outputs, penalty, *(g for g in gradients if g is not None)]
+        result |= {f"{name}:{i}": tf.convert_to_tensor(x) for i, x in enumerate(made)}
+    return {key: np.asarray(value) for key, value in result.items()}
+
+
+def inputs_of(name):
+    return IMAGES["image"] if name == "dense" else IMAGES
+
+
+def predictions(trained, name):
+    return {f"{name} {key}": x for key, x in trained.predict(inputs_of(name), verbose=0).items()}
+
+
+def train(folder):
+    """Trains and saves models in half precision, with XLA and on an encoder of Keras; predicts with them."""
+    result = {}
+    dense = tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(D)])
+    for name in MODELS:
+        x, y = inputs_of(name), dict.fromkeys(("scores", "log_counts"), np.array([1, 0, 3]))
+        with precision.scope("mixed_float16" if name == "half" else None):
+            trained = model(dense if name == "dense" else None)
+        loss = {"scores": losses.Softmax(), "log_counts": losses.CountLikelihood()}
+        trained.compile("adam", loss=loss, jit_compile=name == "xla")
+        history = trained.fit(x, y, batch_size=2, epochs=20, verbose=0).history["loss"]
+        assert trained.evaluate(x, y, verbose=0, return_dict=True)["loss"] < history[0]
+        pairs = [tf.ones([2, D]), tf.ones([N, D])]
+        drop = [trained.interaction(pairs, training=True).numpy() for _ in range(2)]
+        assert np.any(drop[0] != drop[1])
+        trained.save(f"{folder}/{name}.keras")
+        result |= predictions(trained, name)
+    return result
+
+
+def load(folder):
+    files = {name: tf.keras.models.load_model(f"{folder}/{name}.keras") for name in MODELS}
+    return {key: x for name, loaded in files.items() for key, x in predictions(loaded, name).items()}
+
+
+def in_a_process(keras_2, task, folder):
+    """Returns the result of `task(folder)` in a new process with Keras 2 or Keras 3."""
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": str(int(keras_2))}
+    subprocess.run([sys.executable, __file__, task, folder], env=environment, check=True)
+    with np.load(f"{folder}/{task}.npz") as file:
+        return dict(file)
+
+
+@pytest.fixture(scope="module")
+def of_keras_3(tmp_path_factory):
+    return in_a_process(False, "values", tmp_path_factory.mktemp("values"))
+
+
+@pytest.mark.parametrize("name", [*CASES, *LOSSES])
+def test_equal_values_and_gradients(name, of_keras_3):
+    actual = {key: value for key, value in of_keras_3.items() if key.startswith(f"{name}:")}
+    expected = values([name])
+    assert actual.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_allclose(actual[key], value, rtol=1e-5, atol=1e-6, err_msg=key)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("keras_2", [False, True])
+def test_fit_save_and_load_in_a_new_process(keras_2, tmp_path):
+    expected, actual = (in_a_process(keras_2, task, tmp_path) for task in ("train", "load"))
+    assert actual.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_allclose(actual[key], value, rtol=1e-5, atol=1e-6, err_msg=key)
+
+
+def test_other_encoders_name_the_remedy(monkeypatch):
+    monkeypatch.setattr(compat, "is_keras_3", lambda: True)
+    for make in (encoders.Bert, encoders.Electra):
+        with pytest.raises(ImportError, match=f"encoder '{make.NAME}' needs Keras 2, .* Set TF_USE"):
+            make(vocab_size=2)
+    with pytest.raises(ImportError, match="encoder 'resnet50' of variant 'model_garden' needs Keras 2"):
+        encoders.ResNet50()
+
 
 FIT_SAVE_AND_LOAD = """
 import sys
 import keras
 import numpy as np
 import rank4class
-from rank4class import losses
+from rank4class import losses, models
 
-assert not {"tensorflow_ranking", "official", "tensorflow_datasets"} & set(sys.modules)
+assert not {"tensorflow_ranking", "official", "tf_keras", "safetensors"} & set(sys.modules)
 rng = np.random.default_rng(0)
 features, ids = rng.normal(size=(64, 8)).astype("float32"), rng.integers(0, 5, 64)
 for labels, loss in (
@@ -36,15 +212,9 @@ try:
 except ValueError as error:
     assert str(error) == "labels[0]=1.5: not a class id. Give whole numbers.", error
 try:
-    from rank4class import models
-except ImportError as error:
-    assert "tf.keras: rank4class.models needs Keras 2" in str(error), error
-else:
-    raise AssertionError("models were imported")
-try:
     rank4class.load("run")
 except ImportError as error:
-    assert str(error).startswith("tf.keras: rank4class.models needs"), error
+    assert str(error).startswith("tf.keras: rank4class.pipelines needs"), error
 else:
     raise AssertionError("a run was loaded")
 print("done", keras.__version__)
@@ -66,7 +236,7 @@ def test_keras_3_trains_saves_and_loads(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "remedy",
-    ["from rank4class import data, models", "import os; os.environ['TF_USE_LEGACY_KERAS'] = '1'"],
+    ["from rank4class import pipelines", "import os; os.environ['TF_USE_LEGACY_KERAS'] = '1'"],
 )
 def test_runs_after_losses(remedy):
     program = """
@@ -83,17 +253,9 @@ except FileNotFoundError:
 
 def test_keras_3_is_refused(monkeypatch):
     monkeypatch.setattr(compat, "is_keras_3", lambda: True)
-    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
-    message = r"tf\.keras: models needs Keras 2, but .* Keras 3 already\. Set TF_USE"
+    message = r"tf\.keras: models needs Keras 2, but this program uses Keras 3\. Set TF_USE"
     with pytest.raises(ImportError, match=message):
         compat.require_keras_2("models")
-    assert os.environ["TF_USE_LEGACY_KERAS"] == "0"
-
-
-def test_models_choose_keras_2(monkeypatch):
-    monkeypatch.delenv("TF_USE_LEGACY_KERAS")
-    compat.require_keras_2("rank4class.models")
-    assert os.environ["TF_USE_LEGACY_KERAS"] == "1"
 
 
 def test_a_missing_package_is_named(monkeypatch):
@@ -103,3 +265,9 @@ def test_a_missing_package_is_named(monkeypatch):
     compat.require_extra("models")
     with pytest.raises(ModuleNotFoundError, match=r"no-such-package: not installed. .* 'rank4class\[data\]'"):
         compat.require_extra("data")
+
+
+if __name__ == "__main__":
+    task, folder = sys.argv[1:]
+    made = values([*CASES, *LOSSES]) if task == "values" else {"train": train, "load": load}[task](folder)
+    np.savez(f"{folder}/{task}.npz", **made)

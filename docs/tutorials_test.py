@@ -1,5 +1,6 @@
 """The tutorials run from top to bottom in an empty folder, and print the output that they show."""
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -14,6 +15,7 @@ TUTORIALS = pathlib.Path(__file__).parent / "tutorials"
 PAGES = sorted(TUTORIALS.glob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MARK = "\x1e"  # begins the output of each block
+HUB = "import keras_hub"  # begins a program for Keras 3
 
 # Runs the blocks of a page as a notebook does: Python in one namespace, bash in a shell for each block.
 RUN = f"""
@@ -115,7 +117,7 @@ def programs(tmp_path_factory):
 
 def run(page, folder, programs=None):
     """Runs a page in a folder; returns the output of each block by the line of its fence."""
-    blocks = [block for block in blocks_of(page) if block[0] in ("python", "bash")]
+    blocks = [block for block in blocks_of(page) if block[0] in ("python", "bash") and HUB not in block[2]]
     work = folder / "work"
     work.mkdir()
     start = [programs / "rank4class", "page"] if programs else [sys.executable, "-c", RUN]
@@ -183,6 +185,14 @@ def test_tutorial_runs(page, programs, tmp_path):
     outputs = run(page, tmp_path, programs)
     assert not missing_lines(page, outputs)
     shutil.rmtree(tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not importlib.util.find_spec("keras_hub"), reason="keras-hub is not installed")
+def test_a_backbone_of_keras_hub(tmp_path):
+    [source] = [source for _, _, source in blocks_of(TUTORIALS / "keras.md") if HUB in source]
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "0"}
+    subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=environment, check=True)
 
 
 if __name__ == "__main__":  # python docs/tutorials_test.py PAGE: prints the outputs of a page

@@ -1,10 +1,5 @@
 """Models: features to scores of all classes."""
 
-from rank4class import compat
-
-compat.require_extra("models")
-compat.require_keras_2("rank4class.models")
-
 from rank4class.models import checkpoints, class_encoders, count_priors, encoders, interactions
 from rank4class.models.item_model import ItemModel
 from rank4class.models.rank_model import RankModel

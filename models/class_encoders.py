@@ -53,7 +53,8 @@ class Embedding(WithWeightDecay):
         self.num_classes, self.width = num_classes, width
 
     def build(self, input_shape: tf.TensorShape) -> None:
-        self.table = self.add_weight("table", [self.num_classes, self.width], initializer=self._initializer)
+        shape = [self.num_classes, self.width]
+        self.table = self.add_weight(name="table", shape=shape, initializer=self._initializer)
         super().build(input_shape)
 
     def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
@@ -84,8 +85,9 @@ class Text(tf.keras.layers.Layer):
         # A weight, since lists of all tokens would make the config as large as millions of numbers in JSON.
         # Of 64 bits, since TensorFlow keeps weights of int32 on the host, where XLA's programs for GPUs fail.
         tokens = np.array([features[name] for name in self.names], np.int32)
-        options = {"initializer": tf.keras.initializers.Constant(tokens), "trainable": False}
-        self.tokens = self.add_weight("tokens", tokens.shape, tf.int64, **options)
+        options = {"shape": tokens.shape, "dtype": tf.int64, "trainable": False}
+        constant = tf.keras.initializers.Constant(tokens)
+        self.tokens = self.add_weight(name="tokens", initializer=constant, **options)
         self.num_classes = tokens.shape[1]
 
     def call(
@@ -151,10 +153,14 @@ class FrozenText(Part):
         super().__init__(**kwargs)
         self.shape, self.width, self.num_classes = list(shape), width, shape[0]
         initializer = "zeros" if vectors is None else tf.keras.initializers.Constant(vectors)
-        self.vectors = self.add_weight("vectors", self.shape, initializer=initializer, trainable=False)
+        options = {"shape": self.shape, "trainable": False}
+        self.vectors = self.add_weight(name="vectors", initializer=initializer, **options)
         kernel = "identity" if self.shape[1] == width else "glorot_uniform"
         with precision.scope(self.dtype_policy.name):
             self.map = tf.keras.layers.Dense(width, use_bias=False, kernel_initializer=kernel, name="map")
+
+    def build_layers(self, shapes: tf.TensorShape) -> None:
+        self.map.build([None, self.shape[1]])
 
     def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
         del encode
@@ -191,6 +197,11 @@ class Residual(Part):
         self.base, self.num_classes, self.width = base, num_classes, width
         with precision.scope(self.dtype_policy.name):
             self.residual = Embedding(num_classes, width, initial=0.0, name="residual")
+
+    def build_layers(self, shapes: tf.TensorShape) -> None:
+        for layer in (self.base, self.residual):
+            if not layer.built:  # a loaded one is
+                layer.build(shapes)
 
     def call(
         self, class_ids: tf.Tensor, encode: Encode | None = None, training: bool | None = None

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from rank4class import arguments
 from rank4class.models import precision
-from rank4class.models.registry import COUNT_PRIORS, Part
+from rank4class.models.registry import COUNT_PRIORS, Part, build_in_order
 
 
 @COUNT_PRIORS.register("learned")
@@ -39,6 +39,9 @@ class LearnedCounts(Part):
         with precision.scope(self.dtype_policy.name):
             self._layers_before = [tf.keras.layers.Dense(units, activation="relu") for units in self.hidden]
             self._last = tf.keras.layers.Dense(most + 1)
+
+    def build_layers(self, shapes: tf.TensorShape) -> None:
+        build_in_order([*self._layers_before, self._last], shapes)
 
     def call(self, h: tf.Tensor) -> tf.Tensor:
         for layer in self._layers_before:

@@ -5,7 +5,6 @@ also for vectors of half precision: rounded scores would tie, and ties hide an o
 class takes `class_ids` too, int `[m]`, with the vectors of these candidates alone.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class import arguments
-from rank4class.models.registry import INTERACTIONS, Part
+from rank4class.models.registry import INTERACTIONS, KERAS_3, UNROUNDED, Part
 
 
 @INTERACTIONS.register("dot")
@@ -41,9 +40,9 @@ class Dot(Part):
     def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         _, (num_classes, _) = shapes  # of the first call, on all classes
         if self.use_bias:
-            # Not rounded to half precision, in which the classes would tie.
-            exact = {"experimental_autocast": False}
-            self.bias = self.add_weight("bias", [num_classes], initializer="zeros", **exact)
+            # In half precision the classes would tie.
+            zeros = {"initializer": "zeros", **UNROUNDED}
+            self.bias = self.add_weight(name="bias", shape=[num_classes], **zeros)
         super().build(shapes)
 
     def call(self, inputs: Sequence[tf.Tensor], class_ids: tf.Tensor | None = None) -> tf.Tensor:
@@ -67,7 +66,7 @@ class Bilinear(Part):
 
     def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         (_, width), (_, class_width) = shapes
-        self.kernel = self.add_weight("kernel", [width, class_width], initializer="identity")
+        self.kernel = self.add_weight(name="kernel", shape=[width, class_width], initializer="identity")
         super().build(shapes)
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -105,8 +104,8 @@ class Cosine(Part):
 
     def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         if self.learned:  # relative to the initial one, so that the first scores are exactly those without it
-            exact = {"dtype": tf.float32, "experimental_autocast": False}
-            self.log_ratio = self.add_weight("log_temperature", [], initializer="zeros", **exact)
+            zero = {"initializer": "zeros", "dtype": tf.float32, **UNROUNDED}
+            self.log_ratio = self.add_weight(name="log_temperature", shape=[], **zero)
         super().build(shapes)
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -147,7 +146,10 @@ def _dot(h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
     return tf.matmul(tf.cast(h, _exact(h.dtype)), tf.cast(c, _exact(c.dtype)), transpose_b=True)
 
 
-class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
+_RandomLayer: Any = tf.keras.layers.Layer if KERAS_3 else tf.keras.__internal__.layers.BaseRandomLayer
+
+
+class _Mlp(Part, _RandomLayer):
     """An MLP on the pairs of `h` and `c_i`: two layers of `units` with ReLU and dropout, then one score.
 
     With `residual` the dot product with its bias is added to it, and the weights that read out the score
@@ -162,22 +164,29 @@ class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
     joins = False  # whether the first layer reads both vectors, one after the other
 
     def __init__(self, units: int = 128, dropout: float = 0.0, residual: bool = False, **kwargs: Any):
-        super().__init__(**kwargs)
+        seed = kwargs.pop("seed", None)
+        super().__init__(**kwargs, **({} if KERAS_3 else {"seed": seed}))
         arguments.check_integer(units=units)
         arguments.check_fraction(dropout=dropout)
-        self.units, self.dropout, self.seed = units, dropout, kwargs.get("seed")
+        self.units, self.dropout, self.seed = units, dropout, seed
+        if KERAS_3 and dropout:
+            self.seed_generator = tf.keras.random.SeedGenerator(seed)
         self.residual, self.dot = residual, Dot() if residual else None
 
     def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         (_, width), (_, class_width) = shapes
         pair_width = width + class_width if self.joins else width
-        add, k = functools.partial(self.add_weight, initializer="glorot_uniform"), self.units
+        k = self.units
+
+        def add(name: str, shape: list[int], initializer: str = "glorot_uniform") -> tf.Variable:
+            return self.add_weight(name=name, shape=shape, initializer=initializer)
+
         self.first_kernel = add("first_kernel", [pair_width, k])
-        self.first_bias = add("first_bias", [k], initializer="zeros")
+        self.first_bias = add("first_bias", [k], "zeros")
         self.second_kernel = add("second_kernel", [k, k])
-        self.second_bias = add("second_bias", [k], initializer="zeros")
-        self.read_out = add("read_out", [k, 1], **({"initializer": "zeros"} if self.residual else {}))
-        self.read_out_bias = add("read_out_bias", [1], initializer="zeros")
+        self.second_bias = add("second_bias", [k], "zeros")
+        self.read_out = add("read_out", [k, 1], "zeros" if self.residual else "glorot_uniform")
+        self.read_out_bias = add("read_out_bias", [1], "zeros")
         if self.dot is not None:
             self.dot.build(shapes)
         super().build(shapes)
@@ -198,7 +207,9 @@ class _Mlp(Part, tf.keras.__internal__.layers.BaseRandomLayer):
     ) -> tf.Tensor:
         h, c = inputs
         seed = None
-        if training and self.dropout:
+        if training and self.dropout and KERAS_3:
+            seed = self.seed_generator.next()
+        elif training and self.dropout:
             seed = self._random_generator.random_uniform([2], 0, tf.int32.max, tf.int32)
         hidden = (self.first_kernel, self.first_bias, self.second_kernel, self.second_bias)
         read_out = (self.read_out, self.read_out_bias)

@@ -9,11 +9,18 @@ import tensorflow as tf
 
 from rank4class.models import precision
 from rank4class.models.encoders.base import check_features
+from rank4class.models.registry import KERAS_3
 
 
 def create_variables(model: tf.keras.Model, features: Mapping[str, tf.Tensor] | tf.Tensor) -> None:
     """Creates the variables of a model by tracing it: a call would encode the texts of all classes."""
     tf.function(model, autograph=False).get_concrete_function(features)
+
+
+def _describe(features: Any) -> dict[str, Any]:
+    """Returns name, or "" -> shape and dtype."""
+    named = features if isinstance(features, Mapping) else {"": features}
+    return {name: (x.shape.as_list(), x.dtype.name) for name, x in named.items()}
 
 
 @tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -63,6 +70,8 @@ class RankModel(tf.keras.Model):
         class_vectors: tf.Tensor | None = None,
     ) -> tf.Tensor | dict[str, tf.Tensor]:
         check_features(self.encoder, features)
+        if KERAS_3:  # which keeps the shapes, but no dtypes
+            self._specs = _describe(features)
         h = self.encoder(features, training=training)
         c = self.encode_classes(training, class_ids) if class_vectors is None else class_vectors
         ids = {}
@@ -103,11 +112,10 @@ class RankModel(tf.keras.Model):
 
     def get_build_config(self) -> dict[str, Any]:
         """Returns the features that a loaded model is built with: name, or "" -> shape and dtype."""
-        if self.save_spec() is None:
+        called = self.built if KERAS_3 else self.save_spec()
+        if not called:
             raise ValueError("RankModel: no weights to save yet. Call it on features first.")
-        (features, *_), _ = self.save_spec()
-        specs = features if isinstance(features, dict) else {"": features}
-        return {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in specs.items()}
+        return dict(self._specs) if KERAS_3 else _describe(called[0][0])
 
     def build_from_config(self, config: dict[str, Any]) -> None:
         empty = {

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import safetensors
 import tensorflow as tf
+
+from rank4class import compat
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Tensors:
 
 def read_safetensors(path: str) -> Tensors:
     """Returns the tensors of a safetensors file; raises ValueError if it is damaged."""
+    safetensors = compat.import_extra("safetensors", "models")
     try:
         file = safetensors.safe_open(path, framework="numpy")
     except safetensors.SafetensorError as error:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
+from rank4class import compat
 from rank4class.models.checkpoints.formats import CONFIG_FIELDS, HUGGING_FACE_NAMES, TENSORS_FILE
 
 
@@ -43,7 +43,8 @@ def hugging_face_files(
         config["embedding_size"] = network["embedding_size"]
     tokenizer = {"do_lower_case": lower_case, "model_max_length": max_length}
     # Transformers asks for the framework that wrote the tensors, of those that it knows.
-    tensors = safetensors.numpy.save(_tensors(encoder), metadata={"format": "pt"})
+    safetensors = compat.import_extra("safetensors.numpy", "models")
+    tensors = safetensors.save(_tensors(encoder), metadata={"format": "pt"})
     return {
         TENSORS_FILE: tensors,
         "config.json": json.dumps(config, indent=2).encode(),

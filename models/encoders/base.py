@@ -8,7 +8,7 @@ from absl import logging
 
 from rank4class import arguments
 from rank4class.models import checkpoints
-from rank4class.models.registry import Part
+from rank4class.models.registry import KERAS_3, Part, build_in_order
 
 serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
@@ -45,6 +45,9 @@ class ImageEncoder(Part):
 
     FEATURES: tuple[str | tuple[str, ...], ...] = ("image",)
 
+    def build_layers(self, shapes: Mapping[str, tf.TensorShape]) -> None:
+        build_in_order(self.layers, shapes["image" if "image" in shapes else "embedding"])
+
     def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         h = features["image" if "image" in features else "embedding"]
         for layer in self.layers:
@@ -61,12 +64,21 @@ class WithWeightDecay(Part):
         super().__init__(**kwargs)
         arguments.check_at_least(0, weight_decay=weight_decay)
         self.weight_decay = weight_decay
-        if weight_decay:
+        if weight_decay and not KERAS_3:
             self.add_loss(self._penalty)
 
+    def build(self, shapes: Any) -> None:
+        super().build(shapes)
+        if self.weight_decay and KERAS_3:
+            for kernel in self._kernels():
+                kernel.regularizer = tf.keras.regularizers.L2(self.weight_decay)
+
+    def _kernels(self) -> list[tf.Variable]:
+        ends = ("kernel", "table", "kernel:0", "table:0")
+        return [v for v in self.trainable_variables if v.name.endswith(ends)]
+
     def _penalty(self) -> tf.Tensor:
-        kernels = [v for v in self.trainable_variables if v.name.endswith(("kernel:0", "table:0"))]
-        return self.weight_decay * sum(tf.reduce_sum(tf.square(kernel)) for kernel in kernels)
+        return self.weight_decay * sum(tf.reduce_sum(tf.square(kernel)) for kernel in self._kernels())
 
 
 def load(cls: Any, path: str | None, **options: Any) -> Any:

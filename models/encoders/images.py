@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class import arguments
+from rank4class import arguments, compat
 from rank4class.models import precision
 from rank4class.models.encoders import base
 from rank4class.models.registry import ENCODERS
@@ -142,8 +142,8 @@ class ResNet50(base.WithWeightDecay):
             if variant == "keras":
                 self.network = tf.keras.applications.ResNet50(include_top=False, weights=None, pooling="avg")
             else:
-                from official.vision.modeling.backbones import resnet  # slow to import, not needed for texts
-
+                compat.require_keras_2("encoder 'resnet50' of variant 'model_garden'")
+                resnet = compat.import_extra("official.vision.modeling.backbones.resnet", "models")
                 self.network = resnet.ResNet(
                     50, norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=_several_replicas()
                 )
@@ -192,7 +192,7 @@ def _several_replicas() -> bool:
 
 
 def _of_layer(layer: tf.keras.layers.Layer) -> dict[str, tf.Variable]:
-    return {variable.name.rsplit("/", 1)[-1].removesuffix(":0"): variable for variable in layer.weights}
+    return {compat.variable_path(v).rsplit("/", 1)[-1]: v for v in layer.weights}
 
 
 def _by_layer(layers: Iterable[tf.keras.layers.Layer]) -> dict[str, tf.Variable]:

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from official.nlp.modeling import networks
 
-from rank4class import arguments
+from rank4class import arguments, compat
 from rank4class.models import precision
 from rank4class.models.encoders import base
 from rank4class.models.registry import ENCODERS
@@ -51,6 +50,8 @@ class Bert(tf.keras.layers.Layer):
         pooling: str | None = None,
         **kwargs: Any,
     ):
+        compat.require_keras_2(f"encoder {self.NAME!r}")
+        networks = compat.import_extra("official.nlp.modeling.networks", "models")
         super().__init__(**kwargs)
         self.width, self.pooling = hidden_size, pooling or self.POOLINGS[0]
         arguments.check_choice(self.POOLINGS, pooling=self.pooling)

@@ -80,7 +80,8 @@ class InstanceEmbedding(base.WithWeightDecay):
 
     def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
         arguments.check_integer(num_ids=self.num_ids)
-        self.table = self.add_weight("table", [self.num_ids, self.units], initializer="glorot_uniform")
+        shape = [self.num_ids, self.units]
+        self.table = self.add_weight(name="table", shape=shape, initializer="glorot_uniform")
         super().build(shapes)
 
     def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:

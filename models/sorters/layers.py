@@ -5,7 +5,6 @@ import math
 from typing import Any, TypeAlias
 
 import numpy as np
-import safetensors.numpy
 import tensorflow as tf
 
 from rank4class import arguments
@@ -86,7 +85,7 @@ class RankFunction:
         return {
             "kind": kind,
             "sorter": {**options, "trained": None},
-            "weights": base64.b64encode(safetensors.numpy.save(tensors)).decode(),
+            "weights": base64.b64encode(weights.safetensors_numpy().save(tensors)).decode(),
         }
 
     @classmethod
@@ -94,7 +93,7 @@ class RankFunction:
         sorter = SORTERS[config["kind"]].from_config(config["sorter"])
         sorter(tf.zeros([1, sorter.n or 2]))
         if "weights" in config:
-            tensors = safetensors.numpy.load(base64.b64decode(config["weights"]))
+            tensors = weights.safetensors_numpy().load(base64.b64decode(config["weights"]))
             weights.assign(sorter, tensors, "the saved loss")
         return cls(sorter)
 
@@ -313,7 +312,7 @@ class Equivariant(LearnedSorter):
     """
 
     def build(self, shape: tf.TensorShape) -> None:
-        self._log_sharpness = self.add_weight("log_sharpness", [], initializer="zeros")
+        self._log_sharpness = self.add_weight(name="log_sharpness", shape=[], initializer="zeros")
         super().build(shape)
 
     def sort(self, scores: tf.Tensor, where: tf.Tensor | None, training: bool = False) -> tf.Tensor:

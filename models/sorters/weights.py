@@ -6,10 +6,9 @@ import os
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 import tensorflow as tf
 
+from rank4class import compat
 from rank4class.registry import SORTERS
 
 SHIPPED = "shipped"
@@ -30,7 +29,7 @@ def to_bytes(sorter: tf.keras.layers.Layer, **metadata: str) -> bytes:
     }
     if changed:
         metadata["options"] = json.dumps(changed)
-    return safetensors.numpy.save(tensors, metadata={"sorter": name, **metadata})
+    return safetensors_numpy().save(tensors, metadata={"sorter": name, **metadata})
 
 
 def about(name: str, n: int | None = None) -> dict[str, str]:
@@ -81,7 +80,7 @@ def are_shipped(sorter: tf.keras.layers.Layer) -> bool:
 
 def by_name(sorter: tf.keras.layers.Layer) -> dict[str, tf.Variable]:
     """Returns the variables by names that are the same in every process."""
-    return {v.name.removeprefix(f"{sorter.name}/").removesuffix(":0"): v for v in sorter.weights}
+    return {compat.variable_path(v).split(f"{sorter.name}/", 1)[-1]: v for v in sorter.weights}
 
 
 def name_of(sorter: tf.keras.layers.Layer) -> str:
@@ -108,8 +107,14 @@ def _shipped_file(name: str, n: int | None) -> str:
     return by_size[n]
 
 
+def safetensors_numpy() -> Any:
+    """Returns the module `safetensors.numpy`, which programs with other sorters do not need."""
+    return compat.import_extra("safetensors.numpy", "models")
+
+
 def _load(path: str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """Returns the metadata and the weights in a file, name -> text and name -> array."""
+    safetensors = compat.import_extra("safetensors", "models")
     try:
         with safetensors.safe_open(path, "np") as file:
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
