@@ -34,9 +34,8 @@ OPTIONS = {
     "interaction concat_mlp": {"units": 6, "residual": True},
     "count_prior learned": {"most": 2, "hidden": (3,)},
     "count_prior fixed": {"probabilities": (0.25, 0.75)},
-    "sorter cnn": {"n": N, "trained": None, "layers": 3, "width": 3, "filters": 2},
-    "sorter lstm": {"n": N, "trained": None, "layers": 1, "units": 3},
-    "sorter equivariant": {"trained": None},
+    "sorter cnn": {"n": 10},  # with the shipped weights, of which it replaces those that are trained
+    "sorter lstm": {"n": 10},
 }
 FEATURES = {
     "encoder identity": {"embedding": QUERIES},
@@ -52,7 +51,7 @@ def all_cases():
     """Returns name -> function of no arguments that builds a layer, and the arguments of its calls."""
     kinds = {**registry.PARTS, "sorter": SORTERS}
     inputs = {"encoder": IMAGES, "class_encoder": np.arange(N), "interaction": [QUERIES, VECTORS]}
-    inputs |= {"count_prior": QUERIES, "sorter": RNG.permutation(15).reshape([3, 5]).astype(np.float32)}
+    inputs |= {"count_prior": QUERIES, "sorter": RNG.permutation(30).reshape([3, 10]).astype(np.float32)}
     result = {}
     for kind, entries in kinds.items():
         for name in entries:

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -70,7 +71,7 @@ def required(names):
 
 
 @pytest.mark.nightly
-def test_losses_need_tensorflow_and_numpy_alone(built, tmp_path):
+def test_losses_and_models_need_tensorflow_and_numpy_alone(built, tmp_path):
     """The environment has links to the packages that the wheel requires."""
     venv.create(tmp_path / "environment")
     [packages] = (tmp_path / "environment" / "lib").glob("*/site-packages")
@@ -93,6 +94,9 @@ def test_losses_need_tensorflow_and_numpy_alone(built, tmp_path):
 
     value = run("-c", "from rank4class import losses; print(float(losses.rankmax([0., 1.], 0)))")
     assert value.stdout == "1.0986123085021973\n", value.stderr  # log(1 + 2)
+    [program] = re.findall(r"```python\n([^`]*RankModel[^`]*)```", (ROOT / "README.md").read_text())
+    trained = run("-c", program)
+    assert trained.stdout.startswith("{'loss': -0.9"), trained.stderr
     assert "  train " in run("-m", "rank4class", "--help").stdout
     remedy = "not installed. Install all of train: pip install 'rank4class[train]'.\n"
     assert run("-m", "rank4class", "train", "--help").stderr.endswith(remedy)

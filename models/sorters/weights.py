@@ -80,7 +80,8 @@ def are_shipped(sorter: tf.keras.layers.Layer) -> bool:
 
 def by_name(sorter: tf.keras.layers.Layer) -> dict[str, tf.Variable]:
     """Returns the variables by names that are the same in every process."""
-    return {compat.variable_path(v).split(f"{sorter.name}/", 1)[-1]: v for v in sorter.weights}
+    paths = [compat.variable_path(v).removeprefix(f"{sorter.name}/") for v in sorter.weights]
+    return dict(zip([path.removeprefix("net/") for path in paths], sorter.weights, strict=True))
 
 
 def name_of(sorter: tf.keras.layers.Layer) -> str:
