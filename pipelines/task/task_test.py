@@ -17,6 +17,7 @@ from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task import checks, class_texts, description, frozen_features, hashing
+from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training, trainable_rank_model
 
 
@@ -211,7 +212,7 @@ def test_classes_that_cannot_be_held_out(tiny_goemotions, tiny_bert):
 
 @pytest.mark.nightly
 def test_runs_share_features(tiny_goemotions, tiny_bert, features, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(frozen_features, "_outputs", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr(TaskData, "collect", lambda *_: pytest.fail("encoded again"))
     experiment, loaded = load_texts(tiny_goemotions, tiny_bert, tmp_path / "run", frozen=True)
     with np.load(features) as file:
         cached = file["test"]
