@@ -150,8 +150,8 @@ def test_fields_among_the_flags_and_in_the_errors_of_a_command():
 MISSING_PACKAGE = """
 import sys
 from unittest import mock
-sys.modules["tensorflow"] = mock.MagicMock()
 from rank4class.scripts import cli
+sys.modules["tensorflow"] = mock.MagicMock()
 def main():
     raise ImportError("lightgbm: not installed. Install it.")
 cli.run(main)
