@@ -214,12 +214,10 @@ def small_commands(output_of, two_runs, tmp_path_factory):
     vectors = (DIGITS, "--data=synthetic", "--config.data.num_classes=3", "--config.data.num_examples=60")
     small = (*vectors, "--encoder=identity", "--config.metrics=ndcg@5", "--config.steps=2")
     cells = ("--losses=mse,softmax", "--interactions=dot", "--seed=0", "--baseline=mse,dot", "--margin=7.5")
-    sorter = ("--sizes=4", "--epochs=0.001", "--batch_size=50")
     np.save(root / "images.npy", np.zeros([3, 8, 8, 1], np.float32))
     commands = {
         "sweep": (*small, *cells, f"--workdir={root / 'sweep'}"),
         "describe_data": (*vectors, f"--output={root / 'data'}"),
-        "train_sorter": (*sorter, f"--workdir={root / 'sorter'}"),
         "predict": (f"--workdir={two_runs[0]}", f"--input={root / 'images.npy'}", "--top_k=2"),
         "export": (f"--workdir={two_runs[0]}", f"--output={root / 'model' / '1'}"),
     }
@@ -236,9 +234,6 @@ def test_every_other_command_runs_on_a_small_problem(small_commands):
         assert "equivalent if a difference of 7.5 percentage points is ruled out" in text
     assert read_json(root / "sweep" / "grid.json")["baseline"]["loss"] == "mse"
     assert f"Report with plots: {root / 'data' / 'data.md'}" in outputs["describe_data"]
-    error = read_json(root / "sorter" / "results.json")["validation"]["l1@4"]
-    assert line_of(outputs["train_sorter"], "l1@4")[1] == f"{error:.5f}"
-    assert (root / "sorter" / "sorter.safetensors").stat().st_size > 100
     header, *lines = outputs["predict"].splitlines()
     assert header.startswith("input\tclass_1\tscore_1")
     assert [line.split("\t")[0] for line in lines] == [f"{root / 'images.npy'}[{i}]" for i in range(3)]
@@ -289,8 +284,6 @@ ERRORS = {
     "describe_data DIGITS --output=new --config.data.pth=x": "data.pth: dataset 'digits' has no such",
     "describe_data DIGITS --output=new --data=goemotions --config.data.path=no": "no/emotions.txt: no such",
     "demo --seeds=0": "--seeds=0: not a positive integer. Write",
-    "train_sorter --move=0 --workdir=new": "move=0: sorter 'equivariant' needs a positive one",
-    "train_sorter --sizes=five --workdir=new": "sizes='five': not an integer. Write an integer.",
     "compare": "--workdir",
     "compare --workdir=RUN": "fewer than two runs. Give two or more.",
     "compare --workdir=RUN --workdir=no": "no: no such folder",

@@ -11,8 +11,6 @@ from rank4class.pipelines.storage import run_directory
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, check_folder
 from rank4class.pipelines.sweep import grid
 from rank4class.pipelines.training import rank_training
-from rank4class.pipelines.training.sorter_config import SorterExperiment
-from rank4class.pipelines.training.sorter_training import train as train_sorter
 
 DAMAGES = {
     "cut short": ('{"a": ', "Expecting value|not JSON"),
@@ -69,7 +67,6 @@ FOLDERS = {
 }
 COMMANDS = {
     "training": lambda path: rank_training.train(config.Experiment(), path),
-    "training of a sorter": lambda path: train_sorter(SorterExperiment(sorter="cnn"), path),
     "sweep": lambda path: grid.run_grid(
         config.Experiment(), path, losses=["mse"], interactions=["dot"], seeds=[0]
     ),
@@ -82,7 +79,7 @@ def test_folders_of_other_commands_are_refused(tmp_path, folder, command):
     path = tmp_path / "folder"
     FOLDERS[folder](path)
     before = sorted(tmp_path.rglob("*"))
-    kinds = [re.sub(" (that tunes|of a sorter|on a config)$", "", name) for name in (folder, command)]
+    kinds = [re.sub(" (that tunes|on a config)$", "", name) for name in (folder, command)]
     if kinds[0] == kinds[1]:
         assert check_folder(path, kinds[0]) == str(path)
         return

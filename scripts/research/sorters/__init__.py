@@ -1,6 +1,6 @@
 """Studies of sorters and of other rank functions: their names, which flags need without TensorFlow."""
 
-from rank4class.pipelines.training.sorter_config import LEARNED
+from rank4class.scripts.research.sorters.training_config import LEARNED
 
 TASKS = ("map", "recall", "multi_label", "regression")
 RANK_FNS = ("handcrafted", *LEARNED, "neural_sort", "soft_sort")

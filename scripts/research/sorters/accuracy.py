@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from rank4class.data import score_vectors
 from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.task import rank_functions
-from rank4class.pipelines.training import sorter_training
-from rank4class.scripts.research.sorters import study
+from rank4class.scripts.research.sorters import score_vectors, study, training
 
 RankFn = Callable[[tf.Tensor], tf.Tensor]  # of scores `[B, n]` to ranks in `1..n`
 SIZES = (10, 28, 100, 1_000)
@@ -123,7 +121,7 @@ def errors(rank_fn: RankFn, n: int, move: float = 0.0) -> np.ndarray:
 
     @functools.partial(tf.function, autograph=False)
     def error(scores, moves):
-        ranks = sorter_training.extrapolate(rank_fn, scores, moves) if move else rank_fn(scores)
+        ranks = training.extrapolate(rank_fn, scores, moves) if move else rank_fn(scores)
         return tf.reduce_mean(abs(ranks / n - score_vectors.ranks(scores + moves)), axis=1)
 
     return np.concatenate([error(scores[part], moves[part]) for part in _parts(scores)])
@@ -165,7 +163,7 @@ def _parts(scores):
 def _with_interval(values, form):
     if not len(values):
         return "-"
-    summary = sorter_training.RankErrors({"l1": values}).summarize()
+    summary = training.RankErrors({"l1": values}).summarize()
     low, high = summary["intervals"]["l1"]
     return f"{summary['l1']:{form}} [{low:{form}}, {high:{form}}]"
 

@@ -7,9 +7,8 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from rank4class.data import score_vectors
 from rank4class.pipelines.task import rank_functions
-from rank4class.scripts.research.sorters import accuracy
+from rank4class.scripts.research.sorters import accuracy, score_vectors
 
 
 @pytest.fixture(autouse=True)

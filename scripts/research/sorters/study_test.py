@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from rank4class import losses
-from rank4class.data import score_vectors
 from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
@@ -18,7 +17,7 @@ from rank4class.pipelines.storage.run_directory import read_json
 from rank4class.pipelines.sweep import grid_summary, grid_tables
 from rank4class.pipelines.task import rank_functions
 from rank4class.scripts.research.papers import results
-from rank4class.scripts.research.sorters import accuracy, batch_losses, studies, study
+from rank4class.scripts.research.sorters import accuracy, batch_losses, score_vectors, studies, study
 
 
 @pytest.fixture(autouse=True)

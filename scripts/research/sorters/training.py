@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class.data import score_vectors
 from rank4class.models import sorters
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import optimization
-from rank4class.pipelines.training.sorter_config import SorterExperiment, check
 from rank4class.pipelines.training.trainer import Schedule, Trainable, Trainer, open_folder
+from rank4class.scripts.research.sorters import score_vectors
+from rank4class.scripts.research.sorters.training_config import SorterExperiment, check
 
 EPOCH = 100_000  # vectors
 

@@ -42,7 +42,7 @@ class SorterExperiment:
         """The command that trains the sorter."""
         changed = config.changed_fields(self).items()
         flags = (f" --{field.removeprefix('optimizer.')}={text_of(value)}" for field, value in changed)
-        return "python -m rank4class.scripts.train_sorter" + "".join(flags)
+        return "python -m rank4class.scripts.research.train_sorter" + "".join(flags)
 
 
 def check(experiment: SorterExperiment) -> None:

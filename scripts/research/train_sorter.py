@@ -1,6 +1,6 @@
 """Trains a sorter on random vectors; continues an interrupted training.
 
-python -m rank4class.scripts.train_sorter --sorter=equivariant --workdir=runs/equivariant
+python -m rank4class.scripts.research.train_sorter --sorter=equivariant --workdir=runs/equivariant
 """
 
 from typing import Any
@@ -8,15 +8,15 @@ from typing import Any
 from absl import flags
 
 from rank4class.pipelines import config
-from rank4class.pipelines.training import sorter_config
 from rank4class.scripts import cli
+from rank4class.scripts.research.sorters import training_config
 
-_EXPERIMENT = sorter_config.SorterExperiment()
-_MOVES = {name: sorter_config.default_move(name) for name in sorter_config.LEARNED}
+_EXPERIMENT = training_config.SorterExperiment()
+_MOVES = {name: training_config.default_move(name) for name in training_config.LEARNED}
 _MEANINGS = {
-    "sorter": f"Sorter to train: {', '.join(sorter_config.LEARNED)}.",
+    "sorter": f"Sorter to train: {', '.join(training_config.LEARNED)}.",
     "sizes": "Lengths of the vectors; successive steps cycle through them.",
-    "layers": f"Number of layers of {' or '.join(sorter_config.NETWORKS)}; None: its default.",
+    "layers": f"Number of layers of {' or '.join(training_config.NETWORKS)}; None: its default.",
     "move": "Largest distance, in ranks, that the scores move before the sorter ranks them; None: "
     f"{', '.join(f'{move:g} for {name}' for name, move in _MOVES.items())}.",
     "epochs": "Number of epochs of 100,000 vectors.",
@@ -31,7 +31,7 @@ _MEANINGS = {
 _DEFAULTS = {**config.values(_EXPERIMENT), "move": None}
 _FLAGS = {
     field: flags.DEFINE_string(
-        field.removeprefix("optimizer."), sorter_config.text_of(_DEFAULTS[field]), meaning
+        field.removeprefix("optimizer."), training_config.text_of(_DEFAULTS[field]), meaning
     )
     for field, meaning in _MEANINGS.items()
 }
@@ -40,13 +40,13 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=T
 
 
 def main() -> None:
-    from rank4class.pipelines.training import sorter_training
+    from rank4class.scripts.research.sorters import training
 
     texts = {field: flag.value for field, flag in _FLAGS.items() if flag.value is not None}
     values = {field: config.parse_value(_EXPERIMENT, field, text) for field, text in texts.items()}
-    move = sorter_config.default_move(values["sorter"])
+    move = training_config.default_move(values["sorter"])
     experiment = config.override(_EXPERIMENT, {"move": move, **values})
-    results = sorter_training.train(experiment, _WORKDIR.value, strategy=_STRATEGY())
+    results = training.train(experiment, _WORKDIR.value, strategy=_STRATEGY())
     print(_results_table(results))
     print(f"Weights, results and checkpoints: {_WORKDIR.value}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")

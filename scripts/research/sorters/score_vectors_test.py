@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from rank4class.data import score_vectors
+from rank4class.scripts.research.sorters import score_vectors
 
 # Vectors of all five kinds; the values of a vector show its kind.
 DRAWN = score_vectors.draw(4_000, 50, [0, 0]).numpy()
@@ -54,7 +54,7 @@ def test_five_kinds_are_equally_frequent():
 @pytest.mark.nightly
 def test_held_out_vectors_do_not_depend_on_the_number_of_threads(with_four_threads):
     program = (
-        "from rank4class.data import score_vectors; import hashlib\n"
+        "from rank4class.scripts.research.sorters import score_vectors; import hashlib\n"
         "print(hashlib.sha256(score_vectors.held_out('test', 10)[1].tobytes()).hexdigest())"
     )
     here = score_vectors.held_out("test", 10)[1]

@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from rank4class.models import sorters
 from rank4class.pipelines import config
+from rank4class.pipelines.storage import run_directory
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.training import sorter_config, sorter_training
-from rank4class.pipelines.training.sorter_config import SorterExperiment
 from rank4class.pipelines.training.train_state import TrainState
+from rank4class.scripts.research.sorters import training, training_config
+from rank4class.scripts.research.sorters.training_config import SorterExperiment
 
 
 def small(**changes):
@@ -26,8 +27,8 @@ def small(**changes):
 def _small():
     """Reduces the numbers of vectors and the sizes of networks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorter_training, "EPOCH", 1_000)
-        patch.setattr(sorter_training.score_vectors, "HELD_OUT", {"validation": 50, "test": 100})
+        patch.setattr(training, "EPOCH", 1_000)
+        patch.setattr(training.score_vectors, "HELD_OUT", {"validation": 50, "test": 100})
         # Of n, filters, width, layers and trained.
         patch.setattr(sorters.Cnn.__init__, "__defaults__", (None, 24, 25, 3, None))
         yield
@@ -38,7 +39,7 @@ def undisturbed(tmp_path_factory):
     """Trains a sorter without interruption; returns its experiment, folder and results."""
     experiment = small(epochs=3.0, checkpoint_steps=3)
     path = tmp_path_factory.mktemp("undisturbed") / "run"
-    return experiment, path, sorter_training.train(experiment, str(path), progress=False)
+    return experiment, path, training.train(experiment, str(path), progress=False)
 
 
 def test_training_writes_its_files(undisturbed):
@@ -48,17 +49,17 @@ def test_training_writes_its_files(undisturbed):
     assert history[-1]["loss"] < history[0]["loss"]
     assert results["steps"] == 30
     again = sorters.get("equivariant", trained=str(path / "sorter.safetensors"))
-    scores, ranks = sorter_training.score_vectors.held_out("test", 10)
+    scores, ranks = training.score_vectors.held_out("test", 10)
     assert results["test"]["l1@10"] == pytest.approx(np.abs(again(scores) - ranks).mean(), rel=1e-4)
     low, high = results["test"]["intervals"]["l1@10"]
     assert low < results["test"]["l1@10"] < high
-    assert sorter_training.train(experiment, str(path)) == results  # already finished
+    assert training.train(experiment, str(path)) == results  # already finished
 
 
 @pytest.mark.parametrize("sorter", sorters.LEARNED)
 def test_defaults_of_the_command_are_valid(sorter):
-    sorter_config.check(SorterExperiment(sorter=sorter, move=sorter_config.default_move(sorter)))
-    assert sorter_config.LEARNED == sorters.LEARNED
+    training_config.check(SorterExperiment(sorter=sorter, move=training_config.default_move(sorter)))
+    assert training_config.LEARNED == sorters.LEARNED
 
 
 @pytest.mark.nightly
@@ -75,8 +76,8 @@ def test_a_network_resumes_from_a_checkpoint_to_the_same_bits(tmp_path, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(TrainState, "save", save_and_copy)
-        sorter_training.train(experiment, str(tmp_path / "undisturbed"), progress=False)
-    sorter_training.train(experiment, str(tmp_path / "killed"), progress=False)
+        training.train(experiment, str(tmp_path / "undisturbed"), progress=False)
+    training.train(experiment, str(tmp_path / "killed"), progress=False)
     assert RunDirectory(str(tmp_path / "killed"), SorterExperiment).sessions()[-1]["from_step"] == 6
     assert_same_run(tmp_path / "undisturbed", tmp_path / "killed")
 
@@ -84,7 +85,7 @@ def test_a_network_resumes_from_a_checkpoint_to_the_same_bits(tmp_path, monkeypa
 @pytest.mark.nightly
 def test_replicas_equal_one_device(undisturbed, tmp_path, mirrored):
     experiment, _, one = undisturbed
-    two = sorter_training.train(experiment, str(tmp_path / "two"), strategy=mirrored, progress=False)
+    two = training.train(experiment, str(tmp_path / "two"), strategy=mirrored, progress=False)
     assert two["test"]["l1@10"] == pytest.approx(one["test"]["l1@10"], rel=1e-4)
 
 
@@ -93,7 +94,7 @@ def test_extrapolation_from_value_and_gradient(name):
     sorter = sorters.get(name)
     rng = np.random.default_rng(0)
     scores, moves = rng.normal(size=[2, 5, 7]).astype(np.float32)
-    result = sorter_training.extrapolate(sorter, tf.constant(scores), tf.constant(moves))
+    result = training.extrapolate(sorter, tf.constant(scores), tf.constant(moves))
     step = 1e-3
     slope = (sorter(scores + step * moves) - sorter(scores - step * moves)) / (2 * step)
     np.testing.assert_allclose(result, sorter(scores) + slope, atol=5e-3)
@@ -120,7 +121,7 @@ def test_extrapolation_from_value_and_gradient(name):
 )
 def test_errors(changes, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        sorter_training.train(small(**changes), str(tmp_path / "run"))
+        training.train(small(**changes), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -128,18 +129,23 @@ def test_the_folder_of_another_sorter(undisturbed, tmp_path):
     experiment, trained, _ = undisturbed
     path = shutil.copytree(trained, tmp_path / "run")
     with pytest.raises(ValueError, match=r"holds another experiment \(move is 1.0 there and 2.0 here\)\."):
-        sorter_training.train(dataclasses.replace(experiment, move=2.0), str(path))
+        training.train(dataclasses.replace(experiment, move=2.0), str(path))
     (path / "config.json").write_text('{"data": {}}')
     with pytest.raises(ValueError, match=r"config\.json: data: SorterExperiment has no such field\."):
-        sorter_training.train(experiment, str(path))
+        training.train(experiment, str(path))
     with pytest.raises(ValueError, match="--workdir='': empty"):
-        sorter_training.train(experiment, "")
+        training.train(experiment, "")
+    (tmp_path / "sweep" / "mse-dot-seed0").mkdir(parents=True)
+    for name in run_directory.RUN:
+        shutil.copy(path / name, tmp_path / "sweep" / "mse-dot-seed0")
+    with pytest.raises(ValueError, match="sweep: the folder holds a sweep. Choose another --workdir"):
+        training.train(experiment, str(tmp_path / "sweep"))
 
 
 def test_command_has_the_same_experiment():
     experiment = small(sizes=(10, 28), sorter="lstm", move=0.0)
     assert experiment.command == (
-        "python -m rank4class.scripts.train_sorter --sorter=lstm --sizes=10,28 --learning_rate=0.05 "
+        "python -m rank4class.scripts.research.train_sorter --sorter=lstm --sizes=10,28 --learning_rate=0.05 "
         "--epochs=0.02 --batch_size=100"
     )
 
@@ -148,4 +154,4 @@ def test_command_has_the_same_experiment():
 def test_diverging_sorters(tmp_path):
     experiment = small(optimizer=config.Optimizer(learning_rate=1e30), epochs=1.0)
     with pytest.raises(FloatingPointError, match="loss='l1': nan at step 2, .*the vectors of step 2"):
-        sorter_training.train(experiment, str(tmp_path / "run"), progress=False)
+        training.train(experiment, str(tmp_path / "run"), progress=False)
