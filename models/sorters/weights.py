@@ -102,8 +102,8 @@ def _shipped_file(name: str, n: int | None) -> str:
     if n is None or n not in by_size:
         raise ValueError(
             f"n={n}: no weights of sorter {name!r} for lists of {n} are shipped, only for: "
-            f"{', '.join(map(str, sorted(by_size))) or 'none'}. Train them with rank4class train_sorter, or "
-            "choose the sorter 'equivariant', which takes any length."
+            f"{', '.join(map(str, sorted(by_size))) or 'none'}. Train them with rank4class train_sorter in a "
+            "checkout, or choose the sorter 'equivariant', which takes any length."
         )
     return by_size[n]
 
