@@ -123,11 +123,12 @@ def train(folder):
     result = {}
     dense = tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(D)])
     for name in MODELS:
+        tf.keras.utils.set_random_seed(0)
         x, y = inputs_of(name), dict.fromkeys(("scores", "log_counts"), np.array([1, 0, 3]))
         with precision.scope("mixed_float16" if name == "half" else None):
             trained = model(dense if name == "dense" else None)
         loss = {"scores": losses.Softmax(), "log_counts": losses.CountLikelihood()}
-        trained.compile("adam", loss=loss, jit_compile=name == "xla")
+        trained.compile(tf.keras.optimizers.Adam(0.01), loss=loss, jit_compile=name == "xla")
         history = trained.fit(x, y, batch_size=2, epochs=20, verbose=0).history["loss"]
         assert trained.evaluate(x, y, verbose=0, return_dict=True)["loss"] < history[0]
         pairs = [tf.ones([2, D]), tf.ones([N, D])]
