@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from rank4class import arguments
+from rank4class import arguments, compat
 from rank4class.models import checkpoints
 from rank4class.models.registry import KERAS_3, Part, build_in_order
 
@@ -74,8 +74,8 @@ class WithWeightDecay(Part):
                 kernel.regularizer = tf.keras.regularizers.L2(self.weight_decay)
 
     def _kernels(self) -> list[tf.Variable]:
-        ends = ("kernel", "table", "kernel:0", "table:0")
-        return [v for v in self.trainable_variables if v.name.endswith(ends)]
+        ends = ("kernel", "table")
+        return [v for v in self.trainable_variables if compat.variable_path(v).endswith(ends)]
 
     def _penalty(self) -> tf.Tensor:
         return self.weight_decay * sum(tf.reduce_sum(tf.square(kernel)) for kernel in self._kernels())

@@ -44,7 +44,7 @@ def load_data(
     if missing := {"train", "validation"} - set(dataset.splits):
         raise ValueError(f"dataset.splits: no {missing.pop()!r}. Add it; data.dataset.draw draws splits.")
     check_class_weights(data_config, dataset.splits["train"])
-    if experiment.candidates.name != "all":  # before their texts are encoded
+    if experiment.candidates.name != "all":  # before the texts of the classes are encoded
         with arguments.in_section("candidates."):
             candidates.check_count(experiment.candidates.count, len(dataset.class_names))
     splits = limit_examples(data_config, dataset.splits)
