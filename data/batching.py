@@ -318,14 +318,14 @@ def _sparse_rows(matrix):
         entry_rows, entry_columns = entries.value_rowids(), tf.gather(columns, entries.flat_values)
         entry_values, width = tf.gather(values, entries.flat_values), matrix.shape[1]
         if selected is not None:
-            width = selected.shape[0]
+            width = tf.size(selected)
             places = tf.minimum(tf.searchsorted(selected, entry_columns), width - 1)
             is_in = tf.gather(selected, places) == entry_columns
             entry_rows, entry_columns, entry_values = (
                 tf.boolean_mask(x, is_in) for x in (entry_rows, places, entry_values)
             )
         coordinates = tf.stack([entry_rows, tf.cast(entry_columns, tf.int64)], axis=1)
-        shape = tf.constant([indices.shape[0], width], tf.int64)
+        shape = tf.cast([indices.shape[0], width], tf.int64)
         return tf.scatter_nd(coordinates, entry_values, shape)
 
     return rows

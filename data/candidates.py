@@ -42,9 +42,10 @@ class Sampled:
       count: number of drawn classes, at most `n`.
       power: of the class frequencies that the probabilities are proportional to, up to 1 each; 0 draws
         uniformly. A class without an example counts as having one.
+      padded: whether all steps have the same number of candidates, as XLA needs; else each has its own.
 
     Attributes:
-      size: number of candidates of a step, `m`, repeated ones included.
+      size: the largest number of candidates of a step, `m` if padded.
       certain: the classes that are candidates whenever an example is in the batch, bool `[N, n]`.
 
     Raises:
@@ -52,11 +53,17 @@ class Sampled:
     """
 
     def __init__(
-        self, split: Split, num_classes: int, batch_size: int, count: int = 4_096, power: float = 0.0
+        self,
+        split: Split,
+        num_classes: int,
+        batch_size: int,
+        count: int = 4_096,
+        power: float = 0.0,
+        padded: bool = False,
     ):
         check_count(count, num_classes)
         arguments.check_at_least(0, power=power)
-        self.num_classes, self.count = num_classes, count
+        self.num_classes, self.count, self.padded = num_classes, count, padded
         self.certain = self._certain(split)
         self._row_ends = tf.constant(self.certain.indptr, tf.int64)
         self._columns = tf.constant(self.certain.indices, tf.int32)
@@ -74,17 +81,19 @@ class Sampled:
     @property
     def covers_all(self) -> bool:
         """Whether there are at least as many candidates as classes; then all classes are to be scored."""
-        return self.size >= self.num_classes
+        return (self.size if self.padded else self.count) >= self.num_classes
 
     def of_step(self, seed: int, step: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the candidates of a step, from 0, with the examples of some indices, int64 `[B]`.
 
-        They are the ids of the classes, int32 `[m]`, increasing, and the last one is repeated at the end; and
+        They are the ids of the classes, int32 `[m]`, increasing, of which padding repeats the last one; and
         which are repeated, bool `[m]`.
         """
         starts, stops = (tf.gather(self._row_ends, i) for i in (indices, indices + 1))
         certain = tf.gather(self._columns, tf.ragged.range(starts, stops).flat_values)
         ids, _ = tf.unique(tf.sort(tf.concat([self.draw(seed, step), certain], axis=0)))
+        if not self.padded:
+            return ids, tf.zeros_like(ids, tf.bool)
         places, last = tf.range(self.size), tf.size(ids) - 1
         return tf.gather(ids, tf.minimum(places, last)), places > last
 
@@ -108,7 +117,7 @@ class Mined(Sampled):
     Args:
       nearest: classes with the highest scores that an example does not have, int32 `[N, k]`; None before
         they are known.
-      split, num_classes, batch_size, power: see `Sampled`.
+      split, num_classes, batch_size, power, padded: see `Sampled`.
       count: number of nearest and drawn classes together.
       fraction: of the nearest ones among them, in (0, 1); each example has the same number, at least 1.
     """
@@ -122,12 +131,14 @@ class Mined(Sampled):
         count: int = 4_096,
         power: float = 0.0,
         fraction: float = 0.5,
+        padded: bool = False,
     ):
         check_count(count, num_classes)
         arguments.check_fraction(False, fraction=fraction)
         self._nearest = nearest
         self.num_nearest = max(1, round(fraction * count / batch_size))
-        super().__init__(split, num_classes, batch_size, max(1, count - batch_size * self.num_nearest), power)
+        drawn = max(1, count - batch_size * self.num_nearest)
+        super().__init__(split, num_classes, batch_size, drawn, power, padded)
 
     def _certain(self, split: Split) -> scipy.sparse.csr_array:
         matrix = super()._certain(split)

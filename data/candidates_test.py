@@ -66,16 +66,17 @@ def batches(split, sampled, count, **options):
     ]
 
 
+@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("kind", ["single", "several"])
-def test_batches_are_those_of_all_classes_at_the_candidates(request, kind):
+def test_batches_are_those_of_all_classes_at_the_candidates(request, kind, padded):
     split = request.getfixturevalue(kind)
-    sampled = Sampled(split, N, batch_size=4, count=7)
+    sampled = Sampled(split, N, batch_size=4, count=7, padded=padded)
     plain = data.training_batches(split, batch_size=4, seed=0).take(30)
     for (features, labels, weights), expected in zip(batches(split, sampled, 30), plain, strict=True):
         ids, excluded = features["candidates"], features["excluded"]
-        assert ids.shape == (sampled.size,)
-        assert (np.diff(ids) >= 0).all()
         is_repeated = np.append(False, np.diff(ids) == 0)
+        assert (np.diff(ids) >= 0).all()
+        assert len(ids) == sampled.size if padded else not is_repeated.any()
         np.testing.assert_array_equal(features["image"], expected[0]["image"])
         np.testing.assert_array_equal(weights, expected[2])
         if kind == "single":
@@ -144,5 +145,6 @@ def test_bad_options(single):
         Sampled(single, N, batch_size=4, count=4, power=-1)
     with pytest.raises(ValueError, match=r"fraction=1.0: not in \(0, 1\)"):
         Mined(single, N, batch_size=4, count=8, fraction=1.0)
-    assert Sampled(single, N, batch_size=4, count=36).covers_all
-    assert not Sampled(single, N, batch_size=4, count=35).covers_all
+    for padded, count in ((True, 36), (False, 40)):
+        assert Sampled(single, N, batch_size=4, count=count, padded=padded).covers_all
+        assert not Sampled(single, N, batch_size=4, count=count - 1, padded=padded).covers_all

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class import arguments
+from rank4class import arguments, compat
 from rank4class.losses import base
 from rank4class.losses.ops import gains, ranks, sums, tensors
 
@@ -27,7 +27,7 @@ def approx_ndcg(
 
     $$\ell = -\frac{1}{\log_2(1 + r)}, \quad r = 1 + \sum_{j \ne y} \frac{1}{1 + e^{-m_j / \tau}}$$
 
-    Dense labels have gains `2^t - 1`.
+    Dense labels have gains `2^t - 1`, and take `O(k n)` for `k` relevant classes, but `O(n^2)` under XLA.
 
     Args:
       temperature: `tau > 0`; as it falls, the loss tends to negative NDCG.
@@ -146,7 +146,12 @@ def approx_metric(
         return losses if rank_fn is None else base.nan_unless_finite(losses, scores)  # exact ranks ignore NaN
 
     def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-        rank_of = rank_fn or ranks.sigmoid_ranks
+        def rank_of(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+            """Returns the ranks of at least the relevant classes, `[..., n]`."""
+            if rank_fn is not None or compat.in_xla():
+                return (rank_fn or ranks.sigmoid_ranks)(scores, where)
+            return 1.0 + sums.margin_sums_of_relevant(sums.soft_zero_one, scores, labels > 0.0, where)
+
         soft_ranks = rank_of(scores / temperature, where)
         if name == "ndcg":
             values = gains.over_ideal(gains.exponential_gains(labels), counted) * gains.discount(soft_ranks)

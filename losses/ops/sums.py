@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from rank4class.losses.ops import log_space, ranks
+from rank4class.losses.ops import log_space, ranks, tensors
 
 Term = Callable[[tf.Tensor], tuple[tf.Tensor, Callable]]
 
@@ -32,6 +32,10 @@ def soft_zero_one(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
 
 def squared(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
     return tf.square(x), lambda: 2.0 * x
+
+
+def one(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+    return tf.cast(x > -float("inf"), x.dtype), lambda: tf.zeros_like(x)
 
 
 def margin_sum(
@@ -61,6 +65,34 @@ def margin_sum(
         return value, gradient
 
     return total(scores)
+
+
+def margin_sums_of_relevant(
+    term: Term,
+    scores: tf.Tensor,
+    relevant: tf.Tensor,
+    competing: tf.Tensor,
+    levels: tf.Tensor | None = None,
+) -> tf.Tensor:
+    r"""Returns $\sum_{j \ne i} f(s_j - s_i)$ for each relevant class `i`, and 0 for the others, `[..., n]`.
+
+    The sum is over the competing classes; with `levels`, over those of a lower level than the relevant one.
+    All arguments are `[..., n]`. It takes `O(n)` for each relevant class of a batch. Under XLA, which knows
+    only their largest possible number, it would be `O(n^2)` for each list.
+    """
+    matrices = (
+        x if x is None else tf.reshape(x, [-1, tensors.length(x)])
+        for x in (scores, relevant, competing, levels)
+    )
+    scores_of, relevant_of, competing_of, levels_of = matrices
+    places = tf.where(relevant_of)
+    lists, classes = tf.unstack(places, axis=1)
+    others = tf.gather(competing_of, lists)
+    if levels_of is not None:
+        others &= tf.gather(levels_of, lists) < tf.gather_nd(levels_of, places)[:, None]
+    sums = margin_sum(term, tf.gather(scores_of, lists), classes, others)
+    sums = tf.scatter_nd(places, sums, tf.shape(scores_of, tf.int64))
+    return tf.reshape(sums, tf.shape(scores))
 
 
 def item_sum(

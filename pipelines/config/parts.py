@@ -317,7 +317,7 @@ class Candidates(Part):
     kind = "candidates"
     entries = registry.CANDIDATES
     default = "all"
-    provided = ("split", "num_classes", "batch_size", "nearest")
+    provided = ("split", "num_classes", "batch_size", "nearest", "padded")
     others = ("all",)
     derived: ClassVar = {"count": ("log_q",)}
 

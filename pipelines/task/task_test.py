@@ -259,7 +259,8 @@ def test_warnings_of_class_texts(tiny_goemotions, tiny_bert, tmp_path, monkeypat
     load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
     assert "each step" not in caplog.text
     monkeypatch.setattr(trainable_rank_model, "_MANY_TEXTS", 2)
-    trainable_rank_model.build_candidates(*load_texts(tiny_goemotions, tiny_bert, name="text"))
+    loaded = load_texts(tiny_goemotions, tiny_bert, name="text")
+    trainable_rank_model.build_candidates(*loaded, tf.distribute.get_strategy())
     assert "class_encoder='text': each step encodes all 3 class texts" in caplog.text
 
 

@@ -29,10 +29,17 @@ MINED = {**SAMPLED, "candidates.name": "mined", "candidates.count": 30}
 
 
 def test_as_many_candidates_as_classes_are_all():
-    for count, is_all in ((44, True), (43, False)):  # and the 16 of the batch
-        experiment = small(**{**SAMPLED, "candidates.count": count})
+    for jit_compile, count, is_all in (
+        (False, 60, True),
+        (False, 59, False),
+        (True, 44, True),  # and the 16 of the batch
+        (True, 43, False),
+    ):
+        experiment = small(**{**SAMPLED, "candidates.count": count, "jit_compile": jit_compile})
         loaded = rank_training.load_data(experiment, "unused")
-        assert (trainable_rank_model.build_candidates(experiment, loaded) is None) == is_all
+        strategy = tf.distribute.get_strategy()
+        built = trainable_rank_model.build_candidates(experiment, loaded, strategy)
+        assert (built is None) == is_all
 
 
 @pytest.mark.nightly

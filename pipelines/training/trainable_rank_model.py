@@ -79,7 +79,7 @@ class TrainableRankModel:
         self._count_prior = count_priors.get(experiment.count_prior)
         self._count_prior.check_examples(part, splits["train"])
         log_prior = class_frequencies.log_prior(part, splits["train"], loaded.training_counts("train"))
-        self._candidates = build_candidates(experiment, loaded)
+        self._candidates = build_candidates(experiment, loaded, strategy)
         self.mines = isinstance(self._candidates, Mined)
         run_decisions.check(experiment, splits["validation"])
         for name in loaded.evaluated:
@@ -153,7 +153,7 @@ class TrainableRankModel:
                 older = tf.io.gfile.glob(os.path.join(run_dir.checkpoints, "nearest-*.npz"))
                 files.write_npz(path, {"nearest": nearest})
                 files.remove(older)
-        self._candidates = build_candidates(self._experiment, self._data, nearest)
+        self._candidates = build_candidates(self._experiment, self._data, self._strategy, nearest)
         return True
 
     def raise_first_unreadable(self, step: int) -> None:
@@ -285,18 +285,24 @@ class TrainableRankModel:
 
 
 def build_candidates(
-    experiment: config.Experiment, loaded: TaskData, nearest: np.ndarray | None = None
+    experiment: config.Experiment,
+    loaded: TaskData,
+    strategy: tf.distribute.Strategy,
+    nearest: np.ndarray | None = None,
 ) -> Sampled | None:
     """Builds the candidates of the training steps; None if these score all classes."""
     part, n, candidates = experiment.candidates, loaded.num_scored("train"), None
     if part.name != "all":
         of_data = {"split": loaded.splits["train"], "num_classes": n, "batch_size": experiment.batch_size}
+        of_data["padded"] = experiment.jit_compile or isinstance(strategy, tf.distribute.TPUStrategy)
         with arguments.in_section("candidates."):
             mined = {} if nearest is None else {"nearest": nearest}
             candidates = CANDIDATES.build(part.name, **of_data, **part.options(), **mined)
         if not candidates.covers_all:
             return candidates
-        logging.info("candidates: %d in a step are all %d classes", candidates.size, n)
+        logging.warning(
+            "candidates=%r: with up to %d in a step, all %d classes are scored", part.name, candidates.size, n
+        )
     if experiment.class_encoder.name == "text" and n > _MANY_TEXTS:
         logging.warning(
             "class_encoder='text': each step encodes all %s class texts, and takes memory for them. "
