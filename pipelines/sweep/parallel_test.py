@@ -182,14 +182,12 @@ def test_a_dask_cluster_equals_one_process_though_a_worker_is_killed(tmp_path):
         with open(os.path.join(killed.path, "lock")) as lock:
             os.kill(int(lock.read().split()[1]), signal.SIGKILL)
 
-    with (
-        distributed.LocalCluster(
-            2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
-        ) as cluster,
-        parallel.connect(f"dask:{cluster.scheduler_address}") as (executor, workers),
-    ):
-        when_training([killed], kill)
-        runs = train("dask", executor=executor, jobs=workers)
+    options = {"threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
+    with distributed.LocalCluster(2, **options) as cluster:
+        cluster.wait_for_workers(2)
+        with parallel.connect(f"dask:{cluster.scheduler_address}") as (executor, workers):
+            when_training([killed], kill)
+            runs = train("dask", executor=executor, jobs=workers)
     assert workers == 2
     assert len(RunDirectory(killed.path).sessions()) == 2
     for run, alone in zip(runs, train("alone"), strict=True):

@@ -16,7 +16,6 @@ import scipy.sparse
 from absl import flags
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from rank4class.pipelines.reporting import tables
 from rank4class.scripts import cli
 
 _PATH = flags.DEFINE_string("path", None, "Folder of WordNet 3.0.", required=True)
@@ -39,6 +38,7 @@ def found_at(best: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def main() -> None:
     from rank4class.data.datasets import reverse_dictionary as words
     from rank4class.data.readers import rows
+    from rank4class.pipelines.reporting import tables
 
     dataset = words.reverse_dictionary(_PATH.value, _TESTS.value, _GCIDE.value)
     unseen = words.labeled_texts(
