@@ -126,14 +126,14 @@ def test_poolings_by_hand():
     for encoder in poolings.values():
         encoder(features)
     for encoder in poolings.values():
-        networks = encoder.network, poolings["mean"].network
-        for variable, value in zip(*(network.variables for network in networks), strict=True):
+        both = encoder, poolings["mean"]
+        for variable, value in zip(*(each.named_variables().values() for each in both), strict=True):
             variable.assign(value)
-    states = poolings["mean"].network(features)["sequence_output"].numpy()
+    states = poolings["mean"].states(features).numpy()
     mask = features["input_mask"].numpy()[..., None]
     np.testing.assert_allclose(poolings["mean"](features), (states * mask).sum(1) / mask.sum(1), rtol=1e-5)
     np.testing.assert_allclose(poolings["cls"](features), states[:, 0], rtol=1e-6)
-    kernel, bias = (w.numpy() for w in poolings["pooler"].network.pooler_layer.weights)
+    kernel, bias = (w.numpy() for w in poolings["pooler"].pooler.weights)
     np.testing.assert_allclose(poolings["pooler"](features), np.tanh(states[:, 0] @ kernel + bias), rtol=1e-5)
     with pytest.raises(ValueError, match="max_length=600: this encoder has 512 positions. Lower it"):
         poolings["cls"](tokens(length=600))
@@ -149,7 +149,7 @@ def test_electra_has_narrow_embeddings_and_no_pooler():
     assert names["word_embeddings/embeddings"].shape == [20, 4]
     assert names["embedding_projection/kernel"].shape == [4, 8]
     assert not [name for name in names if "pooler" in name]
-    states = encoder.network(features)["sequence_output"]
+    states = encoder.states(features)
     np.testing.assert_allclose(encoder(features), states[:, 0], rtol=1e-6)
     dropped = encoder(features, training=True).numpy() == 0.0
     assert 0.0 < dropped.mean() < 1.0
@@ -209,5 +209,5 @@ def test_minilm_hidden_states_match_the_reference():
     encoder = models.get("encoder", "bert", path=os.path.join(os.path.dirname(minilm.__file__), "model"))
     ids, mask = tf.constant(golden["input_word_ids"]), tf.constant(golden["input_mask"])
     features = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": tf.zeros_like(ids)}
-    states = encoder.network(features)["sequence_output"][:, :, ::16]
+    states = encoder.states(features)[:, :, ::16]
     np.testing.assert_allclose(states, golden["hidden_every_16th"], atol=1e-4)

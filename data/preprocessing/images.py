@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 Features = dict[str, tf.Tensor]
+CENTRAL_CROP = 0.875  # of the shorter side
 
 
 class DecodeAndCrop:
@@ -28,7 +29,7 @@ class DecodeAndCrop:
         self._size = size
         self.settings = {
             "size": size,
-            "central_crop": _model_garden().CENTER_CROP_FRACTION,
+            "central_crop": CENTRAL_CROP,
             "orientation": "exif",
         }
 
@@ -165,14 +166,12 @@ def _content(source):
     return _image_of_record(**source) if "offset" in source else tf.io.read_file(source["file"])
 
 
-def _model_garden():
-    from official.vision.ops import preprocess_ops  # slow to import
-
-    return preprocess_ops
-
-
 def _central_crop(image):
-    return _model_garden().center_crop_image(image)
+    size = tf.cast(tf.shape(image)[:2], tf.float32)
+    side = CENTRAL_CROP * tf.reduce_min(size)
+    top, left = tf.unstack(tf.cast((size - side) / 2.0, tf.int32))
+    side = tf.cast(side, tf.int32)
+    return image[top : top + side, left : left + side]
 
 
 def _decode(content):

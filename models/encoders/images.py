@@ -143,7 +143,7 @@ class ResNet50(base.WithWeightDecay):
                 self.network = tf.keras.applications.ResNet50(include_top=False, weights=None, pooling="avg")
             else:
                 compat.require_keras_2("encoder 'resnet50' of variant 'model_garden'")
-                resnet = compat.import_extra("official.vision.modeling.backbones.resnet", "models")
+                resnet = compat.import_extra("official.vision.modeling.backbones.resnet", "garden")
                 self.network = resnet.ResNet(
                     50, norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=_several_replicas()
                 )

@@ -1,6 +1,6 @@
 """Encoders of texts: BERT and ELECTRA."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -8,12 +8,72 @@ import tensorflow as tf
 from rank4class import arguments, compat
 from rank4class.models import precision
 from rank4class.models.encoders import base
-from rank4class.models.registry import ENCODERS
+from rank4class.models.registry import ENCODERS, Part
+
+
+class Block(Part):
+    """Self-attention and two dense layers, each added to its input and normalized, in float32."""
+
+    def __init__(
+        self,
+        width: int,
+        num_heads: int,
+        inner_size: int,
+        activation: Callable[[tf.Tensor], tf.Tensor],
+        dropout: float,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        initial = _initial()
+        self.attention = tf.keras.layers.MultiHeadAttention(
+            num_heads, width // num_heads, dropout=dropout, kernel_initializer=initial, name="self_attention"
+        )
+        self.attention_norm = _norm("self_attention_layer_norm")
+        self.inner = _dense(inner_size, "intermediate")
+        # With eight bits an error function is coarse, and slow on CPUs.
+        in_float32 = self.compute_dtype == "bfloat16"
+        self.activation = tf.keras.layers.Activation(activation, dtype="float32" if in_float32 else None)
+        self.outer = _dense(width, "output")
+        self.norm = _norm("output_layer_norm")
+        self.drop = tf.keras.layers.Dropout(dropout)
+
+    def build_layers(self, shapes: Any) -> None:
+        self.attention.build(shapes, shapes)
+        for layer in (self.attention_norm, self.inner, self.norm):
+            layer.build(shapes)
+        self.outer.build(self.inner.compute_output_shape(shapes))
+
+    def call(self, states: tf.Tensor, attended: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Returns states `[B, length, width]`, each after attention to those of a mask `[B, 1, length]`."""
+        change = self.attention(states, states, attention_mask=attended, training=training)
+        states = self.attention_norm(_sum(states, self.drop(change, training=training)))
+        change = self.outer(self.activation(self.inner(states)))
+        return self.norm(_sum(states, self.drop(change, training=training)))
+
+
+def _sum(states: tf.Tensor, change: tf.Tensor) -> tf.Tensor:
+    return tf.cast(states, tf.float32) + tf.cast(change, tf.float32)
+
+
+def _initial() -> tf.keras.initializers.Initializer:
+    return tf.keras.initializers.TruncatedNormal(stddev=0.02)
+
+
+def _dense(units: int, name: str, activation: Any = None) -> tf.keras.layers.Layer:
+    return tf.keras.layers.Dense(units, activation, kernel_initializer=_initial(), name=name)
+
+
+def _table(size: int, width: int, name: str) -> tf.keras.layers.Layer:
+    return tf.keras.layers.Embedding(size, width, embeddings_initializer=_initial(), name=name)
+
+
+def _norm(name: str) -> tf.keras.layers.Layer:
+    return tf.keras.layers.LayerNormalization(epsilon=1e-12, dtype="float32", name=name)
 
 
 @base.serializable
-class Bert(tf.keras.layers.Layer):
-    """The BERT encoder of tf-models-official, pooled to one vector.
+class Bert(Part):
+    """BERT, pooled to one vector. Sums and normalizations are of float32 in any precision.
 
     Features: `input_word_ids`, `input_mask`, `input_type_ids`, int `[B, length]`.
 
@@ -50,8 +110,6 @@ class Bert(tf.keras.layers.Layer):
         pooling: str | None = None,
         **kwargs: Any,
     ):
-        compat.require_keras_2(f"encoder {self.NAME!r}")
-        networks = compat.import_extra("official.nlp.modeling.networks", "models")
         super().__init__(**kwargs)
         self.width, self.pooling = hidden_size, pooling or self.POOLINGS[0]
         arguments.check_choice(self.POOLINGS, pooling=self.pooling)
@@ -69,53 +127,79 @@ class Bert(tf.keras.layers.Layer):
             "dropout": dropout,
             "output_dropout": output_dropout,
         }
+        embedding_size = self.config["embedding_size"]
+        sizes = hidden_size, num_heads, inner_size, _ACTIVATIONS[activation], dropout
         with precision.scope(self.dtype_policy.name):
-            self.network = networks.BertEncoderV2(
-                vocab_size=vocab_size,
-                hidden_size=hidden_size,
-                num_layers=num_layers,
-                num_attention_heads=num_heads,
-                inner_dim=inner_size,
-                max_sequence_length=max_positions,
-                type_vocab_size=num_types,
-                embedding_width=embedding_size,
-                inner_activation=_ACTIVATIONS[activation],
-                output_dropout=dropout,
-                attention_dropout=dropout,
-                name="bert",
-            )
-            self.drop = tf.keras.layers.Dropout(output_dropout)
-        # Without a part in the output, the pooler has no gradient.
-        self.network.pooler_layer.trainable = self.pooling == "pooler"
+            self.words = _table(vocab_size, embedding_size, "word_embeddings")
+            self.positions = _table(max_positions, embedding_size, "position_embedding")
+            self.types = _table(num_types, embedding_size, "type_embeddings")
+            self.norm = _norm("layer_norm")
+            self.drop = tf.keras.layers.Dropout(dropout)
+            self.projection = self.pooler = None
+            if embedding_size != hidden_size:
+                self.projection = _dense(hidden_size, "embedding_projection")
+            self.blocks = [Block(*sizes, name=f"layer_{i}") for i in range(num_layers)]
+            if "pooler" in self.POOLINGS:
+                self.pooler = _dense(hidden_size, "pooler_transform", "tanh")
+                # Without a part in the output, the pooler has no gradient.
+                self.pooler.trainable = self.pooling == "pooler"
+            self.output_drop = tf.keras.layers.Dropout(output_dropout)
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """Returns the variables that a checkpoint has to provide, by the names of the network."""
-        scope = self.network.name + "/"
-        named = {v.name.rsplit(scope, 1)[-1].removesuffix(":0"): v for v in self.network.variables}
-        return {name: v for name, v in named.items() if "pooler" in self.POOLINGS or "pooler" not in name}
-
-    def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
-        length = features["input_word_ids"].shape[-1]
-        if length is not None and length > self.config["max_positions"]:
-            raise ValueError(
-                f"max_length={length}: this encoder has {self.config['max_positions']} positions. Lower it."
-            )
-        return self.drop(self._pool(features, self.network(features, training=training)), training=training)
+        """Returns the variables that a checkpoint has to provide, by names as in the Model Garden."""
+        tables = (self.words, self.positions, self.types, self.projection, self.pooler)
+        layers = {layer.name: layer for layer in tables if layer is not None}
+        named = {
+            f"{name}/{compat.variable_path(variable).rpartition('/')[2]}": variable
+            for name, layer in {**layers, "embeddings/layer_norm": self.norm}.items()
+            for variable in layer.weights
+        }
+        for block in self.blocks:
+            for variable in block.weights:
+                path = compat.variable_path(variable).rpartition(f"{block.name}/")[2]
+                named[f"transformer/{block.name}/{path}"] = variable
+        return named
 
     def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
         # Keras's attention creates its variables in its first call. Without this call, a reloaded SavedModel
         # would replace the restored variables by new ones.
-        with precision.scope(self.dtype_policy.name):  # its blocks create layers in their first call
-            self.network({name: tf.zeros([1, 1], tf.int32) for name in self.FEATURES})
+        self.types.build(None)
+        if self.pooler is not None:
+            self.pooler.build([None, None, self.width])
+        with precision.scope(self.dtype_policy.name):  # the blocks create layers in their first call
+            self.states({name: tf.zeros([1, 2], tf.int32) for name in self.FEATURES})
         super().build(shapes)
 
-    def _pool(self, features: Mapping[str, tf.Tensor], outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
+        states = self.states(features, training=training)
+        return self.output_drop(self._pool(states, features["input_mask"]), training=training)
+
+    def states(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
+        """Returns the states of the last layer, float32 `[B, length, hidden_size]`."""
+        ids, length = features["input_word_ids"], features["input_word_ids"].shape[-1]
+        if length is not None and length > self.config["max_positions"]:
+            raise ValueError(
+                f"max_length={length}: this encoder has {self.config['max_positions']} positions. Lower it."
+            )
+        # The gradient of a product is faster than that of a look-up in a table of two rows.
+        types = tf.one_hot(features["input_type_ids"], self.config["num_types"])
+        h = _sum(self.words(ids), self.positions(tf.range(tf.shape(ids)[-1])))
+        h = self.norm(h + tf.matmul(types, tf.cast(self.types.embeddings, tf.float32)))
+        h = self.drop(h, training=training)
+        if self.projection is not None:
+            h = self.projection(h)
+        attended = tf.cast(features["input_mask"], tf.bool)[:, None, :]
+        for block in self.blocks:
+            h = block(h, attended, training=training)
+        return h
+
+    def _pool(self, states: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         if self.pooling == "pooler":
-            return outputs["pooled_output"]
-        states = outputs["sequence_output"]
+            assert self.pooler is not None
+            return self.pooler(states[:, 0, :])
         if self.pooling == "cls":
             return states[:, 0, :]
-        mask = tf.cast(features["input_mask"], states.dtype)[..., None]
+        mask = tf.cast(mask, states.dtype)[..., None]
         return tf.math.divide_no_nan(tf.reduce_sum(states * mask, axis=1), tf.reduce_sum(mask, axis=1))
 
     def get_config(self) -> dict[str, Any]:

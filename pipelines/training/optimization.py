@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
-from official.modeling.optimization import lr_schedule
 
 from rank4class import losses
 from rank4class.models import sorters
@@ -95,7 +94,22 @@ def build_schedule(optimizer_config: config.Optimizer, total_steps: int) -> Lear
     warmup_steps = min(round(optimizer_config.warmup_fraction * total_steps), total_steps - 1)
     if not warmup_steps:
         return schedule
-    return lr_schedule.LinearWarmup(schedule, warmup_steps, warmup_learning_rate=0.0)
+    return _Warmup(schedule, warmup_steps)
+
+
+class _Warmup(LearningRateSchedule):
+    """Rises from 0 over the first steps to the rate of a schedule, which it follows then."""
+
+    def __init__(self, schedule: LearningRateSchedule, steps: int):
+        self._schedule, self._steps = schedule, steps
+        self._end = schedule(steps)
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        step = tf.cast(step, tf.float32)
+        return tf.where(step < self._steps, step / self._steps * self._end, self._schedule(step))
+
+    def get_config(self) -> dict[str, Any]:
+        return {"schedule": self._schedule, "steps": self._steps}
 
 
 def build_optimizer(
