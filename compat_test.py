@@ -43,7 +43,14 @@ FEATURES = {
     "encoder items": {"items": VECTORS[None]},
 }
 LEFT_OUT = [f"encoder {name}" for name in ("resnet50", "vgg16")]  # they are large
-BERT = {"vocab_size": 9, "hidden_size": 4, "num_layers": 2, "num_heads": 2, "inner_size": 6, "max_positions": 8}
+BERT = {
+    "vocab_size": 9,
+    "hidden_size": 4,
+    "num_layers": 2,
+    "num_heads": 2,
+    "inner_size": 6,
+    "max_positions": 8,
+}
 BERT_INPUTS = {
     "input_word_ids": RNG.integers(0, 9, [B, 5]),
     "input_mask": np.arange(5) < np.array([[5], [3], [1]]),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class import arguments, compat
+from rank4class import arguments
 from rank4class.losses import base
 from rank4class.losses.ops import gains, ranks, sums, tensors
 
@@ -27,7 +27,7 @@ def approx_ndcg(
 
     $$\ell = -\frac{1}{\log_2(1 + r)}, \quad r = 1 + \sum_{j \ne y} \frac{1}{1 + e^{-m_j / \tau}}$$
 
-    Dense labels have gains `2^t - 1`, and take `O(k n)` for `k` relevant classes, but `O(n^2)` under XLA.
+    Dense labels have gains `2^t - 1`, and take `O(k n)` for `k` relevant classes (XLA: memory for `O(n^2)`).
 
     Args:
       temperature: `tau > 0`; as it falls, the loss tends to negative NDCG.
@@ -148,8 +148,8 @@ def approx_metric(
     def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
         def rank_of(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
             """Returns the ranks of at least the relevant classes, `[..., n]`."""
-            if rank_fn is not None or compat.in_xla():
-                return (rank_fn or ranks.sigmoid_ranks)(scores, where)
+            if rank_fn is not None:
+                return rank_fn(scores, where)
             return 1.0 + sums.margin_sums_of_relevant(sums.soft_zero_one, scores, labels > 0.0, where)
 
         soft_ranks = rank_of(scores / temperature, where)

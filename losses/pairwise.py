@@ -3,7 +3,7 @@
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class import arguments, compat
+from rank4class import arguments
 from rank4class.losses import base, stochastic
 from rank4class.losses.ops import log_space, pairs, ranks, sums
 
@@ -35,8 +35,8 @@ def pairwise_logistic(
 
     $$\ell = \frac{1}{z} \sum_{j \ne y} w_j \log(1 + e^{m_j / \tau}), \quad m_j = s_j - s_y$$
 
-    Dense labels sum over all pairs of different labels, in `O(k n)` for `k` relevant classes. With a
-    `lambda_weight` or under XLA that is `O(n^2)`, memory included.
+    Dense labels sum over all pairs of different labels, in `O(k n)` for `k` relevant classes. A
+    `lambda_weight`, or XLA, takes memory for `O(n^2)`.
 
     Args:
       normalize: `z`. "list" is `n`, as in TF-Ranking's default reduction: with many classes the gradient
@@ -129,23 +129,14 @@ def _pairwise(
         return pairs.normalized(total, normalize, size, num_pairs=size - 1.0)
 
     def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        def of_pairs(term: sums.Term, pair_weights: tf.Tensor | None = None) -> tf.Tensor:
+            logits, relevant = scores / temperature, labels > 0.0
+            each = sums.margin_sums_of_relevant(term, logits, relevant, where, labels, pair_weights)
+            return tf.reduce_sum(each, axis=-1)
+
+        total = of_pairs(term, pairs.weights(lambda_weight, scores, labels, where))
         size = ranks.list_size(scores, where)
-        if lambda_weight == "none" and not compat.in_xla():
-
-            def of_pairs(term: sums.Term) -> tf.Tensor:
-                each = sums.margin_sums_of_relevant(term, scores / temperature, labels > 0.0, where, labels)
-                return tf.reduce_sum(each, axis=-1)
-
-            num_pairs = of_pairs(sums.one) if normalize == "pairs" else size
-            return pairs.normalized(of_pairs(term), normalize, size, num_pairs)
-        higher = pairs.of_higher_label(labels, where)
-        margins = pairs.margins(scores) / temperature
-        losses, _ = term(tf.where(higher, margins, -float("inf")))
-        pair_weights = pairs.weights(lambda_weight, scores, labels, where)
-        if pair_weights is not None:
-            losses *= pair_weights
-        total = tf.reduce_sum(losses, axis=[-2, -1])
-        num_pairs = tf.reduce_sum(tf.cast(higher, scores.dtype), axis=[-2, -1])
+        num_pairs = of_pairs(sums.one) if normalize == "pairs" else size
         return pairs.normalized(total, normalize, size, num_pairs)
 
     return base.evaluate(of_ids, of_dense, scores, labels, where, weights)

@@ -73,12 +73,13 @@ def margin_sums_of_relevant(
     relevant: tf.Tensor,
     competing: tf.Tensor,
     levels: tf.Tensor | None = None,
+    pair_weights: tf.Tensor | None = None,
 ) -> tf.Tensor:
     r"""Returns $\sum_{j \ne i} f(s_j - s_i)$ for each relevant class `i`, and 0 for the others, `[..., n]`.
 
     The sum is over the competing classes; with `levels`, over those of a lower level than the relevant one.
-    All arguments are `[..., n]`. It takes `O(n)` for each relevant class of a batch. Under XLA, which knows
-    only their largest possible number, it would be `O(n^2)` for each list.
+    It takes `O(n)` for each relevant class of a batch, but XLA takes memory as if all classes were relevant.
+    All tensors are `[..., n]`, except the weights, `[..., i, j]`.
     """
     matrices = (
         x if x is None else tf.reshape(x, [-1, tensors.length(x)])
@@ -90,7 +91,10 @@ def margin_sums_of_relevant(
     others = tf.gather(competing_of, lists)
     if levels_of is not None:
         others &= tf.gather(levels_of, lists) < tf.gather_nd(levels_of, places)[:, None]
-    sums = margin_sum(term, tf.gather(scores_of, lists), classes, others)
+    if pair_weights is not None:
+        n = tf.shape(scores)[-1]
+        pair_weights = tf.gather_nd(tf.reshape(pair_weights, [-1, n, n]), places)
+    sums = margin_sum(term, tf.gather(scores_of, lists), classes, others, pair_weights)
     sums = tf.scatter_nd(places, sums, tf.shape(scores_of, tf.int64))
     return tf.reshape(sums, tf.shape(scores))
 

@@ -1,6 +1,6 @@
 """Encoders of texts: BERT and ELECTRA."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -11,37 +11,26 @@ from rank4class.models.encoders import base
 from rank4class.models.registry import ENCODERS, Part
 
 
-class Block(Part):
+class Block(tf.keras.layers.Layer):
     """Self-attention and two dense layers, each added to its input and normalized, in float32."""
 
-    def __init__(
-        self,
-        width: int,
-        num_heads: int,
-        inner_size: int,
-        activation: Callable[[tf.Tensor], tf.Tensor],
-        dropout: float,
-        **kwargs: Any,
-    ):
+    def __init__(self, sizes: Mapping[str, Any], **kwargs: Any):
         super().__init__(**kwargs)
+        width, heads, dropout = (sizes[name] for name in ("hidden_size", "num_heads", "dropout"))
         initial = _initial()
         self.attention = tf.keras.layers.MultiHeadAttention(
-            num_heads, width // num_heads, dropout=dropout, kernel_initializer=initial, name="self_attention"
+            heads, width // heads, dropout=dropout, kernel_initializer=initial, name="self_attention"
         )
         self.attention_norm = _norm("self_attention_layer_norm")
-        self.inner = _dense(inner_size, "intermediate")
+        self.inner = _dense(sizes["inner_size"], "intermediate")
         # With eight bits an error function is coarse, and slow on CPUs.
         in_float32 = self.compute_dtype == "bfloat16"
-        self.activation = tf.keras.layers.Activation(activation, dtype="float32" if in_float32 else None)
+        self.activation = tf.keras.layers.Activation(
+            _ACTIVATIONS[sizes["activation"]], dtype="float32" if in_float32 else None
+        )
         self.outer = _dense(width, "output")
         self.norm = _norm("output_layer_norm")
         self.drop = tf.keras.layers.Dropout(dropout)
-
-    def build_layers(self, shapes: Any) -> None:
-        self.attention.build(shapes, shapes)
-        for layer in (self.attention_norm, self.inner, self.norm):
-            layer.build(shapes)
-        self.outer.build(self.inner.compute_output_shape(shapes))
 
     def call(self, states: tf.Tensor, attended: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Returns states `[B, length, width]`, each after attention to those of a mask `[B, 1, length]`."""
@@ -128,7 +117,6 @@ class Bert(Part):
             "output_dropout": output_dropout,
         }
         embedding_size = self.config["embedding_size"]
-        sizes = hidden_size, num_heads, inner_size, _ACTIVATIONS[activation], dropout
         with precision.scope(self.dtype_policy.name):
             self.words = _table(vocab_size, embedding_size, "word_embeddings")
             self.positions = _table(max_positions, embedding_size, "position_embedding")
@@ -138,7 +126,7 @@ class Bert(Part):
             self.projection = self.pooler = None
             if embedding_size != hidden_size:
                 self.projection = _dense(hidden_size, "embedding_projection")
-            self.blocks = [Block(*sizes, name=f"layer_{i}") for i in range(num_layers)]
+            self.blocks = [Block(self.config, name=f"layer_{i}") for i in range(num_layers)]
             if "pooler" in self.POOLINGS:
                 self.pooler = _dense(hidden_size, "pooler_transform", "tanh")
                 # Without a part in the output, the pooler has no gradient.
@@ -147,17 +135,14 @@ class Bert(Part):
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Returns the variables that a checkpoint has to provide, by names as in the Model Garden."""
-        tables = (self.words, self.positions, self.types, self.projection, self.pooler)
-        layers = {layer.name: layer for layer in tables if layer is not None}
-        named = {
-            f"{name}/{compat.variable_path(variable).rpartition('/')[2]}": variable
-            for name, layer in {**layers, "embeddings/layer_norm": self.norm}.items()
-            for variable in layer.weights
-        }
-        for block in self.blocks:
-            for variable in block.weights:
-                path = compat.variable_path(variable).rpartition(f"{block.name}/")[2]
-                named[f"transformer/{block.name}/{path}"] = variable
+        parts: dict[str, Any] = {"embeddings/layer_norm": self.norm}
+        parts |= {f"transformer/{block.name}": block for block in self.blocks}
+        others = (self.words, self.positions, self.types, self.projection, self.pooler)
+        parts |= {layer.name: layer for layer in others if layer is not None}
+        named: dict[str, tf.Variable] = {}
+        for name, layer in parts.items():
+            scope = f"{layer.name}/" if isinstance(layer, Block) else "/"
+            named |= {f"{name}/{compat.variable_path(v).rpartition(scope)[2]}": v for v in layer.weights}
         return named
 
     def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
