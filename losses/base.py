@@ -6,7 +6,7 @@ at least 0 unless its text says otherwise. Labels come in two forms, which give 
 
 - class ids, integers `[...]`, take an exact form with `O(n)` time and memory, gradient included;
 - dense labels `[..., n]` (one-hot, multi-label or graded gains) take `O(n log n)`. Pairwise losses other than
-  `pairwise_mse`, `approx_*` and `gumbel_approx_ndcg` take `O(k n)` for `k` relevant classes, and memory for
+  `pairwise_mse`, `approx_*` and `gumbel_approx_ndcg` take `O(k n)` for `k` relevant classes, and
   `O(n^2)` under XLA or with weights of pairs. `unique_softmax` takes `O(n^2)`.
 
 Losses without a form for class ids convert them to one-hot labels.

@@ -7,7 +7,7 @@ from tensorflow.types.experimental import TensorLike
 
 from rank4class import arguments
 from rank4class.losses import base
-from rank4class.losses.ops import log_space, pairs, ranks
+from rank4class.losses.ops import log_space, ranks
 
 __all__ = [
     "GCE",
@@ -167,8 +167,10 @@ def unique_softmax(
 
     def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
         gains = tf.math.expm1(labels * tf.math.log(2.0))
-        margins = pairs.margins(scores / temperature)
-        is_higher = pairs.of_higher_label(labels, where)
+        logits = scores / temperature
+        margins = logits[..., None, :] - logits[..., :, None]
+        is_higher = labels[..., :, None] > labels[..., None, :]
+        is_higher &= where[..., :, None] & where[..., None, :]
         below = tf.reduce_logsumexp(tf.where(is_higher, margins, ranks.MASKED), axis=-1)
         gains = tf.where(tf.reduce_any(is_higher, axis=-1), gains, 0.0)  # which may be infinite
         return tf.reduce_sum(gains * log_space.softplus(below), axis=-1)

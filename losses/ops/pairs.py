@@ -1,4 +1,4 @@
-r"""Pairs of classes: which pairs count, their margins and weights, and the normalization of sums over them.
+r"""Weights of pairs of classes, and the normalization of sums over pairs.
 
 A pairwise loss with the weights of a metric, its change if the two classes swapped ranks, follows the metric
 (LambdaRank). The ranks are those of the current scores and count as constants. A class ranks behind classes
@@ -15,16 +15,6 @@ from rank4class.losses.ops.gains import discount, exponential_gains, over_ideal
 
 NORMALIZERS = ("list", "pairs", "none")
 WEIGHTS = ("none", "ndcg", "mrr", "ndcg_loss2")
-
-
-def of_higher_label(labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    """Returns bool `[..., i, j]`: both classes take part, and `i` has the higher label."""
-    return (labels[..., :, None] > labels[..., None, :]) & where[..., :, None] & where[..., None, :]
-
-
-def margins(scores: tf.Tensor) -> tf.Tensor:
-    """Returns `s_j - s_i`, `[..., i, j]`, of scores `[..., n]`."""
-    return scores[..., None, :] - scores[..., :, None]
 
 
 def normalized(total: tf.Tensor, normalize: str, size: tf.Tensor, num_pairs: tf.Tensor) -> tf.Tensor:

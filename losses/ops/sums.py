@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from rank4class import compat
 from rank4class.losses.ops import log_space, ranks, tensors
 
 Term = Callable[[tf.Tensor], tuple[tf.Tensor, Callable]]
@@ -78,7 +79,7 @@ def margin_sums_of_relevant(
     r"""Returns $\sum_{j \ne i} f(s_j - s_i)$ for each relevant class `i`, and 0 for the others, `[..., n]`.
 
     The sum is over the competing classes; with `levels`, over those of a lower level than the relevant one.
-    It takes `O(n)` for each relevant class of a batch, but XLA takes memory as if all classes were relevant.
+    It takes `O(n)` for each relevant class of a batch, but under XLA as if all classes were relevant.
     All tensors are `[..., n]`, except the weights, `[..., i, j]`.
     """
     matrices = (
@@ -86,9 +87,13 @@ def margin_sums_of_relevant(
         for x in (scores, relevant, competing, levels)
     )
     scores_of, relevant_of, competing_of, levels_of = matrices
-    places = tf.where(relevant_of)
+    if compat.in_xla():  # TPUs need static shapes
+        every = tf.range(tf.size(relevant_of, tf.int64))
+        places = tf.transpose(tf.unravel_index(every, tf.shape(relevant_of, tf.int64)))
+    else:
+        places = tf.where(relevant_of)
     lists, classes = tf.unstack(places, axis=1)
-    others = tf.gather(competing_of, lists)
+    others = tf.gather(competing_of, lists) & tf.gather_nd(relevant_of, places)[:, None]
     if levels_of is not None:
         others &= tf.gather(levels_of, lists) < tf.gather_nd(levels_of, places)[:, None]
     if pair_weights is not None:
