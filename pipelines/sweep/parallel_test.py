@@ -1,9 +1,11 @@
+import gc
 import multiprocessing
 import os
 import re
 import signal
 import threading
 import time
+import weakref
 
 import pytest
 import tensorflow as tf
@@ -207,3 +209,22 @@ def test_executors_that_cannot_train():
         message = "a worker with 2 threads; a process trains one run at a time. Start the workers with --nthr"
         with pytest.raises(ValueError, match=message):
             parallel.connect(f"dask:{cluster.scheduler_address}").__enter__()
+
+
+def test_a_run_leaves_no_model_in_memory(monkeypatch):
+    made = []
+
+    def train(*args, **options):
+        model = tf.Module()
+        model.itself = model
+        made.append(weakref.ref(model))
+        return {}
+
+    monkeypatch.setattr(parallel.rank_training, "load_data", lambda *args: None)
+    monkeypatch.setattr(parallel.rank_training, "train", train)
+    gc.disable()
+    try:
+        parallel._train("a sweep", "", config.to_json(base()), {}, "unused", None, {})
+        assert made[0]() is None
+    finally:
+        gc.enable()
