@@ -27,7 +27,7 @@ def approx_ndcg(
 
     $$\ell = -\frac{1}{\log_2(1 + r)}, \quad r = 1 + \sum_{j \ne y} \frac{1}{1 + e^{-m_j / \tau}}$$
 
-    Dense labels have gains `2^t - 1`, and take `O(k n)` for `k` relevant classes (XLA: `O(n^2)`).
+    Dense labels have gains `2^t - 1`, and take `O(k n)` for `k` relevant classes, under XLA `O(n^2)`.
 
     Args:
       temperature: `tau > 0`; as it falls, the loss tends to negative NDCG.

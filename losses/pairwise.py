@@ -35,8 +35,8 @@ def pairwise_logistic(
 
     $$\ell = \frac{1}{z} \sum_{j \ne y} w_j \log(1 + e^{m_j / \tau}), \quad m_j = s_j - s_y$$
 
-    Dense labels sum over all pairs of different labels, in `O(k n)` for `k` relevant classes. A
-    `lambda_weight`, or XLA, takes `O(n^2)`.
+    Dense labels sum over all pairs of different labels, in `O(k n)` for `k` relevant classes. With a
+    `lambda_weight` or under XLA that is `O(n^2)`.
 
     Args:
       normalize: `z`. "list" is `n`, as in TF-Ranking's default reduction: with many classes the gradient

@@ -146,11 +146,11 @@ class Bert(Part):
         return named
 
     def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
-        # Keras's attention creates its variables in its first call. Without this call, a reloaded SavedModel
-        # would replace the restored variables by new ones.
-        self.types.build(None)
+        self.types.build(None)  # `states` reads its table, and pools nothing
         if self.pooler is not None:
             self.pooler.build([None, None, self.width])
+        # Keras's attention creates its variables in its first call. Without this call, a reloaded SavedModel
+        # would replace the restored variables by new ones.
         with precision.scope(self.dtype_policy.name):  # the blocks create layers in their first call
             self.states({name: tf.zeros([1, 2], tf.int32) for name in self.FEATURES})
         super().build(shapes)
