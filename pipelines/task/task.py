@@ -108,8 +108,9 @@ class TaskData:
                 lambda context: self.evaluation_batches(split, batch_size, context)
             )
         named = data.naming_errors(batches, examples, indices_of, self.preprocess)
-        progress = Progress(f"{title} {split}", "example", len(examples))
-        return progress.over(named, batch_size) if title else named
+        if not title:
+            return named
+        return Progress(f"{title} {split}", "example", len(examples)).over(named, batch_size)
 
     def collect(
         self, split: str, batch_size: int, function: Callable[[Any], Mapping[str, Any]], title: str

@@ -22,7 +22,7 @@ from rank4class.pipelines.training.session import Session
 from rank4class.pipelines.training.tensorboard import Summaries
 from rank4class.pipelines.training.train_state import TrainState
 from rank4class.pipelines.training.train_step import StepResults, build_steps
-from rank4class.progress import Progress, format_epochs, format_rate
+from rank4class.progress import Progress, format_epochs, time_left
 
 SUMMARIES_BETWEEN_EVALUATIONS = 20
 
@@ -182,7 +182,6 @@ class Trainer:
         self._session = Session(self._run_dir, self._strategy, step)
         self._summaries = Summaries(self._run_dir.path, writes=self._is_chief)
         self._summaries.write_start(self._run_dir.experiment())
-        self._shown = Progress("", "step", schedule.total_steps, start=step, epochs=schedule.epochs)
         self._open_batches()
 
     def _open_batches(self) -> None:
@@ -210,7 +209,8 @@ class Trainer:
         """Trains until a number of steps in total."""
         progress, first, loss_sum = self._progress, self._progress.step, 0.0
         started, waited = time.perf_counter(), 0.0
-        try:
+        total = self._schedule.total_steps
+        with Progress("training", "step", total, start=first, disable=not self._verbose) as shown:
             while progress.step < until:
                 results = self._run_steps(min(self._schedule.steps_per_execution, until - progress.step))
                 waited += results.waited
@@ -223,16 +223,20 @@ class Trainer:
                         self._write_step_summaries(loss, norm, speed, waited / seconds)
                 loss_sum += float(results.losses.sum())
                 if self._verbose:
-                    note = f"loss {loss_sum / (progress.step - first):.4f}"
-                    values = {"speed": f"{format_rate(speed)} examples/s", "note": note}
-                    self._shown.add(len(results.losses), **values)
+                    epochs, loss = self._schedule.epochs, loss_sum / (progress.step - first)
+                    epoch = progress.step / total * epochs
+                    state = f"epoch {format_epochs(epoch)} of {format_epochs(epochs)}, loss {loss:.4f}"
+                    shown.set_postfix_str(state, refresh=False)
+                    shown.update(len(results.losses))
                 if results.stopping:
                     self._save_and_stop()
-        finally:
-            self._shown.clear()
         if self._verbose and self._evaluation_is_due():
-            values["note"] += f", waited for data {waited / seconds:.1%} of the time"
-            print(self._shown.line(**values), flush=True)
+            line = [
+                f"step {progress.step:,} of {total:,}, {state}, {speed:,.1f} examples/s",
+                f"waited for data {waited / seconds:.1%} of the time",
+                time_left(seconds, progress.step - first, total - progress.step),
+            ]
+            print(", ".join(filter(None, line)), flush=True)
 
     def _run_steps(self, count: int) -> StepResults:
         """Runs steps on the next batches; raises FloatingPointError if one of them is not finite."""
