@@ -3,6 +3,7 @@
 # make test_all   the same, and then the tests marked nightly
 # make tutorials  runs the tutorials that take several minutes each: texts, notebook, reverse_dictionary
 # make gpu_test   the tests marked gpu, on a machine with a GPU: parts and trainings against the CPU's
+# make newest     compares losses and layers with those of the newest TensorFlow, Keras and NumPy
 # make docs       builds the documentation into site/, strictly and without the network
 # make notebooks  writes the tutorials as notebooks into docs/notebooks
 # make figures    draws the pictures of the documentation from committed files
@@ -15,7 +16,7 @@ PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3
 INSTALLED := $(VENV)/installed
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test_all tutorials gpu_test lint docs notebooks figures lock clean
+.PHONY: demo test test_all tutorials gpu_test newest lint docs notebooks figures lock clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.demo
@@ -36,6 +37,12 @@ tutorials: $(INSTALLED)
 
 gpu_test: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -m gpu pipelines/gpu_test.py
+
+newest: $(INSTALLED)
+	$(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade -e . pytest safetensors
+	.venv-newest/bin/python -c "import keras, numpy, tensorflow as tf; print(tf.__version__, keras.__version__, numpy.__version__)"
+	RANK4CLASS_NEWEST="$(CURDIR)/.venv-newest/bin/python" $(VENV)/bin/python -m pytest compat_test.py
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
@@ -94,4 +101,4 @@ lock:
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf .venv .venv-docs site
+	rm -rf .venv .venv-docs .venv-newest site

@@ -91,15 +91,6 @@ def time_left(seconds: float, done: int, remaining: int) -> str:
     return f"{left / 60:.0f} min left" if left < 119.5 * 60 else f"{left / 3600:.1f} h left"
 
 
-def place(number: int, total: int, left: str) -> str:
-    """Returns the start of a line on one of several runs.
-
-    >>> place(2, 45, "3 min left"), place(45, 45, "")
-    ('[  2/45, 3 min left]', '[ 45/45]')
-    """
-    return f"[{number:3d}/{total}{left and f', {left}'}]"
-
-
 def format_epochs(epochs: float) -> str:
     """Returns a number of epochs with at most one decimal.
 

@@ -31,7 +31,7 @@ from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
 from rank4class.pipelines.training.trainable_rank_model import Draw
-from rank4class.progress import place, time_left
+from rank4class.progress import time_left
 
 POLL_SECONDS = 0.2  # between two looks at signals
 
@@ -135,7 +135,7 @@ class Pool:
         shown = str(outcome) if diverged else f"{split} {evaluator.one_line(outcome[split])}"
         folder = run.path.removeprefix(os.path.join(self._root, ""))
         left = time_left(time.monotonic() - self._started, self._trained, total - ended)
-        print(f"{place(ended, total, left)} {folder}: {shown}", flush=True)
+        print(f"[{ended:3d}/{total}{left and f', {left}'}] {folder}: {shown}", flush=True)
 
     def _submit(self, run: GridRun, draw: Draw | None) -> Future:
         packed = config.to_json(run.experiment), config.user_parts(run.experiment)
