@@ -112,28 +112,15 @@ def _is_missing(package: str) -> bool:
 def import_tensorflow_ranking() -> types.ModuleType:
     """Returns the module `tensorflow_ranking`, with which the tests and benchmarks compare.
 
-    TF-Ranking 0.5.5 names `tf.estimator` when it is imported, which TensorFlow removed in 2.16. Only its
-    Estimator API uses it: during the import, empty classes take the place of that API.
+    TF-Ranking 0.5.5 names `tf.estimator` when it is imported, which TensorFlow removed in 2.16.
     """
+    from unittest import mock
+
     import tensorflow as tf
 
-    places = (tf, tf.compat.v1)
-    for module in places:
-        module.estimator = _NoEstimators("tensorflow.estimator")
-    try:
+    one, other = (mock.patch.object(module, "estimator", create=True) for module in (tf, tf.compat.v1))
+    with one, other:
         return importlib.import_module("tensorflow_ranking")
-    finally:
-        for module in places:
-            del module.estimator
-
-
-class _NoEstimators(types.ModuleType):
-    """A module in which every name is an empty class with the modes of an Estimator."""
-
-    def __getattr__(self, name: str) -> type:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"})
 
 
 _BEFORE_CONTEXT = re.compile(r"\n(?:  \(0\) [A-Z_]+:  )?(?:assertion failed: \[)?([^\n]+?)\]?\n[ \t]*\[\[")

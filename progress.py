@@ -37,8 +37,7 @@ class Progress(tqdm):
         disable: bool = False,
     ):
         file = file or sys.stdout
-        is_shown = file.isatty() or "ipykernel" in sys.modules
-        moves = is_shown and multiprocessing.parent_process() is None
+        moves = (file.isatty() or "ipykernel" in sys.modules) and not multiprocessing.parent_process()
         seconds = MOVING_SECONDS if moves else LOG_SECONDS
         super().__init__(
             desc=title,
@@ -73,10 +72,7 @@ class _Lines:
 
     def write(self, state: str) -> None:
         if state.strip():
-            print(state.strip(), file=self._file)
-
-    def flush(self) -> None:
-        self._file.flush()
+            print(state.strip(), file=self._file, flush=True)
 
 
 def time_left(seconds: float, done: int, remaining: int) -> str:
