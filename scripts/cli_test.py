@@ -220,7 +220,7 @@ def test_a_training_prints_and_writes_nothing_else(tmp_path):
     command = [sys.executable, "-m", "rank4class", "train", *flags]
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith("Training: epochs=0.1, steps=1, batch_size=64\nstep 1 of 1 (epoch 0.1 of")
+    assert ended.stdout.startswith("Training: epochs=0.1, steps=1, batch_size=64\nstep 1 of 1, epoch 0.1 of")
     [cache] = (path for path in (tmp_path / "home").rglob("*") if path.is_file())
     assert cache.match(".cache/matplotlib/fontlist-*.json")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "run"]

@@ -43,7 +43,7 @@ def read_json(path):
 def test_train_then_evaluate(output_of, two_runs):
     path, _ = two_runs
     trained, evaluated = ((path / name).read_text() for name in ("trained", "evaluated"))
-    assert "\nstep 17 of 17 (epoch 1 of 1), " in trained
+    assert "\nstep 17 of 17, epoch 1 of 1, " in trained
     assert "TensorBoard: tensorboard --logdir" in trained
     results = read_json(path / "results.json")
     low, high = results["test"]["intervals"]["ndcg@5"]
