@@ -3,7 +3,7 @@
 # make test_all   the same, and then the tests marked nightly
 # make tutorials  runs the tutorials that take several minutes each: texts, notebook, reverse_dictionary
 # make gpu_test   the tests marked gpu, on a machine with a GPU: parts and trainings against the CPU's
-# make newest     compares losses and layers with those of the newest TensorFlow, Keras and NumPy
+# make newest     the fast tests, and losses and layers in Keras 3, with the newest TensorFlow, Keras and NumPy
 # make docs       builds the documentation into site/, strictly and without the network
 # make notebooks  writes the tutorials as notebooks into docs/notebooks
 # make figures    draws the pictures of the documentation from committed files
@@ -39,10 +39,11 @@ gpu_test: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -m gpu pipelines/gpu_test.py
 
 newest: $(INSTALLED)
-	$(PYTHON) -m venv .venv-newest
-	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade -e . pytest safetensors
-	.venv-newest/bin/python -c "import keras, numpy, tensorflow as tf; print(tf.__version__, keras.__version__, numpy.__version__)"
-	RANK4CLASS_NEWEST="$(CURDIR)/.venv-newest/bin/python" $(VENV)/bin/python -m pytest compat_test.py
+	$(PYTHON) -m venv $(VENV)-newest
+	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade -e ".[train,dev]"
+	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(UNRESOLVED)
+	RANK4CLASS_NEWEST="$(CURDIR)/$(VENV)-newest/bin/python" $(VENV)/bin/python -m pytest compat_test.py
+	$(VENV)-newest/bin/python -m pytest -n auto --maxprocesses 2 --dist loadfile -m "not nightly"
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

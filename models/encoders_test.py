@@ -8,7 +8,6 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from official.vision.ops import preprocess_ops
 
 from rank4class import models
 from rank4class.models import encoders, precision, registry
@@ -190,6 +189,7 @@ def test_weight_decay_is_half_the_gradient_over_the_vectors():
 
 @pytest.mark.nightly
 def test_resnet50_normalizes_images_as_the_model_garden_and_keras():
+    preprocess_ops = pytest.importorskip("official.vision.ops.preprocess_ops")
     features = images(64, 3)
     garden = encoders.ResNet50()
     normalized = preprocess_ops.normalize_image(features["image"])

@@ -13,7 +13,6 @@ import PIL.ImageOps
 import pytest
 import scipy.ndimage
 import tensorflow as tf
-from official.vision.ops import preprocess_ops
 
 from rank4class import data
 
@@ -39,6 +38,7 @@ def central_crops(files):
 @pytest.mark.nightly
 @pytest.mark.parametrize(("height", "width"), [(301, 433), (80, 50)])
 def test_central_crop_matches_the_model_garden(tmp_path, height, width):
+    preprocess_ops = pytest.importorskip("official.vision.ops.preprocess_ops")
     file = save_image(tmp_path, photograph(height, width))
     content = tf.io.read_file(file)
     crop = preprocess_ops.center_crop_image_v2(content, tf.image.extract_jpeg_shape(content), 224 / 256)

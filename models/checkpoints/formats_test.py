@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from official.nlp.modeling import networks
 
 from rank4class import models
 from rank4class.models import checkpoints, encoders
@@ -116,6 +115,7 @@ def written_layouts(tmp_path_factory):
     def write(write_bert_folder):
         if any(folder.iterdir()):
             return folder
+        networks = pytest.importorskip("official.nlp.modeling.networks")
         tensors = write_bert_folder(folder / "hugging_face", **GELU)
         encoder = models.get("encoder", "bert", path=str(folder / "hugging_face"))
         write_google(folder / "google", folder / "hugging_face", tensors, "bert")

@@ -30,24 +30,26 @@ def commands() -> dict[str, list[flags.Flag]]:
 
 
 def _flags_of(name: str) -> list[flags.Flag]:
-    """Returns the flags of a command, by running its module without the command itself."""
+    """Returns the flags of a command, by name, by running its module without the command itself."""
     module = program.module_of(name)
     running = sys.modules["__main__"].__spec__
     if running and running.name == module:
-        return _defined_in(sys.argv[0])
+        defined = [*flags.FLAGS.get_flags_for_module(sys.argv[0]), *_common()]
+        return sorted(defined, key=lambda flag: flag.name)
     before = set(flags.FLAGS)
     try:
         runpy.run_module(module, run_name=module)
-        return [flag for flag in _defined_in(module) if flag.name in _COMMON or flag.name not in before]
+        added = set(flags.FLAGS) - before
+        defined = [flags.FLAGS[flag] for flag in added if not flag.startswith("config.")]  # fields
+        return sorted([*defined, *_common()], key=lambda flag: flag.name)
     finally:
         for flag in set(flags.FLAGS) - before:
             delattr(flags.FLAGS, flag)
 
 
-def _defined_in(module: str) -> list[flags.Flag]:
-    """Returns the flags that a module, `sys.argv[0]` if it runs, and `cli` define, by name."""
-    defined = [flag for name in (module, cli.__name__) for flag in flags.FLAGS.get_flags_for_module(name)]
-    return sorted((flag for flag in defined if flag.name != "help"), key=lambda flag: flag.name)
+def _common() -> list[flags.Flag]:
+    """Returns the flags of all commands."""
+    return [flag for flag in flags.FLAGS.get_flags_for_module(cli.__name__) if flag.name in _COMMON]
 
 
 def is_required(flag: flags.Flag) -> bool:
