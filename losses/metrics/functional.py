@@ -3,8 +3,9 @@
 Each function returns one value per instance, float32 `[...]`, in `[0, 1]` unless its text says otherwise.
 
 Dense gains sort all scores, `O(n log n)`. Metrics of the first K classes sort only these, `O(n log K)`,
-unless ties are averaged or reach beyond them. With `max_relevant`, `m`, only the relevant classes are sorted
-and the others are counted: `O(n log m)`, unless ties are averaged.
+unless ties are averaged or reach beyond them. With `max_relevant`, `m`, of at most K or 64, only the relevant
+classes are sorted and the others are counted: `O(n log m)`, unless ties are averaged. Reciprocal rank and
+top-K accuracy count the classes ahead of the first relevant one, `O(n)`, unless ties are averaged.
 
 No metric hides a problem:
   - Ties: by default ("worst") the true class ranks behind all classes of equal score, and among dense labels
@@ -321,7 +322,8 @@ def _evaluate(
         if where is not None:
             scores, gains = tf.where(where, scores, -float("inf")), tf.where(where, gains, 0.0)
         too_many = top_relevant.too_many(gains, max_relevant)
-        order = forms.in_order(scores, gains, ties, max_relevant, limit)
+        only_first = metric in ("mrr", "top_k_accuracy")  # relevant class
+        order = forms.in_order(scores, gains, ties, 1 if only_first else max_relevant, limit)
         values = tf.reshape(getattr(forms, f"{metric}_of_order")(order, **options), tf.shape(scores)[:-1])
         is_valid = tf.math.is_finite(scores) & tf.math.is_finite(gains) & (gains >= 0.0)
         is_valid = is_valid if where is None else is_valid | ~where
