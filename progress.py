@@ -2,9 +2,10 @@
 
 import multiprocessing
 import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from tqdm import TqdmWarning
 
@@ -12,7 +13,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", TqdmWarning)  # a notebook without ipywidgets has a terminal's bar
     from tqdm.auto import tqdm
 
-MOVING_SECONDS = 0.5  # between two states on a terminal
 LOG_SECONDS = 60.0  # between two lines in a log file
 Item = TypeVar("Item")
 
@@ -21,36 +21,28 @@ class Progress(tqdm):
     """A bar that disappears at the end, and shows nothing of a short loop.
 
     A log file gets a line a minute, and so does a terminal from processes of `multiprocessing`. The unit is a
-    singular noun; a total of None is unknown; `start` items are done already.
+    singular noun; a total of None is unknown; other options are tqdm's.
     """
 
     monitor_interval = 0  # no thread
 
     def __init__(
-        self,
-        title: str,
-        unit: str,
-        total: int | None = None,
-        *,
-        start: int = 0,
-        file: TextIO | None = None,
-        disable: bool = False,
+        self, title: str, unit: str, total: int | None = None, file: TextIO | None = None, **options: Any
     ):
         file = file or sys.stdout
         moves = (file.isatty() or "ipykernel" in sys.modules) and not multiprocessing.parent_process()
-        seconds = MOVING_SECONDS if moves else LOG_SECONDS
+        seconds = 0.5 if moves else LOG_SECONDS
         super().__init__(
             desc=title,
             unit=f" {unit}s",
             total=total,
-            initial=start,
             file=file if moves else _Lines(file),
             mininterval=seconds,
             delay=seconds,
             miniters=1,
             leave=False,
-            disable=disable,
             dynamic_ncols=moves,
+            **options,
         )
 
     def over(self, items: Iterable[Item], size: int = 1) -> Iterator[Item]:
@@ -62,6 +54,9 @@ class Progress(tqdm):
         finally:
             self.leave = self.format_dict["elapsed"] >= LOG_SECONDS
             self.close()
+
+
+Progress.set_lock(threading.RLock())  # tqdm's own has a semaphore, of which a killed process warns
 
 
 class _Lines:
@@ -85,12 +80,3 @@ def time_left(seconds: float, done: int, remaining: int) -> str:
     if left < 119.5:
         return f"{left:.0f} s left" if left >= 1.0 else ""
     return f"{left / 60:.0f} min left" if left < 119.5 * 60 else f"{left / 3600:.1f} h left"
-
-
-def format_epochs(epochs: float) -> str:
-    """Returns a number of epochs with at most one decimal.
-
-    >>> format_epochs(1.0059), format_epochs(4400.26)
-    ('1', '4,400.3')
-    """
-    return f"{epochs:,.1f}".removesuffix(".0")

@@ -77,7 +77,7 @@ def test_other_processes_show_no_moving_state(clock, monkeypatch):
 
 def test_a_resumed_loop_counts_from_its_start(clock):
     file = io.StringIO()
-    shown = Progress("training", "step", 100, start=90, file=file)
+    shown = Progress("training", "step", 100, initial=90, file=file)
     clock.now += 100.0
     shown.update(5)
     assert "95/100 [01:40<01:40, 20.00s/ steps]" in file.getvalue()

@@ -22,7 +22,7 @@ from rank4class.pipelines.training.session import Session
 from rank4class.pipelines.training.tensorboard import Summaries
 from rank4class.pipelines.training.train_state import TrainState
 from rank4class.pipelines.training.train_step import StepResults, build_steps
-from rank4class.progress import Progress, format_epochs, time_left
+from rank4class.progress import Progress, time_left
 
 SUMMARIES_BETWEEN_EVALUATIONS = 20
 
@@ -173,7 +173,7 @@ class Trainer:
         schedule = self._schedule
         if self._verbose:
             sizes = f"steps={schedule.total_steps:,}, batch_size={self._experiment.batch_size:,}"
-            print(f"Training: epochs={format_epochs(schedule.epochs)}, {sizes}", flush=True)
+            print(f"Training: epochs={round(schedule.epochs, 1):,g}, {sizes}", flush=True)
         if step:
             logging.info("Resuming after step %d of %d", step, schedule.total_steps)
         if self._is_chief and step:
@@ -208,9 +208,8 @@ class Trainer:
     def take_steps(self, until: int) -> None:
         """Trains until a number of steps in total."""
         progress, first, loss_sum = self._progress, self._progress.step, 0.0
-        started, waited = time.perf_counter(), 0.0
-        total = self._schedule.total_steps
-        with Progress("training", "step", total, start=first, disable=not self._verbose) as shown:
+        started, waited, total = time.perf_counter(), 0.0, self._schedule.total_steps
+        with Progress("training", "step", total, initial=first, disable=not self._verbose) as shown:
             while progress.step < until:
                 results = self._run_steps(min(self._schedule.steps_per_execution, until - progress.step))
                 waited += results.waited
@@ -224,19 +223,16 @@ class Trainer:
                 loss_sum += float(results.losses.sum())
                 if self._verbose:
                     epochs, loss = self._schedule.epochs, loss_sum / (progress.step - first)
-                    epoch = progress.step / total * epochs
-                    state = f"epoch {format_epochs(epoch)} of {format_epochs(epochs)}, loss {loss:.4f}"
+                    epoch = round(progress.step / total * epochs, 1)
+                    state = f"epoch {epoch:,g} of {round(epochs, 1):,g}, loss {loss:.4f}"
                     shown.set_postfix_str(state, refresh=False)
                     shown.update(len(results.losses))
                 if results.stopping:
                     self._save_and_stop()
         if self._verbose and self._evaluation_is_due():
-            line = [
-                f"step {progress.step:,} of {total:,}, {state}, {speed:,.1f} examples/s",
-                f"waited for data {waited / seconds:.1%} of the time",
-                time_left(seconds, progress.step - first, total - progress.step),
-            ]
-            print(", ".join(filter(None, line)), flush=True)
+            left = time_left(seconds, progress.step - first, total - progress.step)
+            state += f", {speed:,.1f} examples/s, waited for data {waited / seconds:.1%} of the time"
+            print(f"step {progress.step:,} of {total:,}, {state}{left and f', {left}'}", flush=True)
 
     def _run_steps(self, count: int) -> StepResults:
         """Runs steps on the next batches; raises FloatingPointError if one of them is not finite."""
