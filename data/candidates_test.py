@@ -66,6 +66,14 @@ def batches(split, sampled, count, **options):
     ]
 
 
+def test_steps_have_few_numbers_of_candidates(rng):
+    split = numbered_split(csr_array((rng.random([60, 400]) < 0.1 * rng.random([60, 1])).astype(np.float32)))
+    sampled = Sampled(split, 400, batch_size=4, count=30)
+    made = [features["candidates"] for features, _, _ in batches(split, sampled, 40)]
+    assert len({len(np.unique(ids)) for ids in made}) > 20
+    assert len({len(ids) for ids in made}) <= 12  # of about 60 to 160 candidates
+
+
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("kind", ["single", "several"])
 def test_batches_are_those_of_all_classes_at_the_candidates(request, kind, padded):
