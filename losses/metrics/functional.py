@@ -322,8 +322,8 @@ def _evaluate(
         if where is not None:
             scores, gains = tf.where(where, scores, -float("inf")), tf.where(where, gains, 0.0)
         too_many = top_relevant.too_many(gains, max_relevant)
-        only_first = metric in ("mrr", "top_k_accuracy")  # relevant class
-        order = forms.in_order(scores, gains, ties, 1 if only_first else max_relevant, limit)
+        most = 1 if metric in ("mrr", "top_k_accuracy") else max_relevant  # they read the best relevant class
+        order = forms.in_order(scores, gains, ties, most, limit)
         values = tf.reshape(getattr(forms, f"{metric}_of_order")(order, **options), tf.shape(scores)[:-1])
         is_valid = tf.math.is_finite(scores) & tf.math.is_finite(gains) & (gains >= 0.0)
         is_valid = is_valid if where is None else is_valid | ~where

@@ -50,12 +50,10 @@ def main() -> None:
             save_strategy="no",
         )
         setfit.Trainer(model=model, args=arguments, train_dataset=comments).train()
-        scores = np.zeros(
-            [len(test), len(dataset.class_names)], np.float32
-        )  # 0 for classes without an example
-        scores[:, model.model_head.classes_] = model.predict_proba(
-            test.features["text"].tolist(), as_numpy=True
-        )
+        # Classes without an example stay at 0.
+        scores = np.zeros([len(test), len(dataset.class_names)], np.float32)
+        found = model.predict_proba(test.features["text"].tolist(), as_numpy=True)
+        scores[:, model.model_head.classes_] = found
         of_seed = [
             metrics.top_k_error(scores, test.labels, k=1),
             metrics.top_k_error(scores, test.labels, k=5),
