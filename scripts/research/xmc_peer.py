@@ -1,15 +1,17 @@
-r"""Trains napkinXC's label trees on the definitions of a reverse dictionary, beside which a model is judged.
+r"""Trains the label trees of napkinXC or PECOS on a reverse dictionary, beside which a model is judged.
 
     python -m rank4class.scripts.research.xmc_peer --path=/usr/share/wordnet --tests=TESTS \
         --gcide=/usr/share/dictd/gcide.dict.dz
 
-Their linear classifiers read the TF-IDF of words and pairs of words. It needs the package napkinxc.
+Their linear classifiers read the TF-IDF of words and pairs of words. It needs the package napkinxc, or for
+`--peer=pecos` libpecos.
 """
 
 import importlib
 import os
 import tempfile
 import time
+from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse
@@ -21,6 +23,7 @@ from rank4class.scripts import cli
 _PATH = flags.DEFINE_string("path", None, "Folder of WordNet 3.0.", required=True)
 _TESTS = flags.DEFINE_string("tests", None, "Folder of the test sets of Hill et al.", required=True)
 _GCIDE = flags.DEFINE_string("gcide", None, "gcide.dict.dz, for more definitions.")
+_PEER = flags.DEFINE_enum("peer", "napkinxc", ["napkinxc", "pecos"], "The package of the label trees.")
 
 BEST = 100  # words of each description
 
@@ -33,6 +36,26 @@ def found_at(best: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """
     found = best == labels[:, None]
     return np.where(found.any(axis=1), found.argmax(axis=1), BEST)
+
+
+def _train_napkinxc(features: scipy.sparse.csr_matrix, labels: scipy.sparse.csr_matrix) -> Callable:
+    tree = importlib.import_module("napkinxc.models").PLT(tempfile.mkdtemp())
+    tree.fit(features, labels)
+    return lambda features: np.array(tree.predict(features, top_k=BEST))
+
+
+def _train_pecos(features: scipy.sparse.csr_matrix, labels: scipy.sparse.csr_matrix) -> Callable:
+    xmc = importlib.import_module("pecos.xmc")
+    clusters = xmc.Indexer.gen(xmc.LabelEmbeddingFactory.create(labels, features))
+    model = importlib.import_module("pecos.xmc.xlinear.model").XLinearModel.train(
+        features, labels, C=clusters
+    )
+
+    def predict(features: scipy.sparse.csr_matrix) -> np.ndarray:
+        scores = model.predict(features, beam_size=BEST, only_topk=BEST)
+        return np.argsort(-scores.toarray(), axis=1, kind="stable")[:, :BEST]
+
+    return predict
 
 
 def main() -> None:
@@ -49,12 +72,11 @@ def main() -> None:
     features = vectorizer.fit_transform(train.features["text"].tolist())
     labels = scipy.sparse.csr_matrix(train.class_matrix(len(dataset.class_names)), dtype=np.float32)
     started = time.monotonic()
-    tree = importlib.import_module("napkinxc.models").PLT(tempfile.mkdtemp())
-    tree.fit(features, labels)
+    predict = {"napkinxc": _train_napkinxc, "pecos": _train_pecos}[_PEER.value](features, labels)
     print(f"Training: {time.monotonic() - started:.0f} s")
     lines = [["test", "@1", "@10", "@100", "median rank"]]
     for title, split in tests.items():
-        best = np.array(tree.predict(vectorizer.transform(split.features["text"].tolist()), top_k=BEST))
+        best = predict(vectorizer.transform(split.features["text"].tolist()))
         place = found_at(best, split.class_matrix(len(dataset.class_names)).indices)
         median = np.median(place) + 1
         rank = f"{median:g}" if median <= BEST else f"over {BEST}"
