@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 
 from rank4class import data, losses
 from rank4class.pipelines import config
-from rank4class.pipelines.task import checks, class_frequencies
+from rank4class.pipelines.task import class_frequencies
 from rank4class.pipelines.task.task import ModelOutputs
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.pipelines.training.trainable_rank_model import TrainableRankModel
@@ -116,17 +116,3 @@ def test_frequencies_are_those_of_the_training_examples(changes):
 def test_examples_of_several_classes_are_refused():
     with pytest.raises(ValueError, match=r"^loss\.prior_temperature=1\.0: examples may have several classes"):
         task_of((np.eye(4), np.eye(4)))
-
-
-@pytest.mark.parametrize(
-    ("name", "tau", "message"),
-    [
-        ("softmax", -0.5, r"loss\.prior_temperature=-0\.5: too small\. Choose at least 0"),
-        ("mean_average_precision", 1.0, r"loss\.prior_temperature=1\.0: loss 'mean_average_precision' ranks"),
-    ],
-)
-def test_prior_temperatures_without_a_meaning_are_refused(name, tau, message):
-    rank_fn = {"loss.rank_fn": "sigmoid"} if name != "softmax" else {}
-    changed = experiment(**{"loss.name": name, "loss.prior_temperature": tau, **rank_fn})
-    with pytest.raises(ValueError, match=message):
-        checks.check(changed)

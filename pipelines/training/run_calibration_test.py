@@ -13,9 +13,7 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config
-from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import calibration
-from rank4class.pipelines.task import checks
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training, run_calibration
@@ -64,11 +62,6 @@ def test_calibration_of_one_and_of_several_classes():
 def test_scores_that_are_not_calibrated(messages, labels, changes, reason):
     assert not has_calibration(labels, **changes)
     assert messages == [f"No calibration: {reason}"]
-
-
-def test_unknown_calibration():
-    with pytest.raises(ValueError, match=r"calibration='beta': unknown\. There are: auto, none"):
-        checks.check(config.override(digits_mlp.get_config(), {"calibration": "beta"}))
 
 
 def test_excluded_classes_are_left_out(rng):

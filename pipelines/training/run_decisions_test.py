@@ -17,7 +17,6 @@ from rank4class.pipelines.evaluation import calibration, per_class, predictions,
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.split_metrics import Decisions
 from rank4class.pipelines.run_test import READERS
-from rank4class.pipelines.task import checks
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training, run_decisions
 
@@ -77,20 +76,6 @@ def test_scores_that_do_not_fit(monkeypatch):
     )
     with pytest.raises(ValueError, match=message):
         run_decisions.need_scores(experiment("asl"), SEVERAL)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("precision", {}, r"thresholds\.at_least: thresholds 'precision' requires it\. Set it\."),
-        ("recall", {"at_least": 1.0}, r"thresholds\.at_least=1\.0: not in \(0, 1\)\. Choose another value\."),
-        ("f1", {"at_least": 0.5}, r"thresholds\.at_least: thresholds 'f1' has no such option"),
-        ("f2", {}, r"thresholds='f2': unknown\. There are: none, f1, precision, recall\."),
-    ],
-)
-def test_invalid_thresholds(name, options, message):
-    with pytest.raises(ValueError, match=message):
-        checks.check(experiment(thresholds=config.Thresholds(name, **options)))
 
 
 def assert_equal_scikit_learns(results, labels, decided):
