@@ -68,17 +68,6 @@ def test_better_follows_the_direction_of_the_metric(metric, better, worse):
     assert turned.difference == -compared.difference
 
 
-@pytest.mark.nightly
-def test_intervals_have_their_coverage(rng):
-    held = 0
-    for _ in range(300):
-        first = rng.random(200) < 0.6
-        second = np.where(rng.random(200) < 0.2, rng.random(200) < 0.9, first)  # 0.66
-        low, high = comparison.compare("top1_accuracy", first, second).interval
-        held += low <= 6.0 <= high
-    assert 0.90 * 300 <= held <= 0.985 * 300
-
-
 @pytest.mark.filterwarnings("error")
 def test_an_infinite_rank_has_no_interval():
     ranks, infinite = np.array([1.0, 2.0, 3.0]), np.array([1.0, np.inf, 2.0])

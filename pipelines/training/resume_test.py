@@ -14,19 +14,14 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class.pipelines import config
-from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import rank_training, trainer
 from rank4class.pipelines.training.preemption import Interrupted
+from rank4class.pipelines.training.rank_training_test import small
 from rank4class.pipelines.training.train_state import TrainState
 
 pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
-
-
-def small(**changes):
-    base = {"epochs": 2.0, "encoder.hidden": (16,), "encoder.dropout": 0.2}
-    return config.override(digits_mlp.get_config(), {**base, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +80,8 @@ def on_disk(folder):
 @pytest.mark.nightly
 def test_kills_before_every_change_of_files(tmp_path, copied_before_changes, assert_same_run):
     experiment = config.override(
-        digits_mlp.get_config(),
-        {"steps": 9, "evaluations_per_epoch": 2, "encoder.hidden": (8,), "encoder.dropout": 0.2}
+        small(),
+        {"steps": 9, "evaluations_per_epoch": 2, "encoder.hidden": (8,)}
         | {"data.max_examples": 64, "batch_size": 8}
         | {"optimizer.learning_rate": 0.01, "optimizer.decay": "none", "metrics": ("ndcg@5",)}
         | {"sets.name": "threshold"},
