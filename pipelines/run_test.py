@@ -63,7 +63,7 @@ def test_images():
 
 def test_predictions_have_the_metrics_of_the_results(digits, test_images):
     labels = data.get("digits").splits["test"].labels
-    best = digits.predict(test_images, k=5)
+    best = digits.predict(test_images, k=np.int64(5))
     names = best["class"].to_numpy().reshape(-1, 5)
     assert (best["rank"].to_numpy().reshape(-1, 5) == [1, 2, 3, 4, 5]).all()
     right = names == np.array(digits.class_names)[labels][:, None]
@@ -71,6 +71,8 @@ def test_predictions_have_the_metrics_of_the_results(digits, test_images):
     assert 100 * (1 - right.any(axis=1).mean()) == pytest.approx(digits.results["test"]["top5_error"])
     scores = digits.scores(test_images)
     np.testing.assert_array_equal(best["score"].to_numpy().reshape(-1, 5), -np.sort(-scores)[:, :5])
+    expected = -np.sort(-digits._trained.calibration.probabilities(scores))[:, :5]
+    np.testing.assert_allclose(best["probability"].to_numpy().reshape(-1, 5), expected, atol=1e-6)
     assert digits.evaluate(split="test") == {**digits.results["test"]}
     assert list(digits.history["step"]) == [17, 34]
     assert repr(digits).endswith("10 classes, step 34)")
@@ -83,13 +85,6 @@ def test_a_notebook_shows_the_metrics_and_the_curve(digits):
     assert page.count("<svg") == page.count("</svg>") == page.count("<table>") == 1
     page = run_html.render("<a>", None, digits.history[:1], "ndcg@5")
     assert page == "<p>&lt;a&gt;</p>\n<p>The training is not finished.</p>"
-
-
-def test_probabilities_are_calibrated(digits, test_images):
-    calibration = digits._trained.calibration
-    expected = -np.sort(-calibration.probabilities(digits.scores(test_images)))
-    frame = digits.predict(test_images, k=np.int64(10))
-    np.testing.assert_allclose(frame["probability"].to_numpy().reshape(-1, 10), expected, atol=1e-6)
 
 
 def test_the_keras_model_is_saved(digits, test_images, tmp_path):
@@ -257,15 +252,6 @@ def test_batches_are_limited_by_their_scores(digits, test_images, monkeypatch):
     assert sizes == [3, 3, 1]
 
 
-def test_a_failed_prediction_leaves_no_file(digits, test_images, tmp_path):
-    images = test_images[:5].copy()
-    images[3, 0, 0, 0] = np.nan
-    np.save(tmp_path / "images.npy", images)
-    with pytest.raises(ValueError, match=r"images\.npy\[3\]: a number is not finite\. Correct it\."):
-        digits.predict_file(tmp_path / "images.npy", tmp_path / "predictions.tsv", batch_size=2)
-    assert os.listdir(tmp_path) == ["images.npy"]
-
-
 def test_scores_that_are_not_finite_are_no_prediction(digits, test_images):
     with pytest.raises(ValueError, match=r"^inputs\[1\]: its scores are not finite\. Look at the input"):
         digits.predict([test_images[0], np.full_like(test_images[0], 3e38)], k=1)
@@ -302,45 +288,48 @@ def test_vectors_of_columns_are_found_by_name(tmp_path, rng):
         run.predict(frame[["c"]])
 
 
-def test_invalid_arrays(digits, tmp_path):
-    for name, array, message in (
-        ("flat.npy", np.zeros([3, 64], np.float32), r"flat\.npy: shape \(64,\), but the model takes \(8, 8,"),
-        ("text.npy", np.array(["a"]), r"text\.npy: shape \(\), but the model takes"),
-        ("empty.npy", np.zeros([0, 8, 8, 1], np.float32), r"empty\.npy: no row\. Give an array with rows\."),
-        ("object.npy", np.array([None]), r"object\.npy: cannot be read: Array can't be memory-mapped:"),
-    ):
-        np.save(tmp_path / name, array, allow_pickle=True)
-        with pytest.raises(ValueError, match=message):
-            digits.predict_file(tmp_path / name)
+def test_invalid_arrays(digits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("flat.npy", np.zeros([3, 64], np.float32))
+    np.save("text.npy", np.array(["a"]))
+    np.save("empty.npy", np.zeros([0, 8, 8, 1], np.float32))
+    np.save("object.npy", np.array([None]), allow_pickle=True)
     (tmp_path / "cut.npy").write_bytes((tmp_path / "flat.npy").read_bytes()[:100])
-    for name, message in (
-        ("cut.npy", r"cut\.npy: cannot be read: "),
-        ("run.txt", r"run\.txt: unknown format\. Give an array as \.npy or \.npz, or a table"),
+    (tmp_path / "run.txt").write_text("x")
+    for name, options, message in (
+        ("flat.npy", {}, r"flat\.npy: shape \(64,\), but the model takes \(8, 8,"),
+        ("text.npy", {}, r"text\.npy: shape \(\), but the model takes"),
+        ("empty.npy", {}, r"empty\.npy: no row\. Give an array with rows\."),
+        ("object.npy", {}, r"object\.npy: cannot be read: Array can't be memory-mapped:"),
+        ("cut.npy", {}, r"cut\.npy: cannot be read: "),
+        ("run.txt", {}, r"run\.txt: unknown format\. Give an array as \.npy or \.npz, or a table"),
+        (
+            "flat.npy",
+            {"output": "p.pdf"},
+            r"output=p\.pdf: unknown format\. Choose a file that ends in \.tsv",
+        ),
+        ("flat.npy", {"text_column": "x"}, r"text_column=x: the inputs of the model have no columns\. Leave"),
+        ("flat.npy", {"k": 11}, r"top_k=11: not an integer in 1\.\.10\."),
     ):
-        (tmp_path / "run.txt").write_text("x")
         with pytest.raises(ValueError, match=message):
-            digits.predict_file(tmp_path / name)
+            digits.predict_file(name, **options)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.npy: no such file or folder\. Check the path\."):
-        digits.predict_file(tmp_path / "nowhere.npy")
-    with pytest.raises(ValueError, match=r"output=p\.pdf: unknown format\. Choose a file that ends in \.tsv"):
-        digits.predict_file(tmp_path / "flat.npy", "p.pdf")
-    folder = tmp_path / "none"
-    with pytest.raises(FileNotFoundError, match=rf"output={folder}/p\.tsv: no folder {folder}\. Make it, or"):
-        digits.predict_file(tmp_path / "flat.npy", folder / "p.tsv")
-    with pytest.raises(ValueError, match=r"text_column=x: the inputs of the model have no columns\. Leave"):
-        digits.predict_file(tmp_path / "flat.npy", text_column="x")
-    with pytest.raises(ValueError, match=r"top_k=11: not an integer in 1\.\.10\."):
-        digits.predict_file(tmp_path / "flat.npy", k=11)
+        digits.predict_file("nowhere.npy")
+    with pytest.raises(FileNotFoundError, match=r"output=none/p\.tsv: no folder none\. Make it, or"):
+        digits.predict_file("flat.npy", "none/p.tsv")
     with pytest.raises(ValueError, match=r"inputs\[0\]: shape \(64,\), but the model takes \(8, 8, 1\)\."):
         digits.predict(np.zeros([2, 64]))
 
 
 def test_numbers_that_are_not_finite(digits, test_images, tmp_path):
-    images = test_images[:2].astype(np.float64)
-    images[1, 0, 0, 0] = 1e300
+    images = test_images[:5].astype(np.float64)
+    images[3, 0, 0, 0] = 1e300
     np.save(tmp_path / "images.npy", images)
+    with pytest.raises(ValueError, match=r"images\.npy\[3\]: a number is not finite\. Correct it\."):
+        digits.predict_file(tmp_path / "images.npy", tmp_path / "p.tsv", batch_size=2)
+    assert os.listdir(tmp_path) == ["images.npy"]
     count, skipped = digits.predict_file(tmp_path / "images.npy", tmp_path / "p.tsv", on_invalid_row="skip")
-    assert (count, skipped) == (1, [f"{tmp_path}/images.npy[1]: a number is not finite. Correct it."])
+    assert (count, skipped) == (4, [f"{tmp_path}/images.npy[3]: a number is not finite. Correct it."])
     with pytest.raises(ValueError, match=r"inputs\[0\]: a number is not finite\. Correct it\."):
         digits.predict(np.full([1, 8, 8, 1], np.nan))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"image: a number is not finite\. Correct it\."):

@@ -382,7 +382,6 @@ def test_training_images_are_augmented_with_and_without_cache(cifar10_files):
 def test_invalid_augmentations(image_files, tiny_goemotions, tiny_bert):
     text = {"name": "goemotions", "path": str(tiny_goemotions), "max_length": 8}
     for section, encoder, message in (
-        ({"augmentation": "flip"}, {}, "data.augmentation='flip': unknown"),
         ({"augmentation": "random_crop"}, {}, "it needs images that are read from files"),
         (
             {"name": "imagenet", "path": image_files, "augmentation": "random_crop", "cache": True},
