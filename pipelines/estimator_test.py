@@ -226,8 +226,7 @@ def test_digits_are_those_of_the_command(output_of, tmp_path):
         epochs=2,
         experiment={"evaluations_per_epoch": 1.0},
     )
-    for weight, expected in zip(digits.run_.model.get_weights(), trained.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(weight, expected)
+    np.testing.assert_equal(digits.run_.model.get_weights(), trained.model.get_weights())
     assert digits.run_.results["validation"] == trained.results["validation"]
     assert 100.0 * (
         1.0 - digits.score(splits["test"].features["image"], splits["test"].labels)

@@ -56,12 +56,6 @@ def two_lengths(queries):
     return experiment, (loaded, longer), weights
 
 
-def model_of(experiment, loaded, weights):
-    model = loaded.build_model(experiment)
-    model.set_weights(weights)
-    return model
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["n_choose_k", "approx_ndcg"])  # `losses_test.py` masks items of every loss
 def test_padding_does_not_change_loss_and_gradient(two_lengths, name):
@@ -70,7 +64,8 @@ def test_padding_does_not_change_loss_and_gradient(two_lengths, name):
     experiment = config.override(experiment, {"loss.name": name, **levels})
     results = []
     for loaded in both:
-        model = model_of(experiment, loaded, weights)
+        model = loaded.build_model(experiment)
+        model.set_weights(weights)
         loss = optimization.build_loss(experiment.loss, max_relevant=loaded.max_relevant("train"))
         features, labels, example_weights = next(
             iter(loaded.training_batches(experiment.batch_size, experiment.seed))

@@ -6,16 +6,16 @@ import tensorflow as tf
 from rank4class import data, models
 from rank4class.data.readers import class_tables
 from rank4class.models import checkpoints
-from rank4class.pipelines import tpu_test
 from rank4class.pipelines.task import hashing
 
 
 def test_datasets(tmp_path):
     """`data.get` makes strings of the paths of all datasets."""
-    folder = tpu_test.write_images(tmp_path / "images", "jpg", 12)
-    (tmp_path / "classes").write_text("\n".join(tpu_test.CLASSES))
-    dataset = data.get("image_folder", path=folder, classes=tmp_path / "classes")
-    again = data.get("image_folder", path=str(folder), classes=str(tmp_path / "classes"))
+    rows = "".join(f"text {i}\t{'ab'[i % 2]}\n" for i in range(60))
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + rows)
+    (tmp_path / "classes").write_text("a\nb\n")
+    dataset = data.get("text_file", path=tmp_path, classes=tmp_path / "classes")
+    again = data.get("text_file", path=str(tmp_path), classes=str(tmp_path / "classes"))
     hashes = [hashing.data_hashes(each.class_names, each.splits) for each in (dataset, again)]
     assert hashes[0] == hashes[1]
     assert all(isinstance(path, str) for path in dataset.files)

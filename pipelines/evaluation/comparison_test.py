@@ -86,13 +86,6 @@ def test_one_example_has_no_interval():
     assert compared.conclusion() == "may be chance"
 
 
-def differing(metric, more, less, size=360):
-    """Compares two runs: only the first errs on `more` examples, only the second on `less` others."""
-    first, second = np.zeros(size), np.zeros(size)
-    first[:more], second[more : more + less] = 1.0, 1.0
-    return comparison.compare(metric, first, second)
-
-
 @pytest.mark.parametrize(
     ("more", "less", "p_value", "conclusion"),
     [
@@ -107,7 +100,10 @@ def differing(metric, more, less, size=360):
     ],
 )
 def test_few_errors_use_mcnemars_exact_test(more, less, p_value, conclusion):
-    compared = differing("top1_error", more, less)
+    """Only the first run errs on `more` examples, only the second on `less` others."""
+    first, second = np.zeros(360), np.zeros(360)
+    first[:more], second[more : more + less] = 1.0, 1.0
+    compared = comparison.compare("top1_error", first, second)
     assert compared.p_value == pytest.approx(p_value, abs=1e-4)
     assert compared.conclusion() == conclusion
     low, high = compared.interval

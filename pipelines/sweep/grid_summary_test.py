@@ -294,7 +294,7 @@ def test_cells_that_do_not_compare(changes):
         grid_summary.summarize([Cell(**other), Cell(**{**other, **changes})])
 
 
-def equal_cells(rng, kind, cells=15, seeds=5, examples=360):
+def equal_cells(rng, kind, cells, seeds, examples=360):
     """Draws a grid of cells that differ by chance alone."""
     shape = [cells, seeds, examples]
     if kind == "seeds alone":
@@ -313,19 +313,6 @@ def equal_cells(rng, kind, cells=15, seeds=5, examples=360):
     return scores > scipy.stats.norm.isf(rate), Metric(higher_is_better=False, percent=True)
 
 
-def false_verdicts(rng, kind, grids, **sizes):
-    """Returns the fractions of grids with a false verdict: of comparisons, of the best, of either."""
-    counts = np.zeros(3)
-    for _ in range(grids):
-        values, metric = equal_cells(rng, kind, **sizes)
-        cells = [Cell({"cell": str(i)}, range(len(one)), {"m": one}) for i, one in enumerate(values)]
-        summary = grid_summary.summarize(cells, baseline={"cell": "0"}, metrics={"m": metric})
-        compared = any(row["verdict"] in ("better", "worse") for row in summary["comparisons"])
-        selected = len(summary["best"]["m"]["not_separable"]) < len(cells)
-        counts += [compared, selected, compared or selected]
-    return counts / grids
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "seeds", "cells"),
@@ -337,7 +324,15 @@ def false_verdicts(rng, kind, grids, **sizes):
 )
 def test_false_verdicts_on_equal_cells(rng, monkeypatch, kind, seeds, cells):
     monkeypatch.setattr(inference, "MOST_SEEDS", 20)  # limits the computation of the power, which is not read
-    compared, selected, either = false_verdicts(rng, kind, 600, seeds=seeds, cells=cells)
+    counts = np.zeros(3)
+    for _ in range(600):
+        values, metric = equal_cells(rng, kind, cells, seeds)
+        named = [Cell({"cell": str(i)}, range(len(one)), {"m": one}) for i, one in enumerate(values)]
+        summary = grid_summary.summarize(named, baseline={"cell": "0"}, metrics={"m": metric})
+        compared = any(row["verdict"] in ("better", "worse") for row in summary["comparisons"])
+        selected = len(summary["best"]["m"]["not_separable"]) < cells
+        counts += [compared, selected, compared or selected]
+    compared, selected, either = counts / 600
     assert compared <= 0.05  # 2.5%, and three standard errors of the simulation
     assert selected <= 0.05
     assert either <= 0.08

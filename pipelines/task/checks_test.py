@@ -79,7 +79,6 @@ from rank4class.pipelines.task import checks
         ({"metrics": ("ndgc",)}, r"monitor='ndcg@5': not among the metrics\. Choose one of: ndgc\."),
         ({"metrics": ("ndcg@5", "ndgc")}, "metric='ndgc': unknown"),
         ({"loss.name": "gumbel_sftmax"}, "loss='gumbel_sftmax': unknown"),
-        ({"loss.temprature": 1.0}, r"loss\.temprature: .* Did you mean 'temperature'"),
         ({"loss.prior_temperature": -0.5}, r"loss\.prior_temperature=-0\.5: too small\. Choose at least 0"),
         (
             {

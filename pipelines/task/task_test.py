@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import rank4class
 from rank4class import data, losses, models
+from rank4class.data.datasets import imagenet_test
 from rank4class.models import class_encoders
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
@@ -441,23 +442,13 @@ def test_corrupt_images_are_skipped_and_reported(image_files, tmp_path, caplog):
 
 
 @pytest.fixture
-def records(image_files, tmp_path):
-    """Writes `image_files` as the Model Garden's records, one of them corrupt; returns their folder."""
-    folder = tmp_path / "records"
-    folder.mkdir()
-    for split in ("train", "validation"):
-        with tf.io.TFRecordWriter(f"{folder}/{split}-00000-of-00001") as writer:
-            for label, name in ((1, b"dark"), (2, b"bright"), (1, b"dark")):
-                image = (tmp_path / "train" / name.decode() / "image.JPEG").read_bytes()
-                example = tf.train.Example()
-                example.features.feature["image/class/label"].int64_list.value.append(label)
-                example.features.feature["image/class/synset"].bytes_list.value.append(name)
-                example.features.feature["image/encoded"].bytes_list.value.append(image)
-                writer.write(example.SerializeToString())
-                if split == "train" and label == 2:
-                    example.features.feature["image/encoded"].bytes_list.value[0] = image[:300]
-                    writer.write(example.SerializeToString())
-    return str(folder)
+def records(tmp_path):
+    """Writes images as the Model Garden's records, one of them corrupt; returns their folder."""
+    dark, bright = imagenet_test.garden_row(1, 20), imagenet_test.garden_row(2, 220)
+    corrupt = bright | {"image/encoded": bright["image/encoded"][:300]}
+    imagenet_test.write_records(tmp_path / "train-00000-of-00001", [dark, bright, corrupt, dark])
+    imagenet_test.write_records(tmp_path / "validation-00000-of-00001", [dark, bright, dark])
+    return str(tmp_path)
 
 
 @pytest.mark.nightly

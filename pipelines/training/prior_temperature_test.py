@@ -70,8 +70,13 @@ def test_scores_of_gaussians_leave_out_the_log_odds_of_the_classes(tau, temperat
     np.testing.assert_allclose(intercept, temperature * (1.0 - tau) * np.log(1 / 9), atol=0.05)
 
 
-def experiment(**changes):
-    base = config.Experiment(
+def task_of(labels, **changes):
+    labels = [csr_array(each) if np.ndim(each) > 1 else np.array(each, np.int32) for each in labels]
+    splits = {
+        name: data.Split({"embedding": np.ones([each.shape[0], 2], np.float32)}, each)
+        for name, each in zip(("train", "validation"), labels, strict=True)
+    }
+    experiment = config.Experiment(
         data=config.Data("memory"),
         encoder=config.Encoder("identity"),
         class_encoder=config.ClassEncoder("embedding", init="zeros"),
@@ -79,16 +84,7 @@ def experiment(**changes):
         metrics=("top1_error",),
         monitor="top1_error",
     )
-    return config.override(base, changes)
-
-
-def task_of(labels, **changes):
-    labels = [csr_array(each) if np.ndim(each) > 1 else np.array(each, np.int32) for each in labels]
-    splits = {
-        name: data.Split({"embedding": np.ones([each.shape[0], 2], np.float32)}, each)
-        for name, each in zip(("train", "validation"), labels, strict=True)
-    }
-    trained = experiment(**changes)
+    trained = config.override(experiment, changes)
     loaded = rank_training.load_data(trained, "unused", dataset=data.Dataset(("a", "b", "c", "d"), splits))
     schedule = rank_training.build_schedule(trained, len(loaded.splits["train"]))
     task = TrainableRankModel(trained, loaded, schedule, tf.distribute.get_strategy(), progress=False)

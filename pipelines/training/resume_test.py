@@ -106,7 +106,8 @@ def truncated(tmp_path_factory, undisturbed):
     experiment = small(epochs=4.0)
     folder = tmp_path_factory.mktemp("truncated") / "run"
     path = killed(undisturbed, experiment, "after", 51, folder)
-    cut(folder / "checkpoints" / "last", "step-51.data*")
+    [checkpoint] = (folder / "checkpoints" / "last").glob("step-51.data*")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
     (folder / "metrics.jsonl").write_text("damaged")
     log = io.StringIO()
     handler = stdlib_logging.StreamHandler(log)
@@ -221,11 +222,6 @@ def test_signals_during_evaluations(tmp_path, monkeypatch, assert_ends_undisturb
             assert len(calls) == call
     assert_ends_undisturbed(experiment, path)
     assert [line["from_step"] for line in RunDirectory(path).sessions()] == [0, 17, 34, 34]
-
-
-def cut(folder, pattern):
-    for path in folder.glob(pattern):
-        path.write_bytes(path.read_bytes()[:-1])
 
 
 @pytest.mark.nightly

@@ -19,10 +19,9 @@ from rank4class.pipelines.evaluation.split_metrics import Decisions
 from rank4class.pipelines.run_test import READERS
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training, run_decisions
+from rank4class.pipelines.training.run_sets_test import ITEMS, SEVERAL
 
-SEVERAL = data.Split({}, csr_array(np.eye(4, 3, dtype=np.float32)))
 ONE = data.Split({}, np.array([0, 1, 2]))
-ITEMS = dataclasses.replace(SEVERAL, features={"items": np.zeros([4, 3, 2])})
 NAMES = ("f1_micro", "f1_macro", "subset_accuracy")
 RECALL = config.Thresholds("recall", at_least=0.9)
 
