@@ -43,27 +43,19 @@ def padded(split, more):
     )
 
 
-@pytest.fixture(scope="module")
-def two_lengths(queries):
-    """Returns an experiment, its task without and with padded lists, and the weights of a model."""
-    experiment = experiment_on(queries, **{"batch_size": 24, "encoder.hidden": (3,)})
-    loaded = rank_training.load_data(experiment, "")
-    splits = {name: padded(split, 4) for name, split in loaded.splits.items()}
-    names = (*loaded.class_names, "a", "b", "c", "d")
-    longer = dataclasses.replace(loaded, splits=splits, class_names=names)
-    rng = np.random.default_rng(0)
-    weights = [rng.normal(size=w.shape) for w in loaded.build_model(experiment).get_weights()]
-    return experiment, (loaded, longer), weights
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["n_choose_k", "approx_ndcg"])  # `losses_test.py` masks items of every loss
-def test_padding_does_not_change_loss_and_gradient(two_lengths, name):
-    experiment, both, weights = two_lengths
+def test_padding_does_not_change_loss_and_gradient(queries, rng, name):
     levels = {"loss.levels": 5} if name == "n_choose_k" else {}
-    experiment = config.override(experiment, {"loss.name": name, **levels})
+    changes = {"batch_size": 24, "encoder.hidden": (3,), "loss.name": name, **levels}
+    experiment = experiment_on(queries, **changes)
+    shorter = rank_training.load_data(experiment, "")
+    splits = {name: padded(split, 4) for name, split in shorter.splits.items()}
+    names = (*shorter.class_names, "a", "b", "c", "d")
+    longer = dataclasses.replace(shorter, splits=splits, class_names=names)
+    weights = [rng.normal(size=w.shape) for w in shorter.build_model(experiment).get_weights()]
     results = []
-    for loaded in both:
+    for loaded in (shorter, longer):
         model = loaded.build_model(experiment)
         model.set_weights(weights)
         loss = optimization.build_loss(experiment.loss, max_relevant=loaded.max_relevant("train"))

@@ -26,12 +26,6 @@ from rank4class.pipelines.evaluation import calibration, evaluator
 from rank4class.pipelines.export import answers, prediction, prediction_files
 from rank4class.pipelines.reporting import run_html
 from rank4class.pipelines.run import Run
-from rank4class.pipelines.task import checks
-
-
-def trained(folder, experiment):
-    checks.check(experiment)
-    return rank4class.train(experiment, folder / "run", progress=False)
 
 
 @pytest.mark.nightly
@@ -270,7 +264,7 @@ def test_vectors_of_columns_are_found_by_name(tmp_path, rng):
         metrics=("ndcg@5",),
         epochs=0.0,
     )
-    run = trained(tmp_path, experiment)
+    run = rank4class.train(experiment, tmp_path / "run", progress=False)
     expected = run.predict(frame.to_numpy(), k=1)
     frame[["a", "b", "c"]].assign(id=7).to_csv(tmp_path / "new.csv", index=False)
     run.predict_file(tmp_path / "new.csv", tmp_path / "out.csv", k=1)

@@ -7,12 +7,9 @@ import tensorflow as tf
 from rank4class.pipelines.storage import files
 
 
-@pytest.fixture(params=["disk", "memory"])
-def folder(request, tmp_path):
-    return str(tmp_path / "here") if request.param == "disk" else f"ram://{tmp_path.name}"
-
-
-def test_writing_and_reading(folder):
+@pytest.mark.parametrize("scheme", ["", "ram://"])
+def test_writing_and_reading(tmp_path, scheme):
+    folder = f"{scheme}{tmp_path}/here"
     assert files.names_in(folder) == []
     files.make_folder(folder)
     path = os.path.join(folder, "x.json")

@@ -441,25 +441,19 @@ def test_corrupt_images_are_skipped_and_reported(image_files, tmp_path, caplog):
         loaded_with(config.Data(name="imagenet", path=image_files, on_invalid_row="skip"))
 
 
-@pytest.fixture
-def records(tmp_path):
-    """Writes images as the Model Garden's records, one of them corrupt; returns their folder."""
+@pytest.mark.nightly
+def test_corrupt_images_in_records(tmp_path, caplog):
     dark, bright = imagenet_test.garden_row(1, 20), imagenet_test.garden_row(2, 220)
     corrupt = bright | {"image/encoded": bright["image/encoded"][:300]}
     imagenet_test.write_records(tmp_path / "train-00000-of-00001", [dark, bright, corrupt, dark])
     imagenet_test.write_records(tmp_path / "validation-00000-of-00001", [dark, bright, dark])
-    return str(tmp_path)
-
-
-@pytest.mark.nightly
-def test_corrupt_images_in_records(records, caplog):
-    section = config.Data(name="imagenet", path=records, image_size=8, augmentation="random_crop")
+    section = config.Data(name="imagenet", path=str(tmp_path), image_size=8, augmentation="random_crop")
     experiment, loaded = loaded_with(section)
     indices = loaded.training_examples(experiment.batch_size, experiment.seed, 0)
-    with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3: cannot be read: "):
+    with pytest.raises(ValueError, match=f"{tmp_path}/train-00000-of-00001 record 3: cannot be read: "):
         data.raise_first_unreadable(loaded.splits["train"], indices, loaded.preprocess)
     experiment, loaded = loaded_with(config.Data(**vars(section) | {"on_invalid_row": "skip"}))
-    assert f"1 left out, the first: {records}/train-00000-of-00001 record 3: cannot" in caplog.text
+    assert f"1 left out, the first: {tmp_path}/train-00000-of-00001 record 3: cannot" in caplog.text
     assert loaded.splits["train"].labels.tolist() == [0, 1, 0]
     features, labels, _ = next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
     np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 1, 220, 20) / 255, atol=0.01)

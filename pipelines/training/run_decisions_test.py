@@ -17,6 +17,7 @@ from rank4class.pipelines.evaluation import calibration, per_class, predictions,
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.split_metrics import Decisions
 from rank4class.pipelines.run_test import READERS
+from rank4class.pipelines.task.count_priors_test import digits
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training, run_decisions
 from rank4class.pipelines.training.run_sets_test import ITEMS, SEVERAL
@@ -27,17 +28,9 @@ RECALL = config.Thresholds("recall", at_least=0.9)
 
 
 def experiment(loss="sigmoid_cross_entropy", count_prior="none", **changes):
-    changes = {"metrics": (*NAMES, "map"), "monitor": "f1_micro", **changes}
-    return config.Experiment(
-        data=config.Data("embedded_digits", num_examples=60, features="pixels"),
-        encoder=config.Encoder("identity"),
-        loss=config.Loss(loss),
-        count_prior=config.CountPrior(count_prior),
-        optimizer=config.Optimizer("adam", learning_rate=0.03),
-        batch_size=20,
-        epochs=2.0,
-        **changes,
-    )
+    parts = {"loss": config.Loss(loss), "count_prior": config.CountPrior(count_prior)}
+    parts["optimizer"] = config.Optimizer("adam", learning_rate=0.03)
+    return digits(**parts, **{"metrics": (*NAMES, "map"), "monitor": "f1_micro", **changes})
 
 
 def test_rules_that_fit_the_data_and_the_model():
