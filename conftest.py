@@ -185,6 +185,14 @@ def digits_run(tmp_path_factory):
     return rank4class.train(experiment, tmp_path_factory.mktemp("digits") / "run", progress=False)
 
 
+@pytest.fixture(scope="session")
+def images():
+    """Returns the test images of `digits_run`."""
+    from rank4class import data
+
+    return data.get("digits").splits["test"].features["image"]
+
+
 @pytest.fixture
 def with_four_threads():
     """Returns a function of a program to its output where an operation takes four threads, here one."""

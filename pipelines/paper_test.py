@@ -50,26 +50,19 @@ def build_task(experiment, num_classes, examples=2):
     )
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _eager():
-    """Runs functions eagerly, since tracing these networks takes longer than a step."""
+    """Runs functions eagerly, since tracing takes longer than a step; then frees the 2 GB of a model."""
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
-
-
-@pytest.fixture(autouse=True)
-def _free_memory():
-    """Frees the 2 GB of a model and its optimizer, which have reference cycles."""
-    yield
     tf.keras.backend.clear_session()
-    gc.collect()
+    gc.collect()  # the model and its optimizer have reference cycles
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.filterwarnings("ignore:Even though the")  # functions of tf.data remain graphs
-@pytest.mark.usefixtures("_eager")
 def test_a_step_at_full_size(name):
     experiment = importlib.import_module(f"rank4class.pipelines.configs.{name}").get_config()
     experiment.batch_size = experiment.evaluation_batch_size = 2

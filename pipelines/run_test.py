@@ -26,12 +26,6 @@ from rank4class.pipelines.evaluation import calibration, evaluator
 from rank4class.pipelines.export import answers, prediction, prediction_files
 from rank4class.pipelines.reporting import run_html
 from rank4class.pipelines.run import Run
-from rank4class.pipelines.task import checks
-
-
-def trained(folder, experiment):
-    checks.check(experiment)
-    return rank4class.train(experiment, folder / "run", progress=False)
 
 
 @pytest.mark.nightly
@@ -56,21 +50,18 @@ def digits(digits_run):
     return digits_run
 
 
-@pytest.fixture(scope="module")
-def test_images():
-    return data.get("digits").splits["test"].features["image"]
-
-
-def test_predictions_have_the_metrics_of_the_results(digits, test_images):
+def test_predictions_have_the_metrics_of_the_results(digits, images):
     labels = data.get("digits").splits["test"].labels
-    best = digits.predict(test_images, k=5)
+    best = digits.predict(images, k=np.int64(5))
     names = best["class"].to_numpy().reshape(-1, 5)
     assert (best["rank"].to_numpy().reshape(-1, 5) == [1, 2, 3, 4, 5]).all()
     right = names == np.array(digits.class_names)[labels][:, None]
     assert 100 * (1 - right[:, 0].mean()) == pytest.approx(digits.results["test"]["top1_error"])
     assert 100 * (1 - right.any(axis=1).mean()) == pytest.approx(digits.results["test"]["top5_error"])
-    scores = digits.scores(test_images)
+    scores = digits.scores(images)
     np.testing.assert_array_equal(best["score"].to_numpy().reshape(-1, 5), -np.sort(-scores)[:, :5])
+    expected = -np.sort(-digits._trained.calibration.probabilities(scores))[:, :5]
+    np.testing.assert_allclose(best["probability"].to_numpy().reshape(-1, 5), expected, atol=1e-6)
     assert digits.evaluate(split="test") == {**digits.results["test"]}
     assert list(digits.history["step"]) == [17, 34]
     assert repr(digits).endswith("10 classes, step 34)")
@@ -85,30 +76,23 @@ def test_a_notebook_shows_the_metrics_and_the_curve(digits):
     assert page == "<p>&lt;a&gt;</p>\n<p>The training is not finished.</p>"
 
 
-def test_probabilities_are_calibrated(digits, test_images):
-    calibration = digits._trained.calibration
-    expected = -np.sort(-calibration.probabilities(digits.scores(test_images)))
-    frame = digits.predict(test_images, k=np.int64(10))
-    np.testing.assert_allclose(frame["probability"].to_numpy().reshape(-1, 10), expected, atol=1e-6)
-
-
-def test_the_keras_model_is_saved(digits, test_images, tmp_path):
+def test_the_keras_model_is_saved(digits, images, tmp_path):
     digits.model.save(tmp_path / "model.keras")
     loaded = tf.keras.models.load_model(tmp_path / "model.keras")
-    scores = loaded({"image": test_images[:5]})
-    np.testing.assert_allclose(scores, digits.scores(test_images[:5]), rtol=1e-5)
+    scores = loaded({"image": images[:5]})
+    np.testing.assert_allclose(scores, digits.scores(images[:5]), rtol=1e-5)
 
 
-def test_threads_share_one_trace(digits, test_images, caplog):
+def test_threads_share_one_trace(digits, images, caplog):
     run = Run(digits.workdir)
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
-        frames = list(threads.map(lambda i: run.predict(test_images[i : i + 1]), range(16)))
-        scores = list(threads.map(lambda i: run.scores(test_images[i : i + 1]), range(16)))
+        frames = list(threads.map(lambda i: run.predict(images[i : i + 1]), range(16)))
+        scores = list(threads.map(lambda i: run.scores(images[i : i + 1]), range(16)))
     assert "retracing" not in caplog.text
     assert run._predictor(5, False, None, None)._answer.experimental_get_tracing_count() == 1
-    best = digits.predict(test_images[:16])
+    best = digits.predict(images[:16])
     np.testing.assert_allclose(pd.concat(frames)["score"], best["score"], rtol=1e-5)
-    np.testing.assert_allclose(np.concatenate(scores), digits.scores(test_images[:16]), rtol=1e-5)
+    np.testing.assert_allclose(np.concatenate(scores), digits.scores(images[:16]), rtol=1e-5)
 
 
 def test_of_equal_scores_the_lower_id_comes_first(digits):
@@ -118,17 +102,17 @@ def test_of_equal_scores_the_lower_id_comes_first(digits):
     assert run.predict(np.zeros([1, 8, 8, 1]), k=10)["class"].tolist() == list(digits.class_names)
 
 
-def test_classes_are_ranked_by_their_probabilities(digits, test_images):
+def test_classes_are_ranked_by_their_probabilities(digits, images):
     platt = calibration.Platt((1.0,) * 10, tuple(np.linspace(3.0, -3.0, 10).tolist()))
     trained = dataclasses.replace(digits._trained, calibration=platt)
-    features = {"image": tf.constant(test_images)}
+    features = {"image": tf.constant(images)}
     best = {name: value.numpy() for name, value in answers.Answers(trained).classify(features, 10).items()}
-    logits = digits.scores(test_images) + np.linspace(3.0, -3.0, 10)
+    logits = digits.scores(images) + np.linspace(3.0, -3.0, 10)
     order = np.argsort(-logits, axis=1)
-    assert (order != np.argsort(-digits.scores(test_images), axis=1)).any(axis=1).mean() > 0.9
+    assert (order != np.argsort(-digits.scores(images), axis=1)).any(axis=1).mean() > 0.9
     np.testing.assert_array_equal(best["classes"].astype(int), order)
     assert (np.diff(best["probabilities"]) <= 0.0).all()
-    expected = np.take_along_axis(digits.scores(test_images), order, axis=1)
+    expected = np.take_along_axis(digits.scores(images), order, axis=1)
     np.testing.assert_allclose(best["scores"], expected, rtol=1e-5, atol=1e-5)
     features["excluded"] = tf.constant(np.eye(10, dtype=bool)[order[:, 0]])
     others = answers.Answers(trained).classify(features, 9)
@@ -173,12 +157,12 @@ READERS = {
 
 
 @pytest.mark.parametrize("ending", READERS)
-def test_files_of_predictions(digits, test_images, tmp_path, ending):
+def test_files_of_predictions(digits, images, tmp_path, ending):
     """Of the best classes, and with a column for each class."""
-    np.save(tmp_path / "images.npy", test_images[:5])
+    np.save(tmp_path / "images.npy", images[:5])
     output, wide = tmp_path / f"predictions.{ending}", tmp_path / f"wide.{ending}"
     assert digits.predict_file(tmp_path / "images.npy", output, k=3, batch_size=2) == (5, [])
-    expected, frame = digits.predict(test_images[:5], k=3), READERS[ending](output)
+    expected, frame = digits.predict(images[:5], k=3), READERS[ending](output)
     if ending in ("tsv", "csv"):
         assert list(frame.columns[:5]) == ["input", "class_1", "score_1", "probability_1", "class_2"]
         classes, scores = (frame.filter(like=name).to_numpy() for name in ("class", "score"))
@@ -191,7 +175,7 @@ def test_files_of_predictions(digits, test_images, tmp_path, ending):
     assert len(os.listdir(tmp_path)) == 3
     frame = READERS[ending](wide)
     assert list(map(str, frame.columns)) == ["input", *digits.class_names]
-    expected = digits._trained.calibration.probabilities(digits.scores(test_images[:5]))
+    expected = digits._trained.calibration.probabilities(digits.scores(images[:5]))
     np.testing.assert_allclose(frame.iloc[:, 1:].to_numpy(), expected, rtol=1e-5, atol=1e-7)
     with pytest.raises(ValueError, match=r"wide=True: takes no top_k, no coverage, no lists of items and no"):
         digits.predict_file(tmp_path / "images.npy", output, wide=True, k=3)
@@ -210,11 +194,11 @@ def test_columns_of_classes_that_are_excluded_or_not_calibrated(tmp_path):
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "p.parquet"), expected)
 
 
-def test_predictions_of_a_split(digits, test_images):
+def test_predictions_of_a_split(digits, images):
     table = digits.predictions()
     labels = data.get("digits").splits["test"].labels
     assert table["class"].tolist() == [digits.class_names[i] for i in labels]
-    best = digits.predict(test_images, k=1)
+    best = digits.predict(images, k=1)
     assert table["predicted"].tolist() == best["class"].tolist()
     np.testing.assert_allclose(table["predicted score"], best["score"], rtol=1e-5)
     np.testing.assert_allclose(table["predicted probability"], best["probability"], rtol=1e-5)
@@ -247,28 +231,19 @@ def test_parquet_of_empty_lists_and_of_a_failure(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["p.parquet"]
 
 
-def test_batches_are_limited_by_their_scores(digits, test_images, monkeypatch):
-    expected = digits.scores(test_images[:7])
+def test_batches_are_limited_by_their_scores(digits, images, monkeypatch):
+    expected = digits.scores(images[:7])
     sizes = []
     monkeypatch.setattr(evaluator, "LARGEST_BATCH", 35)
     stack = data.Kind.stack
     monkeypatch.setattr(data.Kind, "stack", lambda kind, rows: sizes.append(len(rows)) or stack(kind, rows))
-    np.testing.assert_allclose(digits.scores(test_images[:7]), expected, rtol=1e-5)
+    np.testing.assert_allclose(digits.scores(images[:7]), expected, rtol=1e-5)
     assert sizes == [3, 3, 1]
 
 
-def test_a_failed_prediction_leaves_no_file(digits, test_images, tmp_path):
-    images = test_images[:5].copy()
-    images[3, 0, 0, 0] = np.nan
-    np.save(tmp_path / "images.npy", images)
-    with pytest.raises(ValueError, match=r"images\.npy\[3\]: a number is not finite\. Correct it\."):
-        digits.predict_file(tmp_path / "images.npy", tmp_path / "predictions.tsv", batch_size=2)
-    assert os.listdir(tmp_path) == ["images.npy"]
-
-
-def test_scores_that_are_not_finite_are_no_prediction(digits, test_images):
+def test_scores_that_are_not_finite_are_no_prediction(digits, images):
     with pytest.raises(ValueError, match=r"^inputs\[1\]: its scores are not finite\. Look at the input"):
-        digits.predict([test_images[0], np.full_like(test_images[0], 3e38)], k=1)
+        digits.predict([images[0], np.full_like(images[0], 3e38)], k=1)
     unsure = {"classes": np.array([b"a"]), "scores": np.ones(1), "probabilities": np.array([np.nan])}
     with pytest.raises(ValueError, match="^input: its probabilities are not finite"):
         prediction._prediction("input", {}, unsure, 10)
@@ -289,7 +264,7 @@ def test_vectors_of_columns_are_found_by_name(tmp_path, rng):
         metrics=("ndcg@5",),
         epochs=0.0,
     )
-    run = trained(tmp_path, experiment)
+    run = rank4class.train(experiment, tmp_path / "run", progress=False)
     expected = run.predict(frame.to_numpy(), k=1)
     frame[["a", "b", "c"]].assign(id=7).to_csv(tmp_path / "new.csv", index=False)
     run.predict_file(tmp_path / "new.csv", tmp_path / "out.csv", k=1)
@@ -302,45 +277,48 @@ def test_vectors_of_columns_are_found_by_name(tmp_path, rng):
         run.predict(frame[["c"]])
 
 
-def test_invalid_arrays(digits, tmp_path):
-    for name, array, message in (
-        ("flat.npy", np.zeros([3, 64], np.float32), r"flat\.npy: shape \(64,\), but the model takes \(8, 8,"),
-        ("text.npy", np.array(["a"]), r"text\.npy: shape \(\), but the model takes"),
-        ("empty.npy", np.zeros([0, 8, 8, 1], np.float32), r"empty\.npy: no row\. Give an array with rows\."),
-        ("object.npy", np.array([None]), r"object\.npy: cannot be read: Array can't be memory-mapped:"),
-    ):
-        np.save(tmp_path / name, array, allow_pickle=True)
-        with pytest.raises(ValueError, match=message):
-            digits.predict_file(tmp_path / name)
+def test_invalid_arrays(digits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("flat.npy", np.zeros([3, 64], np.float32))
+    np.save("text.npy", np.array(["a"]))
+    np.save("empty.npy", np.zeros([0, 8, 8, 1], np.float32))
+    np.save("object.npy", np.array([None]), allow_pickle=True)
     (tmp_path / "cut.npy").write_bytes((tmp_path / "flat.npy").read_bytes()[:100])
-    for name, message in (
-        ("cut.npy", r"cut\.npy: cannot be read: "),
-        ("run.txt", r"run\.txt: unknown format\. Give an array as \.npy or \.npz, or a table"),
+    (tmp_path / "run.txt").write_text("x")
+    for name, options, message in (
+        ("flat.npy", {}, r"flat\.npy: shape \(64,\), but the model takes \(8, 8,"),
+        ("text.npy", {}, r"text\.npy: shape \(\), but the model takes"),
+        ("empty.npy", {}, r"empty\.npy: no row\. Give an array with rows\."),
+        ("object.npy", {}, r"object\.npy: cannot be read: Array can't be memory-mapped:"),
+        ("cut.npy", {}, r"cut\.npy: cannot be read: "),
+        ("run.txt", {}, r"run\.txt: unknown format\. Give an array as \.npy or \.npz, or a table"),
+        (
+            "flat.npy",
+            {"output": "p.pdf"},
+            r"output=p\.pdf: unknown format\. Choose a file that ends in \.tsv",
+        ),
+        ("flat.npy", {"text_column": "x"}, r"text_column=x: the inputs of the model have no columns\. Leave"),
+        ("flat.npy", {"k": 11}, r"top_k=11: not an integer in 1\.\.10\."),
     ):
-        (tmp_path / "run.txt").write_text("x")
         with pytest.raises(ValueError, match=message):
-            digits.predict_file(tmp_path / name)
+            digits.predict_file(name, **options)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.npy: no such file or folder\. Check the path\."):
-        digits.predict_file(tmp_path / "nowhere.npy")
-    with pytest.raises(ValueError, match=r"output=p\.pdf: unknown format\. Choose a file that ends in \.tsv"):
-        digits.predict_file(tmp_path / "flat.npy", "p.pdf")
-    folder = tmp_path / "none"
-    with pytest.raises(FileNotFoundError, match=rf"output={folder}/p\.tsv: no folder {folder}\. Make it, or"):
-        digits.predict_file(tmp_path / "flat.npy", folder / "p.tsv")
-    with pytest.raises(ValueError, match=r"text_column=x: the inputs of the model have no columns\. Leave"):
-        digits.predict_file(tmp_path / "flat.npy", text_column="x")
-    with pytest.raises(ValueError, match=r"top_k=11: not an integer in 1\.\.10\."):
-        digits.predict_file(tmp_path / "flat.npy", k=11)
+        digits.predict_file("nowhere.npy")
+    with pytest.raises(FileNotFoundError, match=r"output=none/p\.tsv: no folder none\. Make it, or"):
+        digits.predict_file("flat.npy", "none/p.tsv")
     with pytest.raises(ValueError, match=r"inputs\[0\]: shape \(64,\), but the model takes \(8, 8, 1\)\."):
         digits.predict(np.zeros([2, 64]))
 
 
-def test_numbers_that_are_not_finite(digits, test_images, tmp_path):
-    images = test_images[:2].astype(np.float64)
-    images[1, 0, 0, 0] = 1e300
+def test_numbers_that_are_not_finite(digits, images, tmp_path):
+    images = images[:5].astype(np.float64)
+    images[3, 0, 0, 0] = 1e300
     np.save(tmp_path / "images.npy", images)
+    with pytest.raises(ValueError, match=r"images\.npy\[3\]: a number is not finite\. Correct it\."):
+        digits.predict_file(tmp_path / "images.npy", tmp_path / "p.tsv", batch_size=2)
+    assert os.listdir(tmp_path) == ["images.npy"]
     count, skipped = digits.predict_file(tmp_path / "images.npy", tmp_path / "p.tsv", on_invalid_row="skip")
-    assert (count, skipped) == (1, [f"{tmp_path}/images.npy[1]: a number is not finite. Correct it."])
+    assert (count, skipped) == (4, [f"{tmp_path}/images.npy[3]: a number is not finite. Correct it."])
     with pytest.raises(ValueError, match=r"inputs\[0\]: a number is not finite\. Correct it\."):
         digits.predict(np.full([1, 8, 8, 1], np.nan))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"image: a number is not finite\. Correct it\."):
@@ -385,10 +363,10 @@ def test_folders_that_no_export_can_be_loaded_from(digits, tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_outputs_are_checked_before_the_prediction(digits, test_images, tmp_path):
+def test_outputs_are_checked_before_the_prediction(digits, images, tmp_path):
     (tmp_path / "folder.tsv").mkdir()
     (tmp_path / "inputs" / "below").mkdir(parents=True)
-    np.save(tmp_path / "images.npy", test_images[:2])
+    np.save(tmp_path / "images.npy", images[:2])
     for path, output, message in (
         ("images.npy", "folder.tsv", r"folder\.tsv: a folder\. Choose a file"),
         ("inputs", "inputs/below/p.tsv", r"p\.tsv: in the folder of the inputs\. Choose another folder"),
@@ -397,8 +375,8 @@ def test_outputs_are_checked_before_the_prediction(digits, test_images, tmp_path
             digits.predict_file(tmp_path / path, tmp_path / output)
 
 
-def test_a_damaged_npz(digits, test_images, tmp_path):
-    np.savez(tmp_path / "images.npz", image=test_images[:9])
+def test_a_damaged_npz(digits, images, tmp_path):
+    np.savez(tmp_path / "images.npz", image=images[:9])
     content = (tmp_path / "images.npz").read_bytes()
     for damaged in (content[: len(content) // 2], content[:900] + b"XXXX" + content[904:]):
         (tmp_path / "images.npz").write_bytes(damaged)
@@ -406,9 +384,9 @@ def test_a_damaged_npz(digits, test_images, tmp_path):
             digits.predict_file(tmp_path / "images.npz")
 
 
-def test_a_run_that_predicted_is_collected(digits, test_images):
+def test_a_run_that_predicted_is_collected(digits, images):
     run = rank4class.load(digits.workdir)
-    run.predict(test_images[:1])
+    run.predict(images[:1])
     model = weakref.ref(run.model)
     del run
     gc.collect()
@@ -442,9 +420,9 @@ def test_compare(digits, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_saved_model_and_its_card(digits, test_images, tmp_path):
+def test_saved_model_and_its_card(digits, images, tmp_path):
     """`export/inputs_test.py` loads one in a process without rank4class."""
-    folder, images = tmp_path / "model" / "1", test_images[:4]
+    folder, images = tmp_path / "model" / "1", images[:4]
     digits.export(folder, k=3)
     model = tf.saved_model.load(str(folder))
     answers = model.signatures["serving_default"](image=images)
@@ -468,7 +446,7 @@ def test_saved_model_and_its_card(digits, test_images, tmp_path):
     with pytest.raises(FileExistsError, match=r"output=.*/1: exists already\. Choose another folder"):
         digits.export(folder)
     assert os.listdir(tmp_path / "model") == ["1"]
-    names, image = ["score", "classify"], test_images[:1]
+    names, image = ["score", "classify"], images[:1]
     converter = tf.lite.TFLiteConverter.from_saved_model(str(folder), signature_keys=names)
     interpreter = tf.lite.Interpreter(model_content=converter.convert())
     for name in names:

@@ -82,7 +82,9 @@ def my_loss(scores, labels, *, where=None, weights=None, margin: float = 1.0):
     return losses.base.weighted(tf.reduce_mean(tf.square(true_scores - scores - margin), axis=-1), weights)
 
 
-def _register_loss_data_and_interaction():
+@pytest.mark.nightly
+@pytest.mark.usefixtures("names_of_a_new_process")
+def test_loss_data_and_interaction_of_a_program(tmp_path, copied_before_changes, assert_same_run):
     @losses.register
     class MyLoss(losses.RankingLoss, function=my_loss):
         pass
@@ -99,14 +101,7 @@ def _register_loss_data_and_interaction():
         def call(self, inputs):
             return tf.matmul(inputs[0], inputs[1], transpose_b=True)
 
-    return MyInteraction
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("names_of_a_new_process")
-def test_loss_data_and_interaction_of_a_program(tmp_path, copied_before_changes, assert_same_run):
-    interaction = _register_loss_data_and_interaction()
-    assert tf.keras.utils.get_registered_name(interaction) == "mine>MyInteraction"
+    assert tf.keras.utils.get_registered_name(MyInteraction) == "mine>MyInteraction"
     experiment = config.Experiment(
         data=config.Data("my_data", num_examples=60),
         encoder=config.Encoder("identity"),

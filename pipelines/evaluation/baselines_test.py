@@ -33,12 +33,6 @@ def cosines(left, right):
     return (left @ right.T) / np.outer(np.linalg.norm(left, axis=1), np.linalg.norm(right, axis=1))
 
 
-def first_errors(scores, relevant):
-    """Of the classes of the nearest example, which tie, those that the example lacks rank first."""
-    first = scores == scores.max(axis=1, keepdims=True)
-    return 100 * np.mean(np.any(first & ~relevant, axis=1))
-
-
 @pytest.mark.parametrize("several", [False, True])
 def test_baselines_are_rankings_by_cosine(rng, monkeypatch, several):
     monkeypatch.setattr(baselines, "_BLOCK", 16)  # the training examples take several blocks
@@ -52,7 +46,9 @@ def test_baselines_are_rankings_by_cosine(rng, monkeypatch, several):
     summaries = baselines.evaluate(loaded, "test", ["top1_error", "mean_rank", "exact_match"], 8)
     for title, scores in (("nearest class name", by_name), ("nearest training example", by_example)):
         assert list(summaries[title])[:2] == ["top1_error", "mean_rank"]  # without a metric of sets
-        np.testing.assert_allclose(summaries[title]["top1_error"], first_errors(scores, labels["test"]))
+        # Of the classes of the nearest example, which tie, those that the example lacks rank first.
+        errors = np.any((scores == scores.max(axis=1, keepdims=True)) & ~labels["test"], axis=1)
+        np.testing.assert_allclose(summaries[title]["top1_error"], 100 * np.mean(errors))
         if several:  # ties
             continue
         ranks = 1 + np.argsort(np.argsort(-scores, axis=1), axis=1)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rank4class.pipelines.evaluation import comparison, statistics
+from rank4class.pipelines.evaluation import comparison
 
 pytestmark = pytest.mark.usefixtures("all_resamples")
 
@@ -68,17 +68,6 @@ def test_better_follows_the_direction_of_the_metric(metric, better, worse):
     assert turned.difference == -compared.difference
 
 
-@pytest.mark.nightly
-def test_intervals_have_their_coverage(rng):
-    held = 0
-    for _ in range(300):
-        first = rng.random(200) < 0.6
-        second = np.where(rng.random(200) < 0.2, rng.random(200) < 0.9, first)  # 0.66
-        low, high = comparison.compare("top1_accuracy", first, second).interval
-        held += low <= 6.0 <= high
-    assert 0.90 * 300 <= held <= 0.985 * 300
-
-
 @pytest.mark.filterwarnings("error")
 def test_an_infinite_rank_has_no_interval():
     ranks, infinite = np.array([1.0, 2.0, 3.0]), np.array([1.0, np.inf, 2.0])
@@ -97,13 +86,6 @@ def test_one_example_has_no_interval():
     assert compared.conclusion() == "may be chance"
 
 
-def differing(metric, more, less, size=360):
-    """Compares two runs: only the first errs on `more` examples, only the second on `less` others."""
-    first, second = np.zeros(size), np.zeros(size)
-    first[:more], second[more : more + less] = 1.0, 1.0
-    return comparison.compare(metric, first, second)
-
-
 @pytest.mark.parametrize(
     ("more", "less", "p_value", "conclusion"),
     [
@@ -118,7 +100,10 @@ def differing(metric, more, less, size=360):
     ],
 )
 def test_few_errors_use_mcnemars_exact_test(more, less, p_value, conclusion):
-    compared = differing("top1_error", more, less)
+    """Only the first run errs on `more` examples, only the second on `less` others."""
+    first, second = np.zeros(360), np.zeros(360)
+    first[:more], second[more : more + less] = 1.0, 1.0
+    compared = comparison.compare("top1_error", first, second)
     assert compared.p_value == pytest.approx(p_value, abs=1e-4)
     assert compared.conclusion() == conclusion
     low, high = compared.interval
@@ -133,17 +118,6 @@ def test_graded_differences_in_few_examples_may_be_chance():
     assert compared.interval[0] > 0.0
     assert compared.p_value == pytest.approx(2 / 2**5, abs=0.01)
     assert compared.conclusion() == "may be chance"
-
-
-@pytest.mark.nightly
-def test_the_test_has_its_rejection_rate_for_equal_runs(rng):
-    rejected = {"binary": 0, "graded": 0}
-    for _ in range(400):
-        differences = rng.choice([-1.0, 1.0], size=14)
-        rejected["binary"] += statistics.sign_test(differences) <= statistics.LEVEL
-        rejected["graded"] += statistics.sign_test(differences * rng.random(14)) <= statistics.LEVEL
-    assert 0 < rejected["binary"] <= 0.05 * 400
-    assert 0.02 * 400 <= rejected["graded"] <= 0.08 * 400
 
 
 def test_propensity_scored_metrics_of_other_weights_are_left_out(caplog):

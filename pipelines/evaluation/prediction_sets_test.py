@@ -147,12 +147,6 @@ def test_wrong_coverages(coverage):
         sets.limits(coverage)
 
 
-def test_too_few_examples_for_a_coverage():
-    sets = fit("rank", (None, np.eye(8, dtype=np.float32), None), np.arange(8))
-    with pytest.raises(ValueError, match=r"^coverage=0.9: needs 9 calibration examples, and there are 8."):
-        sets.limits(0.9)
-
-
 @pytest.mark.parametrize("by_class", [False, True])
 def test_json_keeps_the_limits(by_class):
     probabilities, labels = _examples(700)

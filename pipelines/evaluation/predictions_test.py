@@ -105,19 +105,8 @@ def test_class_table_keeps_the_order_of_rows():
     assert "nan" not in text
 
 
-def test_examples_without_an_origin_and_without_scores(tmp_path):
-    result, split, class_names = evaluated(origins=False)
-    result = evaluator.EvaluationResult(
-        result.names, result.values, result.top_classes, result.right, result.ranks
-    )
-    path = written(str(tmp_path), result, split, class_names)
-    with np.load(path) as npz:
-        assert npz["origins"][:2].tolist() == ["example 0", "example 1"]
-        assert "scores" not in npz.files
-
-
-def test_best_classes_of_many(tmp_path):
-    result, split, class_names = evaluated(n=300)
+def test_best_classes_of_many_and_examples_without_an_origin(tmp_path):
+    result, split, class_names = evaluated(n=300, origins=False)
     best = np.argsort(-result.scores, axis=1)[:, :100].astype(np.int32)
     best_scores = np.take_along_axis(result.scores, best, axis=1)
     result = dataclasses.replace(result, scores=None, best_classes=best, best_scores=best_scores)
@@ -126,6 +115,7 @@ def test_best_classes_of_many(tmp_path):
         np.testing.assert_array_equal(npz["best_classes"], best)
         np.testing.assert_array_equal(npz["best_scores"], best_scores)
         assert "scores" not in npz.files
+        assert npz["origins"][:2].tolist() == ["example 0", "example 1"]
 
 
 def test_failed_writes_keep_complete_files(tmp_path, monkeypatch):

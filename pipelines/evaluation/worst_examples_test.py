@@ -59,9 +59,10 @@ def test_probabilities_are_calibrated_and_leave_out_excluded_classes():
     np.testing.assert_allclose(table["probability"], [1 / 38, 4 / 30, 4 / 5, 36 / 38], rtol=1e-6)
 
 
-def test_without_probabilities_the_last_rank_comes_first():
+@pytest.mark.parametrize("result", [RESULT, dataclasses.replace(with_temperature(1.0), scores=None)])
+def test_without_probabilities_or_with_too_many_scores_the_last_rank_comes_first(result):
     ranks = np.float32([1, 3, np.inf, 2])  # a score of the third is not finite
-    result = dataclasses.replace(RESULT, ranks=ranks, top_classes=np.array([1, 0, -1, 1]), scores=None)
+    result = dataclasses.replace(result, ranks=ranks, top_classes=np.array([1, 0, -1, 1]))
     table = worst_of(result, SPLIT, 2)
     assert list(table.columns) == ["example", "class", "predicted", "rank"]
     assert tables.example_table(table).splitlines() == [
@@ -70,13 +71,6 @@ def test_without_probabilities_the_last_rank_comes_first():
         "x:3      d      -           inf",
         r"x:2      b\tc   a             3",
     ]
-
-
-def test_too_many_scores_leave_the_ranks():
-    result = dataclasses.replace(with_temperature(1.0), scores=None)
-    table = worst_of(result, SPLIT, 2)
-    assert list(table.columns) == ["example", "class", "predicted", "rank"]
-    assert table["example"].tolist() == ["x:2", "x:4"]
 
 
 def test_all_examples_in_their_order(monkeypatch):

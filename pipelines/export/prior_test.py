@@ -16,11 +16,6 @@ NAMES = [str(i) for i in range(10)]
 FREQUENCIES = np.arange(1.0, 11.0)
 
 
-@pytest.fixture(scope="module")
-def images():
-    return data.get("digits").splits["test"].features["image"]
-
-
 @pytest.fixture
 def prior(tmp_path):
     lines = [f"{name}\t{value}\n" for name, value in zip(NAMES, FREQUENCIES, strict=True)]

@@ -15,12 +15,15 @@ import tensorflow as tf
 from rank4class import data
 
 REASON = "pip install 'rank4class[serve]'"
+pytest.importorskip("starlette", reason=REASON)
+uvicorn = pytest.importorskip("uvicorn", reason=REASON)
+
+from rank4class.pipelines.export import serving  # noqa: E402
 
 
 @contextlib.contextmanager
 def served(app):
     """Yields the address of a server of an application."""
-    uvicorn = pytest.importorskip("uvicorn", reason=REASON)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -35,7 +38,6 @@ def served(app):
 
 @pytest.fixture(scope="module")
 def folder(digits_run, tmp_path_factory):
-    pytest.importorskip("starlette", reason=REASON)
     folder = tmp_path_factory.mktemp("models") / "digits"
     folder.mkdir()
     digits_run.export(folder / "9", k=2)
@@ -45,8 +47,6 @@ def folder(digits_run, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(folder):
-    from rank4class.pipelines.export import serving
-
     with served(serving.app(folder)) as address:
         yield address
 
@@ -166,8 +166,6 @@ def test_wrong_routes(address):
 
 
 def test_a_slow_client_gets_an_answer(address, monkeypatch):
-    from rank4class.pipelines.export import serving
-
     monkeypatch.setattr(serving, "BODY_SECONDS", 0.2)
     with socket.create_connection(address) as client:
         client.sendall(b"POST /v1/models/digits:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
@@ -175,9 +173,6 @@ def test_a_slow_client_gets_an_answer(address, monkeypatch):
 
 
 def test_texts_and_bytes_as_base64(tmp_path):
-    pytest.importorskip("starlette", reason=REASON)
-    from rank4class.pipelines.export import serving
-
     module = tf.Module()
     module.length = tf.function(
         lambda text: {"length": tf.strings.length(text), "text": tf.strings.upper(text)},
@@ -195,8 +190,5 @@ def test_texts_and_bytes_as_base64(tmp_path):
 
 
 def test_a_folder_without_a_model(tmp_path):
-    pytest.importorskip("starlette", reason=REASON)
-    from rank4class.pipelines.export import serving
-
     with pytest.raises(FileNotFoundError, match="model=.*: no SavedModel. Write one with: rank4class export"):
         serving.app(tmp_path)

@@ -44,11 +44,6 @@ def run(runs):
     return runs["threshold"]
 
 
-@pytest.fixture(scope="module")
-def images():
-    return data.get("digits").splits["test"].features["image"]
-
-
 @pytest.fixture
 def array(images, tmp_path):
     np.save(tmp_path / "images.npy", images[:40])

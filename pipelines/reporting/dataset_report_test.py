@@ -154,16 +154,6 @@ def test_several_classes_by_hand():
         assert part in report
 
 
-@pytest.mark.nightly
-def test_retrieval_by_hand(tmp_path):
-    relevant = csr_array(np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0]], np.float32))
-    splits = data.draw_pairs(relevant, {"validation": 0.17, "test": 0.3}, seed=1)
-    dataset = data.Dataset(tuple("abcde"), splits)
-    report = reported(dataset, name="synthetic_retrieval")
-    assert "Duplicates" not in flowing(report)  # all splits hold the same users
-    report.write(str(tmp_path))
-
-
 def test_images_in_memory_by_hand():
     train = np.zeros([3, 2, 2, 1], np.uint8)
     train[0] = 12

@@ -172,21 +172,6 @@ def test_each_value_of_a_varied_field_is_a_cell(tmp_path, trained_by):
     assert [getattr(cell.loss, "temperature", None) for cell in cells] == [1.0, 0.5, None]
 
 
-@pytest.mark.parametrize(
-    ("axes", "message"),
-    [
-        ({"vary": {"data.max_train_examples": (8, 9)}}, "vary=data.max_train_examples: all runs of a grid"),
-        ({"vary": {"loss.temperatur": (1.0,)}}, "did you mean 'temperature'"),
-        ({"vary": {RATE: (0.1, 0.1)}}, "values of optimizer.learning_rate=0.1: repeated"),
-        ({"vary": {RATE: space.Range(0.1, 0.2)}}, "vary=optimizer.learning_rate=0.1:0.2: a range .* List"),
-        ({"vary": {RATE: (0.1, 0.2)}, "tune": {RATE: (0.1,)}}, "tune=optimizer.learning_rate: --vary sets"),
-    ],
-)
-def test_fields_that_cannot_be_varied(tmp_path, axes, message):
-    with pytest.raises(ValueError, match=f"(?i){message}"):
-        run_small(tmp_path, **axes)
-
-
 def test_any_executor_trains_the_runs(tmp_path, trained_by):
     axes = {"losses": ["approx_ndcg", "approx_ndcg@equivariant"], "interactions": ["dot"], "seeds": [0]}
     with concurrent.futures.ThreadPoolExecutor(2) as executor:
@@ -291,6 +276,11 @@ def test_types_of_tuned_fields():
         ({"tune": {RATE: space.Range(0.1, 1.0)}}, "learning_rate=0.1:1: a range needs .* --trials=N, or"),
         ({"tune": {"data.max_examples": (10, 20)}}, "all runs of a grid share the data"),
         ({"tune": {"monitor": ("ndcg@5",)}}, "tune=monitor: different metrics cannot be compared. Choose"),
+        ({"vary": {"data.max_train_examples": (8, 9)}}, "vary=data.max_train_examples: all runs of a grid"),
+        ({"vary": {"loss.temperatur": (1.0,)}}, "Did you mean 'temperature'"),
+        ({"vary": {RATE: (0.1, 0.1)}}, "values of optimizer.learning_rate=0.1: repeated"),
+        ({"vary": {RATE: space.Range(0.1, 0.2)}}, "vary=optimizer.learning_rate=0.1:0.2: a range .* List"),
+        ({"vary": {RATE: (0.1, 0.2)}, "tune": {RATE: (0.1,)}}, "tune=optimizer.learning_rate: --vary sets"),
     ],
 )
 def test_invalid_axes_are_refused_before_training(tmp_path, changes, message):

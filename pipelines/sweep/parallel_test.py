@@ -48,6 +48,12 @@ def when_training(runs, action):
     threading.Thread(target=wait, daemon=True).start()
 
 
+def kill(run):
+    """Kills the process that trains a run."""
+    with open(os.path.join(run.path, "lock")) as lock:
+        os.kill(int(lock.read().split()[1]), signal.SIGKILL)
+
+
 def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
     trained, outcomes, handlers = [], {}, []
     monkeypatch.setattr(
@@ -135,11 +141,7 @@ def test_processes_do_not_change_results(tmp_path):
 def test_a_killed_process_is_reported_and_the_other_saves(tmp_path):
     runs = runs_below(tmp_path, epochs=1e5)
 
-    def kill():
-        with open(os.path.join(runs[0].path, "lock")) as lock:
-            os.kill(int(lock.read().split()[1]), signal.SIGKILL)
-
-    when_training(runs, kill)
+    when_training(runs, lambda: kill(runs[0]))
     message = (
         f"jobs=2: a process ended by itself, maybe that of {runs[0].path}; see its messages, if any. If "
         "memory ran out, lower --jobs. Run the command again to resume."
@@ -179,16 +181,11 @@ def test_a_dask_cluster_equals_one_process_though_a_worker_is_killed(tmp_path):
         )
 
     killed = GridRun(base(), f"{tmp_path}/dask/softmax-dot-seed1")
-
-    def kill():
-        with open(os.path.join(killed.path, "lock")) as lock:
-            os.kill(int(lock.read().split()[1]), signal.SIGKILL)
-
     options = {"threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
     with distributed.LocalCluster(2, **options) as cluster:
         cluster.wait_for_workers(2)
         with parallel.connect(f"dask:{cluster.scheduler_address}") as (executor, workers):
-            when_training([killed], kill)
+            when_training([killed], lambda: kill(killed))
             runs = train("dask", executor=executor, jobs=workers)
     assert workers == 2
     assert len(RunDirectory(killed.path).sessions()) == 2

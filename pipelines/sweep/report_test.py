@@ -168,15 +168,18 @@ def test_baselines():
         assert report.parse_baseline(text, cells, ["loss.temperature"]) == expected
 
 
-def with_calibration(loss, seed, ndcg, *figures):
-    """Returns a run with errors and likelihoods before and after, whose intervals are 0.1 to each side."""
-    one = run(loss, seed, 3.0, ndcg)
-    ece_before, ece_after, nll_before, nll_after = figures
+def calibrated(ece_before, ece_after, nll_before, nll_after):
+    """Returns the errors and likelihoods before and after, whose intervals are 0.1 to each side."""
+    calibration = {"parameters": "temperature 2"}
     for when, ece, nll in (("before", ece_before, nll_before), ("after", ece_after, nll_after)):
         intervals = {"ece": [ece - 0.1, ece + 0.1], "nll": [nll - 0.1, nll + 0.1]}
-        one.results["test"].setdefault("calibration", {})[when] = {
-            "ece": ece, "nll": nll, "intervals": intervals
-        }  # fmt: skip
+        calibration[when] = {"ece": ece, "nll": nll, "intervals": intervals}
+    return {"calibration": calibration}
+
+
+def with_calibration(loss, seed, ndcg, *figures):
+    one = run(loss, seed, 3.0, ndcg)
+    one.results["test"] |= calibrated(*figures)
     return one
 
 
@@ -201,24 +204,19 @@ def test_a_grids_calibration_by_hand():
     assert report.calibration_cells(runs[2:]) == []
 
 
-def calibrated(ece):
-    before = {"ece": ece, "nll": 0.5, "intervals": {"ece": [ece - 1, ece + 1], "nll": [0.4, 0.6]}}
-    after = {"ece": 0.25, "nll": 0.125, "intervals": {"ece": [0.0, 1.0], "nll": [0.1, 0.2]}}
-    return {"calibration": {"parameters": "temperature 2", "before": before, "after": after}}
-
-
 def test_calibration_table():
-    table = tables.calibration_table({"validation": calibrated(3.0), "test": calibrated(4.0)})
+    validation, test = calibrated(3.0, 0.25, 0.5, 0.125), calibrated(4.0, 0.25, 0.5, 0.125)
+    table = tables.calibration_table({"validation": validation, "test": test})
     header, _, *rows = (" ".join(line.split()) for line in table.splitlines())
     assert header == "temperature 2 validation test"
     assert rows == [
-        "ece (%) before 3.000 [2.000, 4.000] 4.000 [3.000, 5.000]",
-        "ece (%) after 0.250 [0.000, 1.000] 0.250 [0.000, 1.000]",
+        "ece (%) before 3.000 [2.900, 3.100] 4.000 [3.900, 4.100]",
+        "ece (%) after 0.250 [0.150, 0.350] 0.250 [0.150, 0.350]",
         "nll before 0.500 [0.400, 0.600] 0.500 [0.400, 0.600]",
-        "nll after 0.125 [0.100, 0.200] 0.125 [0.100, 0.200]",
+        "nll after 0.125 [0.025, 0.225] 0.125 [0.025, 0.225]",
     ]
     assert tables.calibration_table({"test": {"ndcg@5": 1.0}}) == ""
-    assert evaluator.metric_names({"ndcg@5": 1.0, **calibrated(3.0)}) == ["ndcg@5"]
+    assert evaluator.metric_names({"ndcg@5": 1.0, **validation}) == ["ndcg@5"]
 
 
 def test_f1_has_one_figure_per_seed(tmp_path):

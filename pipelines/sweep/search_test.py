@@ -21,10 +21,6 @@ class Killed(Exception):
     """Stands for a process that is killed."""
 
 
-def cells(*losses):
-    return {loss: config.override(config.Experiment(), {"loss.name": loss}) for loss in losses}
-
-
 def rate_of(experiment):
     return experiment.optimizer.learning_rate
 
@@ -72,7 +68,8 @@ def search(tmp_path, finished):
 
     def run(value_of, tune, jobs=1, killed=math.inf, losses=("mse",), seeds=SEEDS, num_trials=None, widen=0):
         pool = FormulaPool(str(tmp_path), value_of, finished, jobs, killed)
-        made = Search(cells(*losses), tune, str(tmp_path), seeds=seeds, num_trials=num_trials, widen=widen)
+        cells = {loss: config.override(config.Experiment(), {"loss.name": loss}) for loss in losses}
+        made = Search(cells, tune, str(tmp_path), seeds=seeds, num_trials=num_trials, widen=widen)
         try:
             made.run(pool)
         except Killed:

@@ -12,7 +12,7 @@ from rank4class.pipelines.task import checks
     ("changes", "message"),
     [
         ({"data.name": "digit"}, r"data='digit': unknown\. Did you mean 'digits'\? There are: cifar10,"),
-        ({"data.path": "x"}, "path: dataset 'digits' has no such option"),
+        ({"data.path": "x"}, "data.path: dataset 'digits' has no such option. Choose"),
         ({"data.max_examples": 0}, r"data\.max_examples=0: not positive\. Choose a positive number\."),
         ({"data.augmentation": "flip"}, r"data\.augmentation='flip': unknown\. There are: none,"),
         ({"data.split_seed": -1}, r"data\.split_seed=-1: too small\. Choose at least 0\."),
@@ -20,7 +20,10 @@ from rank4class.pipelines.task import checks
         ({"optimizer.ema_momentum": 1.0}, r"optimizer\.ema_momentum=1\.0: not in \(0, 1\)\. Choose another"),
         ({"optimizer.clip_norm": 0.0}, r"optimizer\.clip_norm=0\.0: not positive\. Choose a positive"),
         ({"checkpoint_steps": -1}, r"checkpoint_steps=-1: not positive\. Choose a positive number\."),
-        ({"encoder.name": "bert-base-uncased"}, "encoder='bert-base-uncased': unknown. Nothing is"),
+        (
+            {"encoder.name": "bert-base/uncased"},
+            "encoder='bert-base/uncased': unknown. Nothing is downloaded",
+        ),
         ({"encoder.name": "small-cnn"}, "encoder='small-cnn': unknown. Did you mean 'small_cnn'"),
         ({"encoder.pooling": "mean"}, r"encoder\.pooling: encoder 'mlp' has no such option\. Choose an"),
         ({"encoder.hidden": (3.5,)}, r"encoder\.hidden=\(3\.5,\): expected tuple\[int, \.\.\.\]\. Change"),
@@ -75,6 +78,30 @@ from rank4class.pipelines.task import checks
         ({"seed": -1}, r"seed=-1: not an integer in 0\.\.4294967295\. Choose one\."),
         ({"metrics": ("ndgc",)}, r"monitor='ndcg@5': not among the metrics\. Choose one of: ndgc\."),
         ({"metrics": ("ndcg@5", "ndgc")}, "metric='ndgc': unknown"),
+        ({"loss.name": "gumbel_sftmax"}, "loss='gumbel_sftmax': unknown"),
+        ({"loss.prior_temperature": -0.5}, r"loss\.prior_temperature=-0\.5: too small\. Choose at least 0"),
+        (
+            {
+                "loss.name": "mean_average_precision",
+                "loss.rank_fn": "sigmoid",
+                "loss.prior_temperature": 1.0,
+            },
+            r"loss\.prior_temperature=1\.0: loss 'mean_average_precision' ranks",
+        ),
+        ({"calibration": "beta"}, r"calibration='beta': unknown\. There are: auto, none"),
+        (
+            {"thresholds.name": "precision"},
+            r"thresholds\.at_least: thresholds 'precision' requires it\. Set it\.",
+        ),
+        (
+            {"thresholds.name": "recall", "thresholds.at_least": 1.0},
+            r"thresholds\.at_least=1\.0: not in \(0, 1\)\. Choose another value\.",
+        ),
+        (
+            {"thresholds.name": "f1", "thresholds.at_least": 0.5},
+            r"thresholds\.at_least: thresholds 'f1' has no such option",
+        ),
+        ({"thresholds.name": "f2"}, r"thresholds='f2': unknown\. There are: none, f1, precision, recall\."),
     ],
 )
 def test_experiments_that_cannot_run_are_refused(changes, message):

@@ -1,7 +1,6 @@
 """Models of the number of classes: from the experiment to its metrics."""
 
 import dataclasses
-import pathlib
 
 import numpy as np
 import pandas as pd
@@ -19,8 +18,7 @@ from rank4class.pipelines.export.inputs_test import assert_takes_no_rows
 from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.task import checks, count_priors
 from rank4class.pipelines.training import rank_training, trainable_rank_model
-
-summary_iterator = tf.compat.v1.train.summary_iterator
+from rank4class.pipelines.training.rank_training_test import events_of
 
 
 def digits(**changes):
@@ -108,9 +106,7 @@ def test_a_prior_is_learned_and_decides(loaded, learned):
     low, high = results["intervals"]["nll"]
     assert low < results["nll"] < high
     assert learned.history["loss"].iloc[-1] < 0.5 * learned.history["loss"][0]
-    (events,) = pathlib.Path(learned.workdir).glob("events*")
-    tags = {v.tag for record in summary_iterator(str(events)) for v in record.summary.value}
-    assert "test/number_of_classes" in tags
+    assert "test/number_of_classes" in events_of(learned.workdir)
     assert results["subset_accuracy"] == results["exact_match"]
     test = loaded.splits["test"]
     decided = learned.outputs(test.features["embedding"])["in_set"]

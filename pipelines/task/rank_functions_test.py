@@ -85,7 +85,6 @@ def test_losses_of_a_batch_with_one_example_per_part(tmp_path):
             r"loss\.fine_tune=True: rank function 'sigmoid' has no weights\. Choose: cnn, lstm,",
         ),
         ({"loss.rank_fn": None, "loss.fine_tune": True}, "loss.fine_tune=True: rank function None has no"),
-        ({"loss.l1": 1.0}, "l1: loss 'approx_ndcg' has no such option"),
         ({"loss.name": "mean_average_precision", "loss.form": "roc"}, "form='roc': unknown"),
         ({"loss.name": "mean_average_precision", "loss.l1": -1.0}, "loss.l1=-1.0: too small"),
     ],

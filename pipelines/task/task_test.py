@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import rank4class
 from rank4class import data, losses, models
+from rank4class.data.datasets import imagenet_test
 from rank4class.models import class_encoders
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
@@ -382,7 +383,6 @@ def test_training_images_are_augmented_with_and_without_cache(cifar10_files):
 def test_invalid_augmentations(image_files, tiny_goemotions, tiny_bert):
     text = {"name": "goemotions", "path": str(tiny_goemotions), "max_length": 8}
     for section, encoder, message in (
-        ({"augmentation": "flip"}, {}, "data.augmentation='flip': unknown"),
         ({"augmentation": "random_crop"}, {}, "it needs images that are read from files"),
         (
             {"name": "imagenet", "path": image_files, "augmentation": "random_crop", "cache": True},
@@ -441,35 +441,19 @@ def test_corrupt_images_are_skipped_and_reported(image_files, tmp_path, caplog):
         loaded_with(config.Data(name="imagenet", path=image_files, on_invalid_row="skip"))
 
 
-@pytest.fixture
-def records(image_files, tmp_path):
-    """Writes `image_files` as the Model Garden's records, one of them corrupt; returns their folder."""
-    folder = tmp_path / "records"
-    folder.mkdir()
-    for split in ("train", "validation"):
-        with tf.io.TFRecordWriter(f"{folder}/{split}-00000-of-00001") as writer:
-            for label, name in ((1, b"dark"), (2, b"bright"), (1, b"dark")):
-                image = (tmp_path / "train" / name.decode() / "image.JPEG").read_bytes()
-                example = tf.train.Example()
-                example.features.feature["image/class/label"].int64_list.value.append(label)
-                example.features.feature["image/class/synset"].bytes_list.value.append(name)
-                example.features.feature["image/encoded"].bytes_list.value.append(image)
-                writer.write(example.SerializeToString())
-                if split == "train" and label == 2:
-                    example.features.feature["image/encoded"].bytes_list.value[0] = image[:300]
-                    writer.write(example.SerializeToString())
-    return str(folder)
-
-
 @pytest.mark.nightly
-def test_corrupt_images_in_records(records, caplog):
-    section = config.Data(name="imagenet", path=records, image_size=8, augmentation="random_crop")
+def test_corrupt_images_in_records(tmp_path, caplog):
+    dark, bright = imagenet_test.garden_row(1, 20), imagenet_test.garden_row(2, 220)
+    corrupt = bright | {"image/encoded": bright["image/encoded"][:300]}
+    imagenet_test.write_records(tmp_path / "train-00000-of-00001", [dark, bright, corrupt, dark])
+    imagenet_test.write_records(tmp_path / "validation-00000-of-00001", [dark, bright, dark])
+    section = config.Data(name="imagenet", path=str(tmp_path), image_size=8, augmentation="random_crop")
     experiment, loaded = loaded_with(section)
     indices = loaded.training_examples(experiment.batch_size, experiment.seed, 0)
-    with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3: cannot be read: "):
+    with pytest.raises(ValueError, match=f"{tmp_path}/train-00000-of-00001 record 3: cannot be read: "):
         data.raise_first_unreadable(loaded.splits["train"], indices, loaded.preprocess)
     experiment, loaded = loaded_with(config.Data(**vars(section) | {"on_invalid_row": "skip"}))
-    assert f"1 left out, the first: {records}/train-00000-of-00001 record 3: cannot" in caplog.text
+    assert f"1 left out, the first: {tmp_path}/train-00000-of-00001 record 3: cannot" in caplog.text
     assert loaded.splits["train"].labels.tolist() == [0, 1, 0]
     features, labels, _ = next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
     np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 1, 220, 20) / 255, atol=0.01)

@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 
 from rank4class import data, losses
 from rank4class.pipelines import config
-from rank4class.pipelines.task import checks, class_frequencies
+from rank4class.pipelines.task import class_frequencies
 from rank4class.pipelines.task.task import ModelOutputs
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.pipelines.training.trainable_rank_model import TrainableRankModel
@@ -70,8 +70,13 @@ def test_scores_of_gaussians_leave_out_the_log_odds_of_the_classes(tau, temperat
     np.testing.assert_allclose(intercept, temperature * (1.0 - tau) * np.log(1 / 9), atol=0.05)
 
 
-def experiment(**changes):
-    base = config.Experiment(
+def task_of(labels, **changes):
+    labels = [csr_array(each) if np.ndim(each) > 1 else np.array(each, np.int32) for each in labels]
+    splits = {
+        name: data.Split({"embedding": np.ones([each.shape[0], 2], np.float32)}, each)
+        for name, each in zip(("train", "validation"), labels, strict=True)
+    }
+    experiment = config.Experiment(
         data=config.Data("memory"),
         encoder=config.Encoder("identity"),
         class_encoder=config.ClassEncoder("embedding", init="zeros"),
@@ -79,16 +84,7 @@ def experiment(**changes):
         metrics=("top1_error",),
         monitor="top1_error",
     )
-    return config.override(base, changes)
-
-
-def task_of(labels, **changes):
-    labels = [csr_array(each) if np.ndim(each) > 1 else np.array(each, np.int32) for each in labels]
-    splits = {
-        name: data.Split({"embedding": np.ones([each.shape[0], 2], np.float32)}, each)
-        for name, each in zip(("train", "validation"), labels, strict=True)
-    }
-    trained = experiment(**changes)
+    trained = config.override(experiment, changes)
     loaded = rank_training.load_data(trained, "unused", dataset=data.Dataset(("a", "b", "c", "d"), splits))
     schedule = rank_training.build_schedule(trained, len(loaded.splits["train"]))
     task = TrainableRankModel(trained, loaded, schedule, tf.distribute.get_strategy(), progress=False)
@@ -116,17 +112,3 @@ def test_frequencies_are_those_of_the_training_examples(changes):
 def test_examples_of_several_classes_are_refused():
     with pytest.raises(ValueError, match=r"^loss\.prior_temperature=1\.0: examples may have several classes"):
         task_of((np.eye(4), np.eye(4)))
-
-
-@pytest.mark.parametrize(
-    ("name", "tau", "message"),
-    [
-        ("softmax", -0.5, r"loss\.prior_temperature=-0\.5: too small\. Choose at least 0"),
-        ("mean_average_precision", 1.0, r"loss\.prior_temperature=1\.0: loss 'mean_average_precision' ranks"),
-    ],
-)
-def test_prior_temperatures_without_a_meaning_are_refused(name, tau, message):
-    rank_fn = {"loss.rank_fn": "sigmoid"} if name != "softmax" else {}
-    changed = experiment(**{"loss.name": name, "loss.prior_temperature": tau, **rank_fn})
-    with pytest.raises(ValueError, match=message):
-        checks.check(changed)

@@ -14,19 +14,14 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class.pipelines import config
-from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import rank_training, trainer
 from rank4class.pipelines.training.preemption import Interrupted
+from rank4class.pipelines.training.rank_training_test import small
 from rank4class.pipelines.training.train_state import TrainState
 
 pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
-
-
-def small(**changes):
-    base = {"epochs": 2.0, "encoder.hidden": (16,), "encoder.dropout": 0.2}
-    return config.override(digits_mlp.get_config(), {**base, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +80,8 @@ def on_disk(folder):
 @pytest.mark.nightly
 def test_kills_before_every_change_of_files(tmp_path, copied_before_changes, assert_same_run):
     experiment = config.override(
-        digits_mlp.get_config(),
-        {"steps": 9, "evaluations_per_epoch": 2, "encoder.hidden": (8,), "encoder.dropout": 0.2}
+        small(),
+        {"steps": 9, "evaluations_per_epoch": 2, "encoder.hidden": (8,)}
         | {"data.max_examples": 64, "batch_size": 8}
         | {"optimizer.learning_rate": 0.01, "optimizer.decay": "none", "metrics": ("ndcg@5",)}
         | {"sets.name": "threshold"},
@@ -111,7 +106,8 @@ def truncated(tmp_path_factory, undisturbed):
     experiment = small(epochs=4.0)
     folder = tmp_path_factory.mktemp("truncated") / "run"
     path = killed(undisturbed, experiment, "after", 51, folder)
-    cut(folder / "checkpoints" / "last", "step-51.data*")
+    [checkpoint] = (folder / "checkpoints" / "last").glob("step-51.data*")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
     (folder / "metrics.jsonl").write_text("damaged")
     log = io.StringIO()
     handler = stdlib_logging.StreamHandler(log)
@@ -226,11 +222,6 @@ def test_signals_during_evaluations(tmp_path, monkeypatch, assert_ends_undisturb
             assert len(calls) == call
     assert_ends_undisturbed(experiment, path)
     assert [line["from_step"] for line in RunDirectory(path).sessions()] == [0, 17, 34, 34]
-
-
-def cut(folder, pattern):
-    for path in folder.glob(pattern):
-        path.write_bytes(path.read_bytes()[:-1])
 
 
 @pytest.mark.nightly

@@ -13,16 +13,11 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config
-from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import calibration
-from rank4class.pipelines.task import checks
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training, run_calibration
-from rank4class.pipelines.training.run_sets_test import result_of
-
-SEVERAL = scipy.sparse.csr_array(np.eye(4, 3, dtype=np.float32))
-GRADED = scipy.sparse.csr_array(2 * np.eye(4, 3, dtype=np.float32))
+from rank4class.pipelines.training.run_sets_test import GRADED, ITEMS, SEVERAL, result_of
 
 
 @pytest.fixture
@@ -38,22 +33,21 @@ def task_of(labels, excluded=None):
     return TaskData(("a", "b", "c"), splits, None, tf.keras.layers.Dense, Inputs({}))
 
 
-def has_calibration(labels, feature="embedding", **changes):
-    experiment = config.override(config.Experiment(), changes)
-    return run_calibration.has_calibration(experiment, data.Split({feature: np.zeros([4, 3, 1])}, labels))
+def has_calibration(split, **changes):
+    return run_calibration.has_calibration(config.override(config.Experiment(), changes), split)
 
 
 def test_calibration_of_one_and_of_several_classes():
-    assert has_calibration(np.array([0, 1, 2, 0]))
+    assert has_calibration(data.Split({}, np.array([0, 1, 2, 0])))
     assert has_calibration(SEVERAL)
     assert not has_calibration(SEVERAL, calibration="none")
 
 
 @pytest.mark.parametrize(
-    ("labels", "changes", "reason"),
+    ("split", "changes", "reason"),
     [
         (GRADED, {}, "the labels are graded"),
-        (SEVERAL, {"feature": "items"}, "the items of a list are not classes"),
+        (ITEMS, {}, "the items of a list are not classes"),
         (
             SEVERAL,
             {"count_prior.name": "learned"},
@@ -61,14 +55,9 @@ def test_calibration_of_one_and_of_several_classes():
         ),
     ],
 )
-def test_scores_that_are_not_calibrated(messages, labels, changes, reason):
-    assert not has_calibration(labels, **changes)
+def test_scores_that_are_not_calibrated(messages, split, changes, reason):
+    assert not has_calibration(split, **changes)
     assert messages == [f"No calibration: {reason}"]
-
-
-def test_unknown_calibration():
-    with pytest.raises(ValueError, match=r"calibration='beta': unknown\. There are: auto, none"):
-        checks.check(config.override(digits_mlp.get_config(), {"calibration": "beta"}))
 
 
 def test_excluded_classes_are_left_out(rng):

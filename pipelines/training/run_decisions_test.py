@@ -17,29 +17,20 @@ from rank4class.pipelines.evaluation import calibration, per_class, predictions,
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.split_metrics import Decisions
 from rank4class.pipelines.run_test import READERS
-from rank4class.pipelines.task import checks
+from rank4class.pipelines.task.count_priors_test import digits
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training, run_decisions
+from rank4class.pipelines.training.run_sets_test import ITEMS, SEVERAL
 
-SEVERAL = data.Split({}, csr_array(np.eye(4, 3, dtype=np.float32)))
 ONE = data.Split({}, np.array([0, 1, 2]))
-ITEMS = dataclasses.replace(SEVERAL, features={"items": np.zeros([4, 3, 2])})
 NAMES = ("f1_micro", "f1_macro", "subset_accuracy")
 RECALL = config.Thresholds("recall", at_least=0.9)
 
 
 def experiment(loss="sigmoid_cross_entropy", count_prior="none", **changes):
-    changes = {"metrics": (*NAMES, "map"), "monitor": "f1_micro", **changes}
-    return config.Experiment(
-        data=config.Data("embedded_digits", num_examples=60, features="pixels"),
-        encoder=config.Encoder("identity"),
-        loss=config.Loss(loss),
-        count_prior=config.CountPrior(count_prior),
-        optimizer=config.Optimizer("adam", learning_rate=0.03),
-        batch_size=20,
-        epochs=2.0,
-        **changes,
-    )
+    parts = {"loss": config.Loss(loss), "count_prior": config.CountPrior(count_prior)}
+    parts["optimizer"] = config.Optimizer("adam", learning_rate=0.03)
+    return digits(**parts, **{"metrics": (*NAMES, "map"), "monitor": "f1_micro", **changes})
 
 
 def test_rules_that_fit_the_data_and_the_model():
@@ -77,20 +68,6 @@ def test_scores_that_do_not_fit(monkeypatch):
     )
     with pytest.raises(ValueError, match=message):
         run_decisions.need_scores(experiment("asl"), SEVERAL)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("precision", {}, r"thresholds\.at_least: thresholds 'precision' requires it\. Set it\."),
-        ("recall", {"at_least": 1.0}, r"thresholds\.at_least=1\.0: not in \(0, 1\)\. Choose another value\."),
-        ("f1", {"at_least": 0.5}, r"thresholds\.at_least: thresholds 'f1' has no such option"),
-        ("f2", {}, r"thresholds='f2': unknown\. There are: none, f1, precision, recall\."),
-    ],
-)
-def test_invalid_thresholds(name, options, message):
-    with pytest.raises(ValueError, match=message):
-        checks.check(experiment(thresholds=config.Thresholds(name, **options)))
 
 
 def assert_equal_scikit_learns(results, labels, decided):

@@ -11,6 +11,7 @@ import pytest
 import rank4class
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import trackers
 
 CURVES = ("top1_error", "top5_error", "ndcg@5")
@@ -19,10 +20,6 @@ CURVES = ("top1_error", "top5_error", "ndcg@5")
 def train(folder, **changes):
     experiment = config.override(digits_mlp.get_config(), {"epochs": 3.0, "encoder.hidden": (16,), **changes})
     return rank4class.train(experiment, folder, progress=False)
-
-
-def history(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def records(content):
@@ -57,7 +54,7 @@ def test_mlflow_has_the_fields_curves_and_results(tmp_path, monkeypatch):
             logged.info.run_id, f"metrics/validation/{name.replace('@', '_at_')}"
         )
         assert [(each.step, each.value) for each in curve] == [
-            (each["step"], each[name]) for each in history(tmp_path / "run")
+            (each["step"], each[name]) for each in RunDirectory(tmp_path / "run").history()
         ]
     assert logged.data.metrics["test/ndcg_at_5"] == run.results["test"]["ndcg@5"]
     path = client.download_artifacts(logged.info.run_id, "results.json")
@@ -84,7 +81,7 @@ def test_wandb_has_the_fields_curves_and_results_offline(tmp_path, monkeypatch):
     for name in CURVES:
         tag = f"metrics/validation/{name}"
         assert [(row["_step"], row[tag]) for row in rows if tag in row] == [
-            (each["step"], each[name]) for each in history(tmp_path / "run")
+            (each["step"], each[name]) for each in RunDirectory(tmp_path / "run").history()
         ]
     assert rows[-1]["test/ndcg@5"] == run.results["test"]["ndcg@5"]
 
