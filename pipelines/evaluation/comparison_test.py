@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rank4class.pipelines.evaluation import comparison
+from rank4class.pipelines.evaluation import comparison, statistics
 
 pytestmark = pytest.mark.usefixtures("all_resamples")
 
@@ -126,3 +126,25 @@ def test_propensity_scored_metrics_of_other_weights_are_left_out(caplog):
         compared = comparison.compare_all(values, values, same_weights=same_weights)
         assert [each.metric for each in compared] == expected
         assert ("Not compared: psp@1." in caplog.text) is not same_weights
+
+
+@pytest.mark.nightly
+def test_intervals_have_their_coverage(rng):
+    held = 0
+    for _ in range(300):
+        first = rng.random(200) < 0.6
+        second = np.where(rng.random(200) < 0.2, rng.random(200) < 0.9, first)  # 0.66
+        low, high = comparison.compare("top1_accuracy", first, second).interval
+        held += low <= 6.0 <= high
+    assert 0.90 * 300 <= held <= 0.985 * 300
+
+
+@pytest.mark.nightly
+def test_the_test_has_its_rejection_rate_for_equal_runs(rng):
+    rejected = {"binary": 0, "graded": 0}
+    for _ in range(400):
+        differences = rng.choice([-1.0, 1.0], size=14)
+        rejected["binary"] += statistics.sign_test(differences) <= statistics.LEVEL
+        rejected["graded"] += statistics.sign_test(differences * rng.random(14)) <= statistics.LEVEL
+    assert 0 < rejected["binary"] <= 0.05 * 400
+    assert 0.02 * 400 <= rejected["graded"] <= 0.08 * 400

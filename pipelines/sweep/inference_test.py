@@ -336,3 +336,14 @@ def test_coverage_and_false_rejections_of_grids(rng, kind, seeds, cells):
         assert of_cells >= least
         assert of_differences >= least
         assert rejections <= 8.0
+
+
+@pytest.mark.nightly
+def test_a_detectable_difference_is_found_in_four_of_five_sweeps(rng):
+    """The variances of the seeds and of the examples are 1 each, without other noise."""
+    estimate = inference.Estimate(0.0, 0.0, ((1 / 8, 7.0), (1 / 100, 99.0)))
+    difference, found = inference.detectable(estimate, 8, 0.05)[8], 0
+    for _ in range(1000):
+        values = difference + rng.normal(size=[8, 1]) + rng.normal(size=100)
+        found += inference.paired_estimate(values, bounded=False).excludes_zero(0.05)
+    assert 0.75 < found / 1000 < 0.85

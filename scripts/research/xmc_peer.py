@@ -4,7 +4,7 @@ r"""Trains the label trees of napkinXC or PECOS on a reverse dictionary, beside 
         --gcide=/usr/share/dictd/gcide.dict.dz
 
 Their linear classifiers read the TF-IDF of words and pairs of words. It needs the package napkinxc, or for
-`--peer=pecos` libpecos.
+`--peer=pecos` libpecos with NumPy 1 and a SciPy before 1.14.
 """
 
 import importlib
