@@ -3,7 +3,6 @@
 import gzip
 import os
 import re
-import struct
 
 import numpy as np
 import pytest
@@ -12,11 +11,7 @@ import sklearn.neural_network
 
 from rank4class import data
 from rank4class.data.datasets import embedded_digits
-
-
-def idx(array):
-    header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
-    return header + array.astype(np.uint8).tobytes()
+from rank4class.data.datasets.mnist_test import idx
 
 
 def write_part(folder, part, brightness, whole=False, labels=None):

@@ -15,6 +15,7 @@ import scipy.ndimage
 import tensorflow as tf
 
 from rank4class import data
+from rank4class.data.datasets import imagenet_test
 
 
 def photograph(height, width, seed=0):
@@ -397,17 +398,8 @@ def test_central_crop_if_no_random_crop_is_possible(tmp_path):
 
 def write_records(path, rows):
     """Writes records with one bytes feature each; returns the features that locate them."""
-    contents = [
-        tf.train.Example(
-            features=tf.train.Features(
-                feature={name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))}
-            )
-        ).SerializeToString()
-        for name, value in rows
-    ]
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for content in contents:
-            writer.write(content)
+    imagenet_test.write_records(path, [{name: value} for name, value in rows])
+    contents = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
     offsets = np.cumsum([0, *(len(content) + 16 for content in contents)])[:-1]
     return {"file": np.array([str(path)] * len(rows), object), "offset": offsets}
 
