@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import models
-from rank4class.models import class_encoders, interactions, precision, registry
+from rank4class.models import interactions, precision, registry
 
 B, N, D, K = 3, 5, 4, 6
 MLPS = ("lc_mlp", "concat_mlp")
@@ -290,19 +290,6 @@ def test_biases_of_dot_keep_their_digits_in_half_precision():
         dot(vectors)
         dot.bias.assign([1.001, 1.002])
         np.testing.assert_array_equal(dot(vectors), np.float32([[1.001, 1.002]]))
-
-
-def test_dot_is_a_dense_layer():
-    h = tf.round(10.0 * vectors()[0])  # sums of whole numbers are exact in any order
-    encoder = class_encoders.Embedding(num_classes=N, width=D)
-    dot = models.get("interaction", "dot")
-    dot([h, encoder(tf.range(N))])
-    encoder.table.assign(tf.round(10.0 * vectors()[1]))
-    dot.bias.assign(tf.range(N, dtype=tf.float32))
-    dense = tf.keras.layers.Dense(N)
-    dense(h)
-    dense.set_weights([encoder.table.numpy().T, dot.bias.numpy()])
-    np.testing.assert_array_equal(dot([h, encoder(tf.range(N))]), dense(h))
 
 
 def test_mlp_dropout_only_in_training():
