@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import scipy.special
 
-from rank4class.pipelines import config
+from rank4class.pipelines import config, tpu_test
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import unknown_inputs
 
@@ -366,21 +366,15 @@ def test_describe_data(output_of, tmp_path, goemotions_flags):
     assert re.search(r"\| tokens +\| train +\|", (path / "data.md").read_text())
 
 
-def write_users(folder):
-    rows = [f"{user},{(7 * user + 11 * i) % 130},4.0,9\n" for user in range(30) for i in range(20)]
-    (folder / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "".join(rows))
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("config_name", "metric"), [("letor_linear", "ndcg@10"), ("movielens_100k", "map@10")]
+    ("name", "dataset", "metric"),
+    [("letor_linear", "letor", "ndcg@10"), ("movielens_100k", "movielens", "map@10")],
 )
-def test_train_and_evaluate_queries_and_users(output_of, write_queries, tmp_path, config_name, metric):
-    (tmp_path / "data").mkdir()
-    (write_queries if config_name == "letor_linear" else write_users)(tmp_path / "data")
-    flags = (f"--config={config_name}", f"--config.data.path={tmp_path / 'data'}", "--config.epochs=2")
-    run = f"--workdir={tmp_path / 'run'}"
-    trained = output_of("train", *flags, "--config.batch_size=8", "--loss=softmax", run)
+def test_train_and_evaluate_queries_and_users(output_of, tmp_path, name, dataset, metric):
+    path, run = tpu_test.WRITERS[dataset](tmp_path), f"--workdir={tmp_path / 'run'}"
+    flags = (f"--config={name}", f"--config.data.path={path}", "--config.epochs=2", "--config.batch_size=8")
+    trained = output_of("train", *flags, "--loss=softmax", run)
     evaluated = output_of("evaluate", run, f"--output={tmp_path / 'test'}")
     [line] = (line for line in evaluated.splitlines() if line.startswith(metric))
     assert line.split("  ")[-2] in trained  # the same interval
