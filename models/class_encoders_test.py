@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import models
-from rank4class.models import class_encoders, encoders, precision, registry
+from rank4class.models import class_encoders, encoders, registry
 
 N, D = 5, 8
 
@@ -96,17 +96,6 @@ class TestEveryClassEncoder:
         model, features = rank_model(name), instances(name, 3)
         compiled = tf.function(lambda f: model(f, training=False), jit_compile=True)
         np.testing.assert_allclose(compiled(features), model(features), rtol=1e-4, atol=1e-5)
-
-    def test_half_precision_which_a_copy_keeps(self, name):
-        with precision.scope("mixed_bfloat16"):
-            model = rank_model(name)
-            scores = model(instances(name, 3))
-        assert scores.dtype == tf.float32
-        assert np.isfinite(scores).all()
-        encoder, half = model.class_encoder, tf.bfloat16
-        copy = type(encoder).from_config(encoder.get_config())
-        first, second = (e(tf.range(N), encode=lambda _: tf.zeros([N, D], half)) for e in (encoder, copy))
-        assert first.dtype == second.dtype
 
 
 def test_text_uses_the_instance_encoder():

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import models
-from rank4class.models import encoders, precision, registry
+from rank4class.models import encoders, registry
 
 GOLDEN = pathlib.Path(__file__).parent / "testdata" / "minilm_golden.json"
 TINY = {"vocab_size": 20, "hidden_size": 8, "num_layers": 2, "num_heads": 2, "inner_size": 16}
@@ -90,17 +90,6 @@ class TestEveryEncoder:
             weights = encoder.get_weights()
             assert not np.allclose(encoder(features, training=True), encoder(features, training=True))
             encoder.set_weights(weights)
-
-    def test_a_copy_keeps_the_precision(self, name):
-        make, features = CASES[name]
-        with precision.scope("mixed_float16"):
-            encoder = make()
-        copy = type(encoder).from_config(encoder.get_config())
-        h = encoder(features)
-        assert np.isfinite(tf.cast(h, tf.float32)).all()
-        assert copy(features).dtype == h.dtype
-        policies = [[part.compute_dtype for part in e.submodules] for e in (encoder, copy)]
-        assert policies[0] == policies[1]
 
     @pytest.mark.nightly
     def test_xla(self, name, built):

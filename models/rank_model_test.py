@@ -169,12 +169,18 @@ def test_a_new_process_loads_the_same_model(saved, name, form):
     tf.nest.map_structure(lambda x, y: np.testing.assert_allclose(y, x, rtol=1e-5, atol=1e-6), before, after)
 
 
-@pytest.mark.parametrize("name", ["mlp", "bert", "lc_mlp, fixed", "items"])
-def test_a_loaded_model_keeps_its_precision(name, tmp_path):
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.nightly] * (n in LARGE)) for n in MODELS]
+)
+def test_a_loaded_model_keeps_its_half_precision(name, policy, tmp_path):
     make, features = MODELS[name]
-    with precision.scope("mixed_bfloat16"):
+    with precision.scope(policy):
         model = make()
         before = model(features)
+    for outputs in tf.nest.flatten(before):
+        assert outputs.dtype == tf.float32
+        assert np.isfinite(outputs).all()
     model.save(tmp_path / "model.keras")
     after = tf.keras.models.load_model(tmp_path / "model.keras")(features)
     tf.nest.map_structure(np.testing.assert_array_equal, after, before)
