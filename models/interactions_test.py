@@ -66,12 +66,6 @@ class TestEveryInteraction:
         forms = (lambda: interaction([h, c]), lambda: naive(interaction, name, h, c))
         assert_all_close([value_and_gradients(form, watched) for form in forms])
 
-    @pytest.mark.nightly
-    def test_xla(self, name):
-        interaction = build(name)
-        compiled = tf.function(interaction, jit_compile=True)
-        np.testing.assert_allclose(compiled(vectors()), interaction(vectors()), rtol=1e-4, atol=1e-5)
-
     def test_half_precision_has_scores_of_float32(self, name):
         interaction = build(name)
         half = type(interaction).from_config({**interaction.get_config(), "dtype": "mixed_bfloat16"})

@@ -1,5 +1,6 @@
-"""Rank model as a Keras model: saving every part in every Keras format, and invalid features."""
+"""Rank model with every part: saving in every Keras format, gradients, XLA, precision, invalid features."""
 
+import functools
 import pickle
 import re
 import subprocess
@@ -169,10 +170,34 @@ def test_a_new_process_loads_the_same_model(saved, name, form):
     tf.nest.map_structure(lambda x, y: np.testing.assert_allclose(y, x, rtol=1e-5, atol=1e-6), before, after)
 
 
+EVERY = [pytest.param(name, marks=[pytest.mark.nightly] * (name in LARGE)) for name in MODELS]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_trainable_weight_gets_a_gradient(name):
+    make, features = MODELS[name]
+    model = make()
+    model(features)
+    with tf.GradientTape() as tape:
+        outputs = tf.nest.flatten(model(features, training=True))
+        value = sum(tf.reduce_sum(tf.square(output)) for output in outputs)
+    gradients = tape.gradient(value, model.trainable_variables)
+    assert all(gradient is not None for gradient in gradients)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in LARGE])  # of TensorFlow's operations
+def test_xla(name):
+    make, features = MODELS[name]
+    model = make()
+    expected, actual = model(features), tf.function(model, jit_compile=True)(features)
+    tf.nest.map_structure(
+        functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), actual, expected
+    )
+
+
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.nightly] * (n in LARGE)) for n in MODELS]
-)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_loaded_model_keeps_its_half_precision(name, policy, tmp_path):
     make, features = MODELS[name]
     with precision.scope(policy):
