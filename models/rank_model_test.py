@@ -1,4 +1,4 @@
-"""Rank model with every part: saving in every Keras format, gradients, XLA, precision, invalid features."""
+"""Rank model with every part: saving in every Keras format, candidates, gradients, XLA, half precision."""
 
 import functools
 import pickle
@@ -185,6 +185,24 @@ def test_every_trainable_weight_gets_a_gradient(name):
     assert all(gradient is not None for gradient in gradients)
 
 
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in {*LARGE, "items"}])
+def test_scores_of_some_classes_are_those_among_all(name):
+    make, features = MODELS[name]
+    model, ids = make(), [1, 3, 3]
+    model(features)
+    for variable in model.interaction.trainable_variables:  # biases start at 0
+        variable.assign_add(tf.random.stateless_normal(variable.shape, [1, 2]))
+    with tf.GradientTape() as tape:
+        all_scores, scores = model(features), model(features, class_ids=tf.constant(ids))
+        if isinstance(scores, dict):
+            all_scores, scores = all_scores["scores"], scores["scores"]
+        value = tf.reduce_sum(scores)
+    np.testing.assert_allclose(scores, tf.gather(all_scores, ids, axis=1), rtol=1e-5, atol=1e-6)
+    if name == "mlp":
+        gradients = tape.gradient(value, [model.interaction.bias, model.class_encoder.table])
+        assert [gradient.indices.numpy().tolist() for gradient in gradients] == [ids, ids]  # not dense
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in LARGE])  # of TensorFlow's operations
 def test_xla(name):
@@ -260,3 +278,8 @@ def test_a_model_with_two_outputs_requires_named_labels_and_losses():
             model.fit({"embedding": VECTORS[:B]}, some_labels, verbose=0)
     model.compile("sgd", loss=named_loss)
     model.fit({"embedding": VECTORS[:B]}, named_labels, verbose=0)
+
+
+def test_saving_requires_a_call(tmp_path):
+    with pytest.raises(ValueError, match="RankModel: no weights to save yet. Call it on features first"):
+        rank_model(encoders.Identity(D)).save(tmp_path / "model.keras")
