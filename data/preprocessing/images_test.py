@@ -412,7 +412,8 @@ def test_records_and_files_give_equal_images(tmp_path):
     ]
     contents = [tf.io.read_file(file).numpy() for file in files]
     # A large image in between, which exceeds the bytes read ahead.
-    contents.insert(2, tf.io.read_file(save_image(tmp_path, noise_image(400, 500), "PNG")).numpy())
+    large = (255 * noise(400, 500, 3)).astype(np.uint8)
+    contents.insert(2, tf.io.read_file(save_image(tmp_path, large, "PNG")).numpy())
     assert len(contents[2]) > 1 << 18
     names = itertools.cycle(["image", "image/encoded"])
     records = write_records(tmp_path / "records", list(zip(names, contents, strict=False)))
@@ -423,10 +424,6 @@ def test_records_and_files_give_equal_images(tmp_path):
         data.DecodeAndCrop(16)({"file": tf.constant(files)})["image"],
     )
     np.testing.assert_array_equal(random_crops(shuffled, *range(4)), random_crops({"file": files}, *range(4)))
-
-
-def noise_image(height, width):
-    return (255 * noise(height, width, 3)).astype(np.uint8)
 
 
 def greys(tmp_path, size):

@@ -14,14 +14,10 @@ from rank4class.scripts.research.papers import lightgbm_peer
 lightgbm = pytest.importorskip("lightgbm", reason="the optional package lightgbm is not installed")
 
 
-@pytest.fixture
-def experiment(tmp_path, write_queries):
+def test_lightgbm_learns_the_grades(write_queries, tmp_path, monkeypatch):
     write_queries(tmp_path)
     letor = config.Data(name="letor", path=str(tmp_path))
-    return config.Experiment(data=letor, monitor="ndcg@5", metrics=("ndcg@5", "mrr"))
-
-
-def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):
+    experiment = config.Experiment(data=letor, monitor="ndcg@5", metrics=("ndcg@5", "mrr"))
     monkeypatch.setattr(lightgbm_peer, "LEAVES", (7,))
     lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0, 1])
     study = json.loads((tmp_path / "peer" / "study.json").read_text())
