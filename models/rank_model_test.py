@@ -221,9 +221,15 @@ def test_a_loaded_model_keeps_its_half_precision(name, policy, tmp_path):
     with precision.scope(policy):
         model = make()
         before = model(features)
+    half = policy.removeprefix("mixed_")
+    assert half in {
+        each.compute_dtype for each in model.submodules if isinstance(each, tf.keras.layers.Layer)
+    }
+    assert {weight.dtype for weight in model.trainable_variables} == {tf.float32}
     for outputs in tf.nest.flatten(before):
         assert outputs.dtype == tf.float32
         assert np.isfinite(outputs).all()
+        assert np.any(outputs != tf.cast(tf.cast(outputs, half), tf.float32))  # not rounded
     model.save(tmp_path / "model.keras")
     after = tf.keras.models.load_model(tmp_path / "model.keras")(features)
     tf.nest.map_structure(np.testing.assert_array_equal, after, before)
