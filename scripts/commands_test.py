@@ -79,14 +79,10 @@ def test_evaluate_writes_and_prints_its_results(two_runs):
     assert summary["hashes"]["test"] == read_json(first / "data.json")["test"]
     assert sum(third["examples"] for third in summary["by_frequency"]) == summary["examples"]
     with np.load(first / "test" / "predictions.npz") as npz:
-        arrays = dict(npz)
-    scores, labels = arrays["scores"], arrays["labels"]
+        scores, labels = npz["scores"], npz["labels"]
     assert scores.shape == (360, 10)
     top = scores.argmax(axis=1)
     assert summary["top1_error"] == pytest.approx(100 * np.mean(top != labels))
-    assert arrays["origins"][7] == "example 7"
-    assert arrays["metrics"].tolist() == ["top1_error", "top5_error", "ndcg@5"]
-    np.testing.assert_allclose(100 * arrays["values"].mean(axis=0)[2], summary["ndcg@5"], rtol=1e-5)
 
     rows = pd.read_csv(first / "test" / "classes.tsv", sep="\t").sort_values("ndcg@5 (%)", kind="stable")
     shown = (first / "evaluated").read_text()
