@@ -22,10 +22,7 @@ VECTORS, QUERIES = (RNG.normal(size=[n, D]).astype(np.float32) for n in (N, B))
 TOKENS = {"tokens": RNG.integers(0, 9, [N, 2]), "input_mask": np.ones([N, 2])}
 IMAGES = {"image": RNG.normal(size=[B, 4, 4, 1]).astype(np.float32)}
 OPTIONS = {
-    "encoder identity": {},
     "encoder embedding": {"num_ids": N, "units": D, "weight_decay": 0.1},
-    "encoder mlp": {"hidden": (6, D), "dropout": 0.1},
-    "encoder small_cnn": {"filters": (2,), "units": D},
     "encoder items": {"hidden": (D,), "weight_decay": 0.1},
     "class_encoder embedding": {"num_classes": N, "width": D, "weight_decay": 0.1},
     "class_encoder text": {"features": TOKENS},
@@ -39,7 +36,6 @@ OPTIONS = {
     "sorter lstm": {"n": 10},
 }
 FEATURES = {
-    "encoder identity": {"embedding": QUERIES},
     "encoder embedding": {"id": np.array([4, 0, 4])},
     "encoder items": {"items": VECTORS[None]},
 }
@@ -60,7 +56,8 @@ def all_cases():
             full, build = f"{kind} {name}", sorters.get if kind == "sorter" else entries.build
             options = OPTIONS.get(full, {})
             result[full] = (lambda b=build, n=name, o=options: b(n, **o)), FEATURES.get(full, inputs[kind])
-    result |= {f"encoder {name}": encoders_test.CASES[name] for name in ("bert", "electra")}
+    for name in ("identity", "mlp", "small_cnn", "bert", "electra"):
+        result[f"encoder {name}"] = encoders_test.CASES[name]
     base = result["class_encoder frozen_text"][0]
     result["residual"] = (lambda: class_encoders.Residual(base(), N, 3)), np.arange(N)
     result["model"] = model, IMAGES
