@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import compat, losses, models
-from rank4class.models import class_encoders, encoders, precision, registry, sorters
+from rank4class.models import class_encoders, encoders, encoders_test, precision, registry, sorters
 from rank4class.registry import LOSSES, SORTERS
 
 B, N, D = 3, 5, 4
@@ -22,10 +22,7 @@ VECTORS, QUERIES = (RNG.normal(size=[n, D]).astype(np.float32) for n in (N, B))
 TOKENS = {"tokens": RNG.integers(0, 9, [N, 2]), "input_mask": np.ones([N, 2])}
 IMAGES = {"image": RNG.normal(size=[B, 4, 4, 1]).astype(np.float32)}
 OPTIONS = {
-    "encoder identity": {},
     "encoder embedding": {"num_ids": N, "units": D, "weight_decay": 0.1},
-    "encoder mlp": {"hidden": (6, D), "dropout": 0.1},
-    "encoder small_cnn": {"filters": (2,), "units": D},
     "encoder items": {"hidden": (D,), "weight_decay": 0.1},
     "class_encoder embedding": {"num_classes": N, "width": D, "weight_decay": 0.1},
     "class_encoder text": {"features": TOKENS},
@@ -39,24 +36,10 @@ OPTIONS = {
     "sorter lstm": {"n": 10},
 }
 FEATURES = {
-    "encoder identity": {"embedding": QUERIES},
     "encoder embedding": {"id": np.array([4, 0, 4])},
     "encoder items": {"items": VECTORS[None]},
 }
 LEFT_OUT = [f"encoder {name}" for name in ("resnet50", "vgg16")]  # they are large
-BERT = {
-    "vocab_size": 9,
-    "hidden_size": 4,
-    "num_layers": 2,
-    "num_heads": 2,
-    "inner_size": 6,
-    "max_positions": 8,
-}
-BERT_INPUTS = {
-    "input_word_ids": RNG.integers(0, 9, [B, 5]),
-    "input_mask": np.arange(5) < np.array([[5], [3], [1]]),
-    "input_type_ids": RNG.integers(0, 2, [B, 5]),
-}
 NEED_MORE = ("spearman", "recall_triplet", "mean_average_precision", "click_em")  # other scores, or a sorter
 SIMPLE_LOSSES = tuple(name for name in LOSSES if name not in NEED_MORE)
 MODELS = ("half", "xla", "dense")
@@ -73,8 +56,8 @@ def all_cases():
             full, build = f"{kind} {name}", sorters.get if kind == "sorter" else entries.build
             options = OPTIONS.get(full, {})
             result[full] = (lambda b=build, n=name, o=options: b(n, **o)), FEATURES.get(full, inputs[kind])
-    result["encoder bert"] = (lambda: encoders.Bert(**BERT)), BERT_INPUTS
-    result["encoder electra"] = (lambda: encoders.Electra(**BERT, embedding_size=3)), BERT_INPUTS
+    for name in ("identity", "mlp", "small_cnn", "bert", "electra"):
+        result[f"encoder {name}"] = encoders_test.CASES[name]
     base = result["class_encoder frozen_text"][0]
     result["residual"] = (lambda: class_encoders.Residual(base(), N, 3)), np.arange(N)
     result["model"] = model, IMAGES

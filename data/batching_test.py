@@ -129,9 +129,10 @@ def assert_equal_batches(actual, expected):
 
 @pytest.mark.nightly
 @few
-@hypothesis.given(workers=st.sampled_from([1, 2]), **CASES)
-def test_workers_have_the_batches_of_one_worker(workers, size, replicas, per_replica, seed, start):
+@hypothesis.given(workers=st.sampled_from([1, 2]), sparse=st.booleans(), **CASES)
+def test_workers_have_the_batches_of_one_worker(workers, sparse, size, replicas, per_replica, seed, start):
     hypothesis.assume(replicas % workers == 0)
+    split = sparse_split(size, classes=size)[0] if sparse else numbered_split(size)
     options = {
         "batch_size": replicas * per_replica,
         "seed": seed,
@@ -139,15 +140,13 @@ def test_workers_have_the_batches_of_one_worker(workers, size, replicas, per_rep
         "preprocess": with_seeds,
         "class_weights": np.arange(size) + 0.5,
     }
-    expected_batches = list(data.training_batches(numbered_split(size), **options).take(3))
-    inputs = contexts(workers, replicas)
-    parts = [data.training_batches(numbered_split(size), **options, context=each) for each in inputs]
+    expected_batches = list(data.training_batches(split, **options).take(3))
+    inputs, evaluation = contexts(workers, replicas), {"batch_size": options["batch_size"]}
+    parts = [data.training_batches(split, **options, context=each) for each in inputs]
     assert_equal_batches(join(parts, replicas, 3), expected_batches)
-    expected_batches = list(data.evaluation_batches(numbered_split(size), batch_size=options["batch_size"]))
-    parts = [
-        data.evaluation_batches(numbered_split(size), batch_size=options["batch_size"], context=context)
-        for context in contexts(workers, replicas)
-    ]
+    expected_batches = list(data.evaluation_batches(split, **evaluation))
+    parts = [data.evaluation_batches(split, **evaluation, context=each) for each in inputs]
+    assert parts[0].element_spec[1].shape == [per_replica, *([size] if sparse else [])]
     assert_equal_batches(join(parts, replicas, len(expected_batches)), expected_batches)
 
 
@@ -250,19 +249,6 @@ def test_batches_of_sparse_labels_are_dense(size):
     training = data.training_batches(split, batch_size=4, seed=0, start_step=1)
     assert training.element_spec[1].shape == [4, 6]
     assert_labels_and_exclusions(training.take(5), dense, excluded)
-
-
-@pytest.mark.nightly
-def test_workers_have_the_sparse_labels_of_one_worker():
-    split, dense, excluded = sparse_split(11)
-    parts = [data.training_batches(split, batch_size=8, seed=0, context=c) for c in contexts(2, 4)]
-    expected_batches = data.training_batches(split, batch_size=8, seed=0)
-    assert_equal_batches(join(parts, 4, 3), list(expected_batches.take(3)))
-    parts = [data.evaluation_batches(split, batch_size=8, context=c) for c in contexts(2, 4)]
-    assert parts[0].element_spec[1].shape == [2, 6]
-    expected_batches = list(data.evaluation_batches(split, batch_size=8))
-    assert_equal_batches(join(parts, 4, 2), expected_batches)
-    assert_labels_and_exclusions(expected_batches, dense, excluded)
 
 
 def raise_on_seven(features):

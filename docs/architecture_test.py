@@ -183,10 +183,6 @@ def test_imports_have_no_cycle(package):
     assert levels(structure(package))
 
 
-def packages():
-    return [ROOT, *sorted({path.parent for path in FILES if (path.parent / "__init__.py").exists()})]
-
-
 @functools.cache
 def modules():
     found = []
@@ -234,9 +230,10 @@ def test_doctests(name, part):
 
 def test_every_package_is_listed():
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    packages = {ROOT, *(path.parent for path in FILES if (path.parent / "__init__.py").exists())}
     assert set(listed) == {
         ".".join(["rank4class", *package.relative_to(ROOT).parts])
-        for package in packages()
+        for package in packages
         if RESEARCH not in (package, *package.parents)
     }
 

@@ -164,11 +164,6 @@ def test_a_failing_block_fails(tmp_path):
         run(page, tmp_path)
 
 
-def test_all_tutorials_are_here():
-    names = "images keras notebook queries quick_start ratings reverse_dictionary texts"
-    assert [page.stem for page in PAGES] == names.split()
-
-
 # They encode thousands of texts with MiniLM, on data that cannot be smaller without another page.
 LONG = ("notebook", "reverse_dictionary", "texts")
 

@@ -68,29 +68,6 @@ class TestEveryLoss:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["softmax", "mixture_em"])
-def test_trains_on_ids_and_one_hot_in_mixed_precision(name):
-    """Trains float16 scores on columns of ids, and float32 scores on one-hot labels, in one model."""
-    features, labels = toy()
-    loss = losses.get(name)
-    inputs = tf.keras.Input([3])
-    tf.keras.mixed_precision.set_global_policy("mixed_float16")
-    try:
-        outputs = [layers(inputs) for layers in (linear(heads=loss.heads), linear(heads=loss.heads))]
-        outputs[1] = tf.keras.layers.Activation("linear", dtype="float32")(outputs[1])
-        model = tf.keras.Model(inputs, outputs)
-        model.compile(tf.keras.optimizers.Adam(0.05), loss=[loss, loss])
-    finally:
-        tf.keras.mixed_precision.set_global_policy("float32")
-    assert [scores.dtype for scores in model(features)] == [tf.float16, tf.float32]
-    targets = [labels[:, None], np.eye(4, dtype=np.float32)[labels]]
-    first = [loss(y, scores) for y, scores in zip(targets, model(features), strict=True)]
-    model.fit(features, targets, epochs=10, verbose=0)
-    for before, y, scores in zip(first, targets, model(features), strict=True):
-        assert loss(y, scores) < before
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "options"),
     [

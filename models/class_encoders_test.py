@@ -1,4 +1,4 @@
-"""Class encoders: gradients, saving in a rank model, XLA, half precision, and values by hand."""
+"""Class encoders: texts in blocks and of candidates, residuals, and values by hand."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import models
-from rank4class.models import class_encoders, encoders, precision, registry
+from rank4class.models import class_encoders, encoders
 
 N, D = 5, 8
 
@@ -24,27 +24,9 @@ def tokens(rows, seed=0):
 
 VECTORS = np.random.default_rng(3).normal(size=[N, D]).astype(np.float32)
 MAKERS = {
-    "embedding": lambda: models.get("class_encoder", "embedding", num_classes=N, width=D),
     "text": lambda: models.get("class_encoder", "text", features=tokens(N, seed=1)),
     "frozen_text": lambda: models.get("class_encoder", "frozen_text", shape=[N, D], width=D, vectors=VECTORS),
-    "residual": lambda: class_encoders.Residual(MAKERS["frozen_text"](), num_classes=N, width=D),
 }
-
-
-def test_every_class_encoder_has_a_case():
-    assert set(MAKERS) == {*registry.CLASS_ENCODERS, "residual"}  # the latter wraps another class encoder
-
-
-def rank_model(name):
-    """Returns a rank model with a class encoder. Only `text` requires a text encoder."""
-    encoder = bert() if name == "text" else encoders.Identity(D)
-    return models.RankModel(encoder, MAKERS[name](), models.get("interaction", "dot"), num_classes=N)
-
-
-def instances(name, rows):
-    if name == "text":
-        return tokens(rows)
-    return {"embedding": np.random.default_rng(0).normal(size=[rows, D]).astype(np.float32)}
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -65,52 +47,8 @@ def test_texts_are_encoded_in_blocks_except_in_training(monkeypatch, compiled):
     assert sizes[-1] == N
 
 
-@pytest.mark.parametrize("name", MAKERS)
-class TestEveryClassEncoder:
-    def test_every_trainable_weight_gets_a_gradient(self, name):
-        model, features = rank_model(name), instances(name, 3)
-        model(features)
-        with tf.GradientTape() as tape:
-            value = tf.reduce_sum(tf.square(model(features, training=True)))
-        gradients = tape.gradient(value, model.trainable_variables)
-        assert all(gradient is not None for gradient in gradients)
-
-    def test_scores_of_some_classes_are_those_among_all(self, name):
-        model, features = rank_model(name), instances(name, 3)
-        scores = model(features)
-        if name == "embedding":
-            model.interaction.bias.assign(np.arange(N) / 10)
-            scores = model(features)
-        ids = [1, 3, 3]
-        with tf.GradientTape() as tape:
-            some = model(features, class_ids=tf.constant(ids))
-        np.testing.assert_allclose(some, tf.gather(scores, ids, axis=1), rtol=1e-5, atol=1e-6)
-        gradients = tape.gradient(some, [model.interaction.bias, *model.class_encoder.trainable_variables])
-        if name in ("embedding", "text"):  # rows of the others have none, and are not made dense
-            assert isinstance(gradients[0], tf.IndexedSlices)
-        if name == "embedding":
-            assert gradients[1].indices.numpy().tolist() == ids
-
-    @pytest.mark.nightly
-    def test_xla(self, name):
-        model, features = rank_model(name), instances(name, 3)
-        compiled = tf.function(lambda f: model(f, training=False), jit_compile=True)
-        np.testing.assert_allclose(compiled(features), model(features), rtol=1e-4, atol=1e-5)
-
-    def test_half_precision_which_a_copy_keeps(self, name):
-        with precision.scope("mixed_bfloat16"):
-            model = rank_model(name)
-            scores = model(instances(name, 3))
-        assert scores.dtype == tf.float32
-        assert np.isfinite(scores).all()
-        encoder, half = model.class_encoder, tf.bfloat16
-        copy = type(encoder).from_config(encoder.get_config())
-        first, second = (e(tf.range(N), encode=lambda _: tf.zeros([N, D], half)) for e in (encoder, copy))
-        assert first.dtype == second.dtype
-
-
 def test_text_uses_the_instance_encoder():
-    model = rank_model("text")
+    model = models.RankModel(bert(), MAKERS["text"](), models.get("interaction", "dot"), num_classes=N)
     features = tokens(3)
     h, c = model.encoder(features), model.encoder({k: tf.constant(v) for k, v in tokens(N, seed=1).items()})
     np.testing.assert_allclose(model(features), tf.matmul(h, c, transpose_b=True), rtol=1e-5, atol=1e-5)
@@ -178,8 +116,3 @@ def test_other_sizes_are_refused():
     model = models.RankModel(encoders.Identity(), class_encoders.Embedding(5, 4), dot, num_classes=3)
     with pytest.raises(ValueError, match="num_classes=3: the class encoder has 5 classes"):
         model({"embedding": tf.zeros([2, 4])})
-
-
-def test_saving_requires_a_call(tmp_path):
-    with pytest.raises(ValueError, match="RankModel: no weights to save yet. Call it on features first"):
-        rank_model("embedding").save(tmp_path / "model.keras")

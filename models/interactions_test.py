@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import models
-from rank4class.models import class_encoders, interactions, precision, registry
+from rank4class.models import interactions, precision, registry
 
 B, N, D, K = 3, 5, 4, 6
 MLPS = ("lc_mlp", "concat_mlp")
@@ -66,22 +66,14 @@ class TestEveryInteraction:
         forms = (lambda: interaction([h, c]), lambda: naive(interaction, name, h, c))
         assert_all_close([value_and_gradients(form, watched) for form in forms])
 
-    @pytest.mark.nightly
-    def test_xla(self, name):
-        interaction = build(name)
-        compiled = tf.function(interaction, jit_compile=True)
-        np.testing.assert_allclose(compiled(vectors()), interaction(vectors()), rtol=1e-4, atol=1e-5)
-
-    def test_half_precision_has_scores_of_float32(self, name):
+    def test_half_precision_has_the_scores_of_rounded_vectors(self, name):
         interaction = build(name)
         half = type(interaction).from_config({**interaction.get_config(), "dtype": "mixed_bfloat16"})
         rounded = [tf.cast(x, tf.bfloat16) for x in vectors()]
         half(rounded)
         half.set_weights(interaction.get_weights())
-        scores = half(rounded)
-        assert scores.dtype == tf.float32
-        assert (scores.numpy() != tf.cast(tf.cast(scores, tf.bfloat16), tf.float32).numpy()).any()
-        np.testing.assert_allclose(scores, interaction([tf.cast(x, tf.float32) for x in rounded]), 0.02, 0.02)
+        expected = interaction([tf.cast(x, tf.float32) for x in rounded])
+        np.testing.assert_allclose(half(rounded), expected, 0.02, 0.02)
 
 
 @pytest.mark.parametrize("name", MLPS)
@@ -290,19 +282,6 @@ def test_biases_of_dot_keep_their_digits_in_half_precision():
         dot(vectors)
         dot.bias.assign([1.001, 1.002])
         np.testing.assert_array_equal(dot(vectors), np.float32([[1.001, 1.002]]))
-
-
-def test_dot_is_a_dense_layer():
-    h = tf.round(10.0 * vectors()[0])  # sums of whole numbers are exact in any order
-    encoder = class_encoders.Embedding(num_classes=N, width=D)
-    dot = models.get("interaction", "dot")
-    dot([h, encoder(tf.range(N))])
-    encoder.table.assign(tf.round(10.0 * vectors()[1]))
-    dot.bias.assign(tf.range(N, dtype=tf.float32))
-    dense = tf.keras.layers.Dense(N)
-    dense(h)
-    dense.set_weights([encoder.table.numpy().T, dot.bias.numpy()])
-    np.testing.assert_array_equal(dot([h, encoder(tf.range(N))]), dense(h))
 
 
 def test_mlp_dropout_only_in_training():

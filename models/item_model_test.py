@@ -1,10 +1,8 @@
-"""Item model: scores by hand, weight decay, saving, half precision and XLA."""
+"""Item model: scores by hand, and weight decay."""
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from rank4class.models import precision
 from rank4class.models.item_model import ItemModel
 
 M, D = 5, 3
@@ -44,16 +42,6 @@ def test_weight_decay_includes_all_kernels(hidden):
     np.testing.assert_allclose(model.losses, [0.25 * sum(np.square(k).sum() for k in kernels)], rtol=1e-6)
     assert ItemModel(hidden=hidden).losses == []
     assert ItemModel.from_config(model.get_config()).weight_decay == 0.25
-
-
-def test_half_precision():
-    with precision.scope("mixed_bfloat16"):
-        model = ItemModel(hidden=(4,))
-        scores = model(items())
-    assert scores.dtype == tf.float32
-    assert (scores.numpy() != tf.cast(tf.cast(scores, tf.bfloat16), tf.float32).numpy()).any()
-    assert model.chain.compute_dtype == "bfloat16"
-    assert model.trainable_variables[0].dtype == tf.float32
 
 
 def test_dropout_without_hidden_layers():

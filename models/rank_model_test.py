@@ -1,5 +1,6 @@
-"""Rank model as a Keras model: saving every part in every Keras format, and invalid features."""
+"""Rank model with every part: saving in every Keras format, candidates, gradients, XLA, half precision."""
 
+import functools
 import pickle
 import re
 import subprocess
@@ -169,12 +170,66 @@ def test_a_new_process_loads_the_same_model(saved, name, form):
     tf.nest.map_structure(lambda x, y: np.testing.assert_allclose(y, x, rtol=1e-5, atol=1e-6), before, after)
 
 
-@pytest.mark.parametrize("name", ["mlp", "bert", "lc_mlp, fixed", "items"])
-def test_a_loaded_model_keeps_its_precision(name, tmp_path):
+EVERY = [pytest.param(name, marks=[pytest.mark.nightly] * (name in LARGE)) for name in MODELS]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_trainable_weight_gets_a_gradient(name):
     make, features = MODELS[name]
-    with precision.scope("mixed_bfloat16"):
+    model = make()
+    model(features)
+    with tf.GradientTape() as tape:
+        outputs = tf.nest.flatten(model(features, training=True))
+        value = sum(tf.reduce_sum(tf.square(output)) for output in outputs)
+    gradients = tape.gradient(value, model.trainable_variables)
+    assert all(gradient is not None for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in {*LARGE, "items"}])
+def test_scores_of_some_classes_are_those_among_all(name):
+    make, features = MODELS[name]
+    model, ids = make(), [1, 3, 3]
+    model(features)
+    for variable in model.interaction.trainable_variables:  # biases start at 0
+        variable.assign_add(tf.random.stateless_normal(variable.shape, [1, 2]))
+    with tf.GradientTape() as tape:
+        all_scores, scores = model(features), model(features, class_ids=tf.constant(ids))
+        if isinstance(scores, dict):
+            all_scores, scores = all_scores["scores"], scores["scores"]
+        value = tf.reduce_sum(scores)
+    np.testing.assert_allclose(scores, tf.gather(all_scores, ids, axis=1), rtol=1e-5, atol=1e-6)
+    if name == "mlp":
+        gradients = tape.gradient(value, [model.interaction.bias, model.class_encoder.table])
+        assert [gradient.indices.numpy().tolist() for gradient in gradients] == [ids, ids]  # not dense
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in LARGE])  # of TensorFlow's operations
+def test_xla(name):
+    make, features = MODELS[name]
+    model = make()
+    expected, actual = model(features), tf.function(model, jit_compile=True)(features)
+    tf.nest.map_structure(
+        functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), actual, expected
+    )
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("name", EVERY)
+def test_a_loaded_model_keeps_its_half_precision(name, policy, tmp_path):
+    make, features = MODELS[name]
+    with precision.scope(policy):
         model = make()
         before = model(features)
+    half = policy.removeprefix("mixed_")
+    assert half in {
+        each.compute_dtype for each in model.submodules if isinstance(each, tf.keras.layers.Layer)
+    }
+    assert {weight.dtype for weight in model.trainable_variables} == {tf.float32}
+    for outputs in tf.nest.flatten(before):
+        assert outputs.dtype == tf.float32
+        assert np.isfinite(outputs).all()
+        assert np.any(outputs != tf.cast(tf.cast(outputs, half), tf.float32))  # not rounded
     model.save(tmp_path / "model.keras")
     after = tf.keras.models.load_model(tmp_path / "model.keras")(features)
     tf.nest.map_structure(np.testing.assert_array_equal, after, before)
@@ -229,3 +284,8 @@ def test_a_model_with_two_outputs_requires_named_labels_and_losses():
             model.fit({"embedding": VECTORS[:B]}, some_labels, verbose=0)
     model.compile("sgd", loss=named_loss)
     model.fit({"embedding": VECTORS[:B]}, named_labels, verbose=0)
+
+
+def test_saving_requires_a_call(tmp_path):
+    with pytest.raises(ValueError, match="RankModel: no weights to save yet. Call it on features first"):
+        rank_model(encoders.Identity(D)).save(tmp_path / "model.keras")

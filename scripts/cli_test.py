@@ -12,7 +12,7 @@ import sysconfig
 import pytest
 
 from rank4class import __main__ as program
-from rank4class.pipelines import config
+from rank4class.pipelines import compare, config
 from rank4class.scripts import cli
 
 COMMANDS = list(program.summaries())
@@ -147,19 +147,12 @@ def test_fields_among_the_flags_and_in_the_errors_of_a_command():
     assert ended.stderr.splitlines() == [f"error: {flag}: {text}" for flag, text in wrong.items()]
 
 
-MISSING_PACKAGE = """
-import sys
-from unittest import mock
-from rank4class.scripts import cli
-sys.modules["tensorflow"] = mock.MagicMock()
-def main():
-    raise ImportError("lightgbm: not installed. Install it.")
-cli.run(main)
-"""
+def test_a_missing_package_is_an_error_of_one_line(command, monkeypatch):
+    def fail(*_):
+        raise ImportError("lightgbm: not installed. Install it.")
 
-
-def test_a_missing_package_is_an_error_of_one_line():
-    ended = subprocess.run([sys.executable, "-c", MISSING_PACKAGE], capture_output=True, text=True)
+    monkeypatch.setattr(compare, "comparisons", fail)
+    ended = command("compare", "--workdir=a", "--workdir=b")
     assert (ended.returncode, ended.stderr) == (1, "error: lightgbm: not installed. Install it.\n")
 
 

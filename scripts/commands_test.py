@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.special
-import sklearn.metrics
 
-from rank4class.pipelines import config
+from rank4class.pipelines import config, tpu_test
 from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.evaluation import unknown_inputs
 
 DIGITS = "--config=digits_mlp"
 QUICK = (DIGITS, "--config.epochs=1", "--config.encoder.hidden=(16,)")
@@ -79,14 +79,10 @@ def test_evaluate_writes_and_prints_its_results(two_runs):
     assert summary["hashes"]["test"] == read_json(first / "data.json")["test"]
     assert sum(third["examples"] for third in summary["by_frequency"]) == summary["examples"]
     with np.load(first / "test" / "predictions.npz") as npz:
-        arrays = dict(npz)
-    scores, labels = arrays["scores"], arrays["labels"]
+        scores, labels = npz["scores"], npz["labels"]
     assert scores.shape == (360, 10)
     top = scores.argmax(axis=1)
     assert summary["top1_error"] == pytest.approx(100 * np.mean(top != labels))
-    assert arrays["origins"][7] == "example 7"
-    assert arrays["metrics"].tolist() == ["top1_error", "top5_error", "ndcg@5"]
-    np.testing.assert_allclose(100 * arrays["values"].mean(axis=0)[2], summary["ndcg@5"], rtol=1e-5)
 
     rows = pd.read_csv(first / "test" / "classes.tsv", sep="\t").sort_values("ndcg@5 (%)", kind="stable")
     shown = (first / "evaluated").read_text()
@@ -140,13 +136,10 @@ def test_evaluate_tells_unknown_inputs_from_known_ones(output_of, tmp_path):
             scores[split] = np.float64(npz["scores"])
     known, unknown = scores["validation"], np.delete(scores["test"], [2, 7], axis=1)
     temperature = read_json(tmp_path / "calibration.json")["temperature"]
-    both = np.concatenate([known, unknown]) / temperature
-    is_unknown = np.arange(len(both)) >= len(known)
     summary = read_json(tmp_path / "test" / "evaluation.json")["unknown_inputs"]
-    auroc = 100 * sklearn.metrics.roc_auc_score(is_unknown, -scipy.special.logsumexp(both, axis=1))
-    assert summary["energy"] == pytest.approx(auroc, abs=1e-4)
+    assert summary == unknown_inputs.evaluate(known, unknown, temperature)
     low, high = summary["intervals"]["energy"]
-    assert f"{auroc:.2f}% [{low:.2f}, {high:.2f}] by energy" in shown
+    assert f"{summary['energy']:.2f}% [{low:.2f}, {high:.2f}] by energy" in shown
     assert f"telling {len(unknown)} unknown from {len(known)} known examples" in shown
     assert "unknown_inputs" not in read_json(tmp_path / "validation" / "evaluation.json")
 
@@ -263,43 +256,27 @@ def test_sigterm_leaves_no_part_of_a_file(imported, two_runs, tmp_path):
     assert os.listdir(tmp_path / "out") == []
 
 
-@pytest.mark.nightly
-def test_predict_and_evaluate_on_two_devices(output_of, two_runs, tmp_path):
-    np.save(tmp_path / "images.npy", np.random.default_rng(0).random([7, 8, 8, 1], np.float32))
-    run = f"--workdir={two_runs[0]}"
-    predict = ("predict", run, f"--input={tmp_path / 'images.npy'}", "--batch_size=3")
-    for arguments in (predict, ("evaluate", run)):
-        one, two = (output_of(*arguments, f"--strategy={name}") for name in ("default", "mirrored"))
-        assert one == two
-
-
 # A command in a folder with `file` and `images.npy` -> a part of its error. RUN is a finished run.
 ERRORS = {
-    "train DIGITS": "--workdir",
     "train --workdir=new": "--config",
+    "train DIGITS --workdir=file/run": "--workdir=file/run: file is not a directory. Choose a folder that",
     "train DIGITS --workdir=new somewhere": "somewhere: no positional arguments are accepted. Set",
     "train DIGITS --workdir=new --config.loss.nme=mse": "loss.nme: loss 'softmax' has no such option. It",
     "train DIGITS --workdir=new --loss=rankmax --config.loss.k=2000000000": "loss.k=2000000000: selects all",
     "describe_data DIGITS --output=file": "file",
-    "describe_data DIGITS --output=new --config.data.pth=x": "data.pth: dataset 'digits' has no such",
     "describe_data DIGITS --output=new --data=goemotions --config.data.path=no": "no/emotions.txt: no such",
     "demo --seeds=0": "--seeds=0: not a positive integer. Write",
-    "compare": "--workdir",
-    "compare --workdir=RUN": "fewer than two runs. Give two or more.",
-    "compare --workdir=RUN --workdir=no": "no: no such folder",
     "predict --workdir=RUN": "--input: missing. Set --input=VALUE; --help shows all flags.",
     "predict --workdir=RUN --input=images.npy --prior=unifrom": "unifrom: no such file. Check the path.",
     "predict --workdir=RUN --input=images.npy --exclude_known": "exclude_known=True: the inputs are no",
     "export --workdir=RUN --output=file": "output=file: exists already. Choose another",
     "export --workdir=RUN --output=new --format=huggingface": "format='huggingface': the encoder 'mlp' is",
-    "export --workdir=RUN --output=new --format=huggingface --top_k=2": "format='huggingface': exports no",
     "calibrate --workdir=RUN": "trained without calibration examples. Set --data.path to labeled examples",
     "calibrate --workdir=RUN --sets=lac --data.path=x": "sets='lac': unknown. There are: none, rank,",
     "evaluate --workdir=. --output=new": "not the folder of a run, as it has no config.json",
     "evaluate --workdir=RUN --data.path=other.tsv": "--data.path=other.tsv: dataset 'digits' reads no",
     "evaluate --workdir=RUN --output=file": "file",
     "evaluate --workdir=RUN --nokeep_scores": "--keep_scores: has no effect without --output. Set both.",
-    "evaluate --workdir=RUN --coverage=0.8": "coverage=0.8: the run has no prediction sets. Train with",
     "evaluate --workdir=RUN --tpu=mine": "tpu=mine: has no effect with strategy 'default'. Set",
     "evaluate --workdir=RUN --split=test --data.path=x": "--split: has no effect with --data.path, which",
 }
@@ -329,32 +306,10 @@ def goemotions_flags(tiny_goemotions, tiny_bert):
     return ("--config=goemotions_bert", *files, "--config.data.max_length=8")
 
 
-def test_errors_of_invalid_rows_are_one_line(error_of, tmp_path, tiny_goemotions, goemotions_flags):
-    path = tiny_goemotions / "train.tsv"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:40], "text\t28\tid", *lines[40:]]) + "\n")
-    line = error_of("train", *goemotions_flags, f"--workdir={tmp_path / 'run'}")
-    assert "train.tsv:41: class '28' is not one of the ids 0 to 2." in line
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.nightly
 def test_a_diverging_training_is_an_error_of_one_line(error_of, tmp_path):
     diverging = ("--config.loss.name=mse", "--config.optimizer.learning_rate=1e30")
     assert "loss='mse': " in error_of("train", DIGITS, f"--workdir={tmp_path / 'run'}", *diverging)
-
-
-@pytest.mark.nightly
-def test_train_and_evaluate_on_queries(output_of, write_queries, tmp_path):
-    (tmp_path / "fold").mkdir()
-    write_queries(tmp_path / "fold")
-    letor = ("--config=letor_linear", f"--config.data.path={tmp_path / 'fold'}", "--config.epochs=2")
-    path = tmp_path / "run"
-    trained = output_of("train", *letor, f"--workdir={path}")
-    evaluated = output_of("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
-    [line] = (line for line in evaluated.splitlines() if line.startswith("ndcg@10"))
-    assert line.split("  ")[-2] in trained  # the same interval
-    assert "Lists" in output_of("describe_data", *letor, f"--output={tmp_path / 'data'}")
 
 
 @pytest.mark.nightly
@@ -408,18 +363,15 @@ def test_describe_data(output_of, tmp_path, goemotions_flags):
 
 
 @pytest.mark.nightly
-def test_train_evaluate_and_compare_on_users(output_of, tmp_path):
-    rows = [f"{user},{(7 * user + 11 * i) % 130},4.0,9\n" for user in range(30) for i in range(20)]
-    (tmp_path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "".join(rows))
-    flags = ("--config=movielens_100k", f"--config.data.path={tmp_path}", "--config.epochs=2")
-    for loss in ("rankmax", "softmax"):
-        run = f"--workdir={tmp_path / loss}"
-        trained = output_of("train", *flags, "--config.batch_size=8", f"--config.loss.name={loss}", run)
-        assert "recall@100 (%)" in trained
-        output_of("evaluate", run, f"--output={tmp_path / loss / 'test'}")
-    both = [f"--workdir={tmp_path / loss}" for loss in ("rankmax", "softmax")]
-    assert "map@10 (%)" in output_of("compare", *both)
-    path = tmp_path / "described"
-    described = output_of("describe_data", *flags, f"--output={path}")
-    assert f"Report with plots: {path}" in described
-    assert "Duplicates" not in described
+@pytest.mark.parametrize(
+    ("name", "dataset", "metric"),
+    [("letor_linear", "letor", "ndcg@10"), ("movielens_100k", "movielens", "map@10")],
+)
+def test_train_and_evaluate_queries_and_users(output_of, tmp_path, name, dataset, metric):
+    path, run = tpu_test.WRITERS[dataset](tmp_path), f"--workdir={tmp_path / 'run'}"
+    flags = (f"--config={name}", f"--config.data.path={path}", "--config.epochs=2", "--config.batch_size=8")
+    trained = output_of("train", *flags, "--loss=softmax", run)
+    evaluated = output_of("evaluate", run, f"--output={tmp_path / 'test'}")
+    [line] = (line for line in evaluated.splitlines() if line.startswith(metric))
+    assert line.split("  ")[-2] in trained  # the same interval
+    assert f"{metric} (%)" in output_of("compare", run, run)

@@ -210,17 +210,6 @@ def test_epochs_on_the_command_line_replace_the_steps_of_a_config(command, tmp_p
     assert json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == 1
 
 
-def test_folders_and_clusters_that_are_invalid(train, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    folder = tmp_path / "file" / "run"
-    problem = f"{folder.parent} is not a directory. Choose a folder that can be written."
-    assert train(folder) == (1, f"error: --workdir={folder}: {problem}")
-    monkeypatch.setenv("TF_CONFIG", "{")
-    code, line = train(tmp_path, "--strategy=multi_worker")
-    assert code == 1
-    assert line.startswith("error: TF_CONFIG: Expecting property name")
-
-
 def free_ports(count):
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]

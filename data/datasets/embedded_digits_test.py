@@ -3,7 +3,6 @@
 import gzip
 import os
 import re
-import struct
 
 import numpy as np
 import pytest
@@ -12,24 +11,19 @@ import sklearn.neural_network
 
 from rank4class import data
 from rank4class.data.datasets import embedded_digits
+from rank4class.data.datasets.mnist_test import idx
 
 
-def idx(array):
-    header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
-    return header + array.astype(np.uint8).tobytes()
-
-
-def write_part(folder, part, brightness, whole=False, labels=None):
+def write_part(folder, part, brightness, whole=False):
     """Writes a part in MNIST's published layout; a digit is one lit pixel at (14, 14), or lit as a whole.
 
-    The brightness identifies a digit on the canvas. Modulo 10 it is the default label.
+    The brightness identifies a digit on the canvas. Modulo 10 it is the label.
     """
     images = np.zeros([len(brightness), 28, 28])
     lit = slice(None) if whole else slice(14, 15)
     images[:, lit, lit] = np.array(brightness)[:, None, None]
-    labels = np.array(brightness) % 10 if labels is None else labels
     (folder / f"{part}-images-idx3-ubyte").write_bytes(idx(images))
-    (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
+    (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(np.array(brightness) % 10)))
 
 
 @pytest.fixture

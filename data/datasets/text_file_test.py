@@ -45,10 +45,13 @@ def examples(dataset, *splits):
     return sorted(actual)
 
 
+@pytest.mark.parametrize("windows", [False, True])  # with a byte order mark and line endings of Windows
 @pytest.mark.parametrize("extension", WRITERS)
-def test_formats_agree(tmp_path, extension):
-    path = tmp_path / f"mine.{extension}"
-    path.write_text(WRITERS[extension](ROWS))
+def test_formats_agree(tmp_path, extension, windows):
+    path, content = tmp_path / f"mine.{extension}", WRITERS[extension](ROWS)
+    path.write_text(content)
+    if windows:
+        path.write_bytes(b"\xef\xbb\xbf" + content.replace("\r\n", "\n").replace("\n", "\r\n").encode())
     dataset = load(path, text_pair_column="other")
     assert dataset.class_names == ("ham", "jam", "spam")
     assert {n: len(s) for n, s in dataset.splits.items()} == {"train": 48, "validation": 6, "test": 6}
@@ -73,17 +76,9 @@ def test_columns_by_position(tmp_path, extension):
     assert list(dataset.splits["train"].features) == ["text"]
 
 
-@pytest.mark.parametrize("extension", WRITERS)
-def test_byte_order_marks_and_windows_line_endings(tmp_path, extension):
-    content = WRITERS[extension](ROWS).replace("\r\n", "\n").replace("\n", "\r\n")
-    (tmp_path / f"mine.{extension}").write_bytes(b"\xef\xbb\xbf" + content.encode())
-    dataset = load(tmp_path / f"mine.{extension}", text_pair_column="other")
-    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
-
-
 def test_quotes_commas_and_line_breaks_in_csv(tmp_path):
     path = tmp_path / "train.csv"
-    quoted = 'a "quote", and\r\na\nline' + 200_000 * "x"
+    quoted = 'a "quote", and\r\na\nline' + 1_200_000 * "x"  # more than a block of the file's hash
     rows = [(quoted, "", "ham"), ("after", "", "spam"), *ROWS]
     path.write_text(as_csv(rows) + "\n")  # and a blank line
     dataset = load(path)
@@ -94,6 +89,7 @@ def test_quotes_commas_and_line_breaks_in_csv(tmp_path):
     }
     assert origins[quoted] == f"{path}:2"
     assert origins["after"] == f"{path}:5"
+    assert dataset.files == {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def test_quotes_in_tsv_are_literal(tmp_path):

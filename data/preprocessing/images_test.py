@@ -15,6 +15,7 @@ import scipy.ndimage
 import tensorflow as tf
 
 from rank4class import data
+from rank4class.data.datasets import imagenet_test
 
 
 def photograph(height, width, seed=0):
@@ -397,17 +398,8 @@ def test_central_crop_if_no_random_crop_is_possible(tmp_path):
 
 def write_records(path, rows):
     """Writes records with one bytes feature each; returns the features that locate them."""
-    contents = [
-        tf.train.Example(
-            features=tf.train.Features(
-                feature={name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))}
-            )
-        ).SerializeToString()
-        for name, value in rows
-    ]
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for content in contents:
-            writer.write(content)
+    imagenet_test.write_records(path, [{name: value} for name, value in rows])
+    contents = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
     offsets = np.cumsum([0, *(len(content) + 16 for content in contents)])[:-1]
     return {"file": np.array([str(path)] * len(rows), object), "offset": offsets}
 
@@ -420,7 +412,8 @@ def test_records_and_files_give_equal_images(tmp_path):
     ]
     contents = [tf.io.read_file(file).numpy() for file in files]
     # A large image in between, which exceeds the bytes read ahead.
-    contents.insert(2, tf.io.read_file(save_image(tmp_path, noise_image(400, 500), "PNG")).numpy())
+    large = (255 * noise(400, 500, 3)).astype(np.uint8)
+    contents.insert(2, tf.io.read_file(save_image(tmp_path, large, "PNG")).numpy())
     assert len(contents[2]) > 1 << 18
     names = itertools.cycle(["image", "image/encoded"])
     records = write_records(tmp_path / "records", list(zip(names, contents, strict=False)))
@@ -431,10 +424,6 @@ def test_records_and_files_give_equal_images(tmp_path):
         data.DecodeAndCrop(16)({"file": tf.constant(files)})["image"],
     )
     np.testing.assert_array_equal(random_crops(shuffled, *range(4)), random_crops({"file": files}, *range(4)))
-
-
-def noise_image(height, width):
-    return (255 * noise(height, width, 3)).astype(np.uint8)
 
 
 def greys(tmp_path, size):
@@ -462,12 +451,6 @@ DAMAGES = {
 }
 
 
-def message_of(batches):
-    with pytest.raises(ValueError, match="cannot be read") as caught:
-        list(batches)
-    return str(caught.value)
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(("reason", "kind"), zip(DAMAGES, ["files", "records", "files"], strict=True))
 def test_invalid_image_is_named(tmp_path, kind, reason):
@@ -477,19 +460,7 @@ def test_invalid_image_is_named(tmp_path, kind, reason):
     if kind == "records":
         split = in_records(tmp_path, split)
     message = f"{split.origins[7]}: cannot be read: {reason}"
-    preprocess, crop = data.DecodeAndCrop(8), data.DecodeAndRandomCrop(8)
-    batches = data.evaluation_batches(split, batch_size=4, preprocess=preprocess)
-    named = data.naming_errors(batches, split, lambda i: range(4 * i, 4 * i + 4), preprocess)
-    assert message_of(named).startswith(message)
-
-    def indices_of(number):
-        indices = data.training_indices(split, batch_size=4, seed=5, start_step=number)
-        return next(iter(indices)).numpy()
-
-    batches = data.training_batches(split, batch_size=4, seed=5, preprocess=crop)
-    named = data.naming_errors(batches.take(3), split, indices_of, preprocess)
-    assert message_of(named).startswith(message)
-    [(i, actual)] = data.unreadable(split, preprocess)
+    [(i, actual)] = data.unreadable(split, data.DecodeAndCrop(8))
     assert (i, actual[: len(message)]) == (7, message)
 
 

@@ -1,9 +1,10 @@
-"""Small images from TensorFlow Datasets."""
+"""Small images from TensorFlow Datasets, and errors of its downloads."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
 from rank4class import data
 
@@ -25,11 +26,13 @@ def test_from_tfds(name, shape):
         np.testing.assert_array_equal(split.features["image"][:, 5, 5, 0] % 10, split.labels)
 
 
-def test_failed_download(monkeypatch, tmp_path):
-    def fail(self, download_config):
-        raise ConnectionError(f"no route to {self.data_dir}")
+@pytest.mark.parametrize("error", [OSError("no route"), NonMatchingChecksumError("no route")])
+def test_failed_download(monkeypatch, tmp_path, error):
+    def fail(*_args, **_kwargs):
+        raise error
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
-    for name, title in (("cifar10", "CIFAR-10"), ("mnist", "MNIST")):
-        with pytest.raises(OSError, match=rf"{title} cannot .* \(no route to {tmp_path}/.*\)\. Set"):
+    for name, title in (("cifar10", "CIFAR-10"), ("mnist", "MNIST"), ("movielens", "MovieLens")):
+        message = rf"{title} cannot be downloaded to .*{tmp_path}/{name}/.*\(no route\)\. Set data\.path"
+        with pytest.raises(OSError, match=rf"^data\.tfds_dir={tmp_path}: {message}"):
             data.get(name, tfds_dir=str(tmp_path))

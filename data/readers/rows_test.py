@@ -1,14 +1,8 @@
-"""Lines and invalid rows: contents, skipped rows and messages."""
+"""Lines and records: files in UTF-16."""
 
 import pytest
 
 from rank4class.data.readers import rows
-
-
-def test_lines_have_their_numbers(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"\xef\xbb\xbfone\r\n\ntwo \xc3\xa9\n")
-    assert list(rows.lines(str(path))) == [(f"{path}:1", "one"), (f"{path}:2", ""), (f"{path}:3", "two é")]
 
 
 @pytest.mark.parametrize("read", [rows.lines, rows.csv_records])

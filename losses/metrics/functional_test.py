@@ -99,27 +99,25 @@ def test_ranks_by_scores_that_are_not_finite_are_infinite_under_xla():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_scores_that_are_not_finite_are_the_worst(name):
-    scores, ids = tf.constant(NOT_FINITE), tf.zeros([5], tf.int32)
-    for ties in metrics.TIES:
-        for labels in (ids, tf.one_hot(ids, 7)):
-            values = losses.get_metric(name, ties).of_scores(scores, labels)
-            np.testing.assert_array_equal(values, [WORST.get(name, 0)] * 5)
-        assert result(name, ids, scores, ties=ties) == WORST.get(name, 0)
-
-
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("ties", metrics.TIES)
 def test_invalid_examples_have_the_worst_value_and_can_be_masked(name, ties):
-    scores = tf.constant([[3.0, 1, 2, 0, 5, 6, 7]] * 5)
+    metric, worst = losses.get_metric(name, ties), WORST.get(name, 0)
+    valid, not_finite = tf.constant([[3.0, 1, 2, 0, 5, 6, 7]]), tf.constant(NOT_FINITE)
     for label in (-1, 7):
-        assert result(name, tf.constant([label]), scores[:1], ties=ties) == WORST.get(name, 0)
+        assert result(name, tf.constant([label]), valid, ties=ties) == worst
     bad = [[0.0] * 7, [1.0, -1.0] + [0.0] * 5, [np.nan] + [1.0] * 6, [np.inf] + [1.0] * 6]
-    labels = tf.concat([tf.constant(bad), tf.one_hot([6], 7)], axis=0)
-    values = losses.get_metric(name, ties).of_scores(scores, labels)
-    np.testing.assert_array_equal(values[:4], [WORST.get(name, 0)] * 4)
-    assert values[4] != WORST.get(name, 0)
-    assert result(name, labels, scores, [0.0, 0.0, 0.0, 0.0, 1.0], ties) == values[4]
+    scores = tf.concat([not_finite, tf.tile(valid, [5, 1])], axis=0)
+    labels = tf.concat([tf.one_hot([0] * 5, 7), tf.constant(bad), tf.one_hot([6], 7)], axis=0)
+    values = metric.of_scores(scores, labels)
+    np.testing.assert_array_equal(values[:9], [worst] * 9)
+    assert values[9] != worst
+    assert result(name, labels, scores, [0.0] * 9 + [1.0], ties) == values[9]
+    np.testing.assert_array_equal(metric.of_scores(not_finite, tf.zeros([5], tf.int32)), [worst] * 5)
+    assert result(name, tf.zeros([5], tf.int32), not_finite, ties=ties) == worst
+    where = np.arange(7) != 6
+    for masked in (tf.constant([6]), tf.one_hot([6], 7)):  # the true class does not take part
+        value = metric.function(valid, masked, where=where, ties=ties, **metric.options)
+        np.testing.assert_array_equal(value, [worst])
 
 
 @pytest.mark.parametrize("name", ["top_k_accuracy", "precision", "recall"])
@@ -291,17 +289,6 @@ def test_masked_equals_subset_with_more_batch_axes(name):
             np.testing.assert_allclose(masked, metric(scores[..., :6], shorter), rtol=1e-5)
             flat = metric(scores.reshape(6, 8), labels.reshape(6, *labels.shape[2:]))
             np.testing.assert_allclose(tf.reshape(metric(scores, labels), [6]), flat, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", IN_ORDER)
-@pytest.mark.parametrize("ties", metrics.TIES)
-def test_masked_true_classes_have_the_worst_value(name, ties):
-    worst = {"top_k_error": 1.0, "mean_rank": np.inf}.get(name, 0.0)
-    options = {"k": 1} if name in WITH_K else {}
-    options |= {"where": [True, True, False, True], "ties": ties}
-    for labels in ([2], np.eye(4, dtype=np.float32)[[2]]):
-        value = getattr(metrics, name)([[0.0, 1.0, 9.0, 2.0]], labels, **options)
-        np.testing.assert_array_equal(value, [worst])
 
 
 @pytest.mark.parametrize(("grade", "ties"), [(1, "worst"), (3, "average")])

@@ -107,29 +107,22 @@ def write_model_garden(folder, encoder, make, vocabulary):
 
 
 @pytest.fixture(scope="module")
-def written_layouts(tmp_path_factory):
-    """Returns a function of `write_bert_folder` to a folder with one BERT in every layout, written once."""
-
+def written_layouts(tmp_path_factory, write_bert_folder):
+    """Writes one BERT in every layout; returns the folder."""
     folder = tmp_path_factory.mktemp("layouts")
-
-    def write(write_bert_folder):
-        if any(folder.iterdir()):
-            return folder
-        networks = pytest.importorskip("official.nlp.modeling.networks")
-        tensors = write_bert_folder(folder / "hugging_face", **GELU)
-        encoder = models.get("encoder", "bert", path=str(folder / "hugging_face"))
-        write_google(folder / "google", folder / "hugging_face", tensors, "bert")
-        vocabulary = folder / "hugging_face" / "vocab.txt"
-        write_model_garden(folder / "model_garden", encoder, networks.BertEncoderV2, vocabulary)
-        return folder
-
-    return write
+    networks = pytest.importorskip("official.nlp.modeling.networks")
+    tensors = write_bert_folder(folder / "hugging_face", **GELU)
+    encoder = models.get("encoder", "bert", path=str(folder / "hugging_face"))
+    write_google(folder / "google", folder / "hugging_face", tensors, "bert")
+    vocabulary = folder / "hugging_face" / "vocab.txt"
+    write_model_garden(folder / "model_garden", encoder, networks.BertEncoderV2, vocabulary)
+    return folder
 
 
 @pytest.fixture
-def layouts(tmp_path, written_layouts, write_bert_folder):
+def layouts(tmp_path, written_layouts):
     """Copies one BERT in every layout; returns layout -> path."""
-    folder = shutil.copytree(written_layouts(write_bert_folder), tmp_path / "layouts")
+    folder = shutil.copytree(written_layouts, tmp_path / "layouts")
     return {path.name: str(path) for path in folder.iterdir()}
 
 

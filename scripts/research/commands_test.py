@@ -83,10 +83,8 @@ def test_errors_of_lightgbm(error_of):
     assert message in error_of("lightgbm_peer", DIGITS, "--config.epochs=2", "--workdir=x")
 
 
-def test_rank_functions_on_the_scores_of_a_run(command, tmp_path):
-    training = ("--config.epochs=1", "--config.encoder.hidden=(16,)", f"--workdir={tmp_path / 'run'}")
-    assert command("train", DIGITS, *training).returncode == 0
-    folders = (f"--workdir={tmp_path / 'run'}", f"--output={tmp_path / 'test'}")
+def test_rank_functions_on_the_scores_of_a_run(command, digits_run, tmp_path):
+    folders = (f"--workdir={digits_run.workdir}", f"--output={tmp_path / 'test'}")
     assert command("evaluate", *folders).returncode == 0
     scores = f"--scores={tmp_path / 'test' / 'predictions.npz'}"
     assert "sigmoid" in command("sorter_experiments", "--rank_fns=sigmoid", scores).stdout

@@ -14,38 +14,26 @@ from rank4class.scripts.research.papers import lightgbm_peer
 lightgbm = pytest.importorskip("lightgbm", reason="the optional package lightgbm is not installed")
 
 
-@pytest.fixture
-def experiment(tmp_path):
-    rng = np.random.default_rng(0)
-    for name, queries in (("train", 60), ("vali", 20), ("test", 20)):
-        rows = []
-        for query in range(queries):
-            for features in rng.normal(size=[8, 3]).round(3):
-                grade = int(np.clip(np.round(features[0] + 1.5), 0, 4))
-                values = " ".join(f"{i + 1}:{value}" for i, value in enumerate(features))
-                rows.append(f"{grade} qid:{query} {values}")
-        (tmp_path / f"{name}.txt").write_text("\n".join(rows) + "\n")
+def test_lightgbm_learns_the_grades(write_queries, tmp_path, monkeypatch):
+    write_queries(tmp_path)
     letor = config.Data(name="letor", path=str(tmp_path))
-    return config.Experiment(data=letor, monitor="ndcg@5", metrics=("ndcg@5", "mrr"))
-
-
-def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):
+    experiment = config.Experiment(data=letor, monitor="ndcg@5", metrics=("ndcg@5", "mrr"))
     monkeypatch.setattr(lightgbm_peer, "LEAVES", (7,))
     lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0, 1])
     study = json.loads((tmp_path / "peer" / "study.json").read_text())
     metrics = study["test"][lightgbm_peer.TITLE]
-    assert np.shape(metrics["ndcg@5"]) == (2, 20)
+    assert np.shape(metrics["ndcg@5"]) == (2, 9)
     assert np.mean(metrics["ndcg@5"]) > 90.0
     assert study["sessions"][0]["packages"]["lightgbm"] == lightgbm.__version__
     assert len(study["test_hash"]) == 64
-    assert study["examples"] == {"train": 60, "validation": 20, "test": 20}
+    assert study["examples"] == {"train": 24, "validation": 8, "test": 9}
     assert study["notes"] in (
         [f"{lightgbm_peer.TITLE}: learning rate={rate} is at the {end} end of the values tried"]
         for rate, end in ((0.03, "low"), (0.1, "high"))
     )
     with pytest.raises(ValueError, match="^seed=0: repeated, so its training would count twice"):
         lightgbm_peer.train(experiment, tmp_path / "twice", seeds=[0, 0])
-    few = config.override(experiment, {"data.max_train_examples": 30})
+    few = config.override(experiment, {"data.max_train_examples": 12})
     with pytest.raises(ValueError, match="the result of a study of other data or seeds"):
         lightgbm_peer.train(few, tmp_path / "peer", seeds=[0, 1])
     with pytest.raises(ValueError, match="monitor='mrr': LightGBM stops by the NDCG of the first K. Use"):
