@@ -2,7 +2,8 @@ r"""Interactions: an instance's vector and the classes' vectors to scores, $s_i 
 
 Each is a Keras layer that is called on `h` `[B, d]` and `c` `[n, d]` and returns scores `[B, n]`, in float32
 also for vectors of half precision: rounded scores would tie, and ties hide an order. One with weights per
-class takes `class_ids` too, int `[m]`, with the vectors of these candidates alone.
+class takes `class_ids` too, int `[m]`, with the vectors of these candidates alone. One whose work on the
+classes is the same for all instances does it in `prepare(c)`, and is called on the result with `prepared`.
 """
 
 import math
@@ -108,9 +109,13 @@ class Cosine(Part):
             self.log_ratio = self.add_weight(name="log_temperature", shape=[], **zero)
         super().build(shapes)
 
-    def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
-        h, c = map(_unit, inputs)
-        scores, temperature = _dot(h, c), self.temperature
+    def prepare(self, c: tf.Tensor) -> tf.Tensor:
+        """Returns the vectors of length 1, which takes more time than their products with one instance."""
+        return _unit(c)
+
+    def call(self, inputs: Sequence[tf.Tensor], prepared: bool = False) -> tf.Tensor:
+        h, c = inputs
+        scores, temperature = _dot(_unit(h), c if prepared else _unit(c)), self.temperature
         if self.learned:
             low, high = (math.log(end / self.temperature) for end in (0.01, 100.0))
             temperature *= tf.cast(

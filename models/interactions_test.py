@@ -224,6 +224,8 @@ def test_cosine_by_hand():
     c = tf.constant([[6.0, 8.0], [-4.0, 3.0], [-3.0, -4.0], [0.0, 0.0]])
     cosine = models.get("interaction", "cosine", temperature=0.25)
     np.testing.assert_allclose(cosine([h, c]), [[4.0, 0.0, -4.0, 0.0], [0.0] * 4], atol=1e-6)
+    np.testing.assert_array_equal(cosine([h, cosine.prepare(c)], prepared=True), cosine([h, c]))
+    np.testing.assert_array_equal(cosine([h, 2.0 * cosine.prepare(c)], prepared=True), 2.0 * cosine([h, c]))
     with tf.GradientTape() as tape:
         tape.watch(h)
         value = tf.reduce_sum(cosine([h, c]))

@@ -74,24 +74,28 @@ class RankModel(tf.keras.Model):
             self._specs = _describe(features)
         h = self.encoder(features, training=training)
         c = self.encode_classes(training, class_ids) if class_vectors is None else class_vectors
-        ids = {}
+        options: dict[str, Any] = {"prepared": True} if hasattr(self.interaction, "prepare") else {}
         if class_ids is not None and "class_ids" in inspect.signature(self.interaction.call).parameters:
-            ids = {"class_ids": class_ids}
-        scores = tf.cast(self.interaction([h, c], training=training, **ids), tf.float32)
+            options["class_ids"] = class_ids
+        scores = tf.cast(self.interaction([h, c], training=training, **options), tf.float32)
         if self.count_prior is None:
             return scores
         return {"scores": scores, "log_counts": self.count_prior(h)}
 
     def encode_classes(self, training: bool | None = None, class_ids: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns the vectors of all classes, float `[n, d]`, or of the candidates `class_ids`."""
+        """Returns the vectors of all classes, float `[n, d]`, or of the candidates `class_ids`.
+
+        The interaction has prepared them: for `cosine` they have length 1.
+        """
+        if class_ids is None:
+            size = getattr(self.class_encoder, "num_classes", self.num_classes)
+            if size != self.num_classes:
+                problem = f"the class encoder has {size} classes. Set it to that number."
+                raise ValueError(f"num_classes={self.num_classes}: {problem}")
+            class_ids = tf.range(self.num_classes)
         encode = functools.partial(self.encoder, training=training)
-        if class_ids is not None:
-            return self.class_encoder(class_ids, encode=encode, training=training)
-        size = getattr(self.class_encoder, "num_classes", self.num_classes)
-        if size != self.num_classes:
-            problem = f"the class encoder has {size} classes. Set it to that number."
-            raise ValueError(f"num_classes={self.num_classes}: {problem}")
-        return self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
+        c = self.class_encoder(class_ids, encode=encode, training=training)
+        return self.interaction.prepare(c) if hasattr(self.interaction, "prepare") else c
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None

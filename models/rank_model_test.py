@@ -186,7 +186,7 @@ def test_every_trainable_weight_gets_a_gradient(name):
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in {*LARGE, "items"}])
-def test_scores_of_some_classes_are_those_among_all(name):
+def test_scores_of_some_or_encoded_classes_are_those_of_all(name):
     make, features = MODELS[name]
     model, ids = make(), [1, 3, 3]
     model(features)
@@ -194,10 +194,14 @@ def test_scores_of_some_classes_are_those_among_all(name):
         variable.assign_add(tf.random.stateless_normal(variable.shape, [1, 2]))
     with tf.GradientTape() as tape:
         all_scores, scores = model(features), model(features, class_ids=tf.constant(ids))
+        encoded = model(features, class_vectors=model.encode_classes(training=False))
         if isinstance(scores, dict):
-            all_scores, scores = all_scores["scores"], scores["scores"]
+            all_scores, scores, encoded = (each["scores"] for each in (all_scores, scores, encoded))
         value = tf.reduce_sum(scores)
     np.testing.assert_allclose(scores, tf.gather(all_scores, ids, axis=1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(encoded, all_scores)
+    h, c = model.encoder(features), model.class_encoder(tf.range(N), encode=model.encoder)
+    np.testing.assert_allclose(model.interaction([h, c]), all_scores, rtol=1e-5, atol=1e-6)
     if name == "mlp":
         gradients = tape.gradient(value, [model.interaction.bias, model.class_encoder.table])
         assert [gradient.indices.numpy().tolist() for gradient in gradients] == [ids, ids]  # not dense

@@ -88,9 +88,9 @@ def test_texts(make, tmp_path, name, class_encoder):
     assert not [name for name in variables if "tokens" in name or "class_encoder" in name]
     vectors = exported.signatures["encode_classes"]()["vectors"]
     np.testing.assert_allclose(vectors, run.model.encode_classes(training=False), rtol=1e-5, atol=1e-6)
-    assert os.path.exists(f"{moved}/class_vectors.npy") == has_texts
+    assert os.path.exists(f"{moved}/classes.npy") == has_texts
     if has_texts:
-        np.testing.assert_array_equal(np.load(f"{moved}/class_vectors.npy"), vectors)
+        np.testing.assert_array_equal(np.load(f"{moved}/classes.npy"), vectors)
 
 
 @pytest.fixture(scope="module")

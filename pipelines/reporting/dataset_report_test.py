@@ -290,3 +290,13 @@ def test_many_classes(tmp_path):
         assert "class50 " in shown
         assert "class49 " not in shown
         assert "see data.md" not in shown
+
+
+@pytest.mark.nightly
+def test_retrieval_by_hand(tmp_path):
+    relevant = csr_array(np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0]], np.float32))
+    splits = data.draw_pairs(relevant, {"validation": 0.17, "test": 0.3}, seed=1)
+    dataset = data.Dataset(tuple("abcde"), splits)
+    report = reported(dataset, name="synthetic_retrieval")
+    assert "Duplicates" not in flowing(report)  # all splits hold the same users
+    report.write(str(tmp_path))

@@ -35,7 +35,7 @@ class RunDirectory:
         self._sessions = os.path.join(self.path, "sessions.jsonl")
         self._results = os.path.join(self.path, "results.json")
         self._test_values = os.path.join(self.path, "test_values.npz")
-        self._class_vectors = os.path.join(self.path, "class_vectors.npy")
+        self._class_vectors = os.path.join(self.path, "classes.npy")
         self._lock: TextIO | None = None
 
     def lock(self) -> None:
