@@ -83,10 +83,7 @@ class RankModel(tf.keras.Model):
         return {"scores": scores, "log_counts": self.count_prior(h)}
 
     def encode_classes(self, training: bool | None = None, class_ids: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns the vectors of all classes, float `[n, d]`, or of the candidates `class_ids`.
-
-        The interaction has prepared them: for `cosine` they have length 1.
-        """
+        """Returns vectors of all classes or of `class_ids`, float `[n, d]`, as the interaction takes them."""
         if class_ids is None:
             size = getattr(self.class_encoder, "num_classes", self.num_classes)
             if size != self.num_classes:

@@ -209,14 +209,10 @@ def _warn_of_joined(labels: Collection[str], path: str) -> None:
         joined = [label for label in labels if separator in label]
         for label in joined:
             if all(part.strip() in labels for part in label.split(separator)):
+                values = path, len(joined), len(labels), separator, label, separator
                 logging.warning(
-                    "%s: %s of %s labels contain %r, such as %r, and each is a separate class. For several "
+                    "%s: %d of %d labels contain %r, such as %r, and each is a separate class. For several "
                     "labels per row, set data.label_separator=%r.",
-                    path,
-                    f"{len(joined):,}",
-                    f"{len(labels):,}",
-                    separator,
-                    label,
-                    separator,
+                    *values,
                 )
                 break

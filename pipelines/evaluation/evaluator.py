@@ -354,13 +354,10 @@ def better(name: str, value: float, best: float) -> bool:
     """Returns whether a metric's value beats the best so far; NaN as best is no value yet."""
     if np.isnan(best):
         return not np.isnan(value)
-    return value > best if _higher_is_better(name) else value < best
+    return value > best if _metric(name).higher_is_better else value < best
 
 
-@functools.cache
-def _higher_is_better(name: str) -> bool:
-    """Returns `higher_is_better` of a metric; trainings ask for it at each step of their history."""
-    return losses.get_metric(name).higher_is_better
+_metric = functools.cache(losses.get_metric)  # trainings read one at each step of their history
 
 
 def metric_heading(name: str) -> str:

@@ -23,8 +23,7 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
       `in_set` for those that are decided; or `rank` for lists of items: their `positions` and `scores`, the
       best first.
     - `score`: the `scores` of all classes, `[B, n]`, with `probabilities` and `in_set`.
-    - `encode`: the `vectors` of the inputs, `[B, d]`; `encode_classes`, without inputs, those of the classes,
-      for interaction `cosine` of length 1.
+    - `encode`: the `vectors` of the inputs, `[B, d]`; `encode_classes`, without inputs, those of the classes.
 
     A program that loads a model of texts has to import `tensorflow_text`. The names of the classes are the
     asset `classes.txt`, the model card is `README.md`, thresholds are in `thresholds.json`, and the limits of
