@@ -19,6 +19,7 @@ LARGEST_BATCH = 1 << 24  # scores of all classes that are in memory together, 64
 
 # Of the indices of examples, their scores `[B, n]`, and `log_counts` or None.
 Consume = Callable[[np.ndarray, np.ndarray, np.ndarray | None], None]
+_metric = functools.cache(losses.get_metric)  # trainings read one at each step of their history
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,7 +283,7 @@ def summarize(values: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
                 each.append(column.merge(draws) @ column.values / counts.sum())
     intervals = {}
     for name, column, each in zip(names, columns, resampled, strict=True):
-        percent = losses.get_metric(name).percent
+        percent = _metric(name).percent
         merged = column.merge(counts)
         interval = statistics.mean_interval(column.values, merged, np.concatenate(each), bounded=percent)
         intervals[name] = interval and [_scale(name) * end for end in interval]
@@ -317,7 +318,7 @@ def _distinct_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _scale(name: str) -> float:
-    return 100.0 if losses.get_metric(name).percent else 1.0
+    return 100.0 if _metric(name).percent else 1.0
 
 
 class _Column:
@@ -357,9 +358,6 @@ def better(name: str, value: float, best: float) -> bool:
     return value > best if _metric(name).higher_is_better else value < best
 
 
-_metric = functools.cache(losses.get_metric)  # trainings read one at each step of their history
-
-
 def metric_heading(name: str) -> str:
     """Returns the name of a metric with its unit."""
-    return f"{name} (%)" if losses.get_metric(name).percent else name
+    return f"{name} (%)" if _metric(name).percent else name
