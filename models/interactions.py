@@ -113,15 +113,18 @@ class Cosine(Part):
         """Returns the vectors of length 1, which takes more time than their products with one instance."""
         return _unit(c)
 
-    def call(self, inputs: Sequence[tf.Tensor], prepared: bool = False) -> tf.Tensor:
-        h, c = inputs
-        scores, temperature = _dot(_unit(h), c if prepared else _unit(c)), self.temperature
+    def query(self, h: tf.Tensor) -> tf.Tensor:
+        """Returns vectors, `[B, d]`, whose dot products with `prepare(c)` are the scores."""
+        unit, temperature = _unit(h), self.temperature
         if self.learned:
             low, high = (math.log(end / self.temperature) for end in (0.01, 100.0))
-            temperature *= tf.cast(
-                tf.exp(_clip(tf.convert_to_tensor(self.log_ratio), low, high)), scores.dtype
-            )
-        return scores / temperature
+            log_ratio = _clip(tf.convert_to_tensor(self.log_ratio), low, high)
+            temperature *= tf.cast(tf.exp(log_ratio), unit.dtype)
+        return unit / temperature
+
+    def call(self, inputs: Sequence[tf.Tensor], prepared: bool = False) -> tf.Tensor:
+        h, c = inputs
+        return _dot(self.query(h), c if prepared else _unit(c))
 
 
 @tf.custom_gradient

@@ -1,5 +1,6 @@
 """Approximate search of the best classes with ScaNN, for hundreds of thousands of classes."""
 
+import functools
 import math
 from typing import Any
 
@@ -25,8 +26,8 @@ class ApproximateAnswers(Answers):
     classes may be missing. There are no probabilities and no decided classes.
 
     Raises:
-      ValueError: an interaction other than "dot", a calibration that changes the order of the classes, too
-        few classes, or `k` is out of range.
+      ValueError: an interaction other than "dot" and "cosine", a calibration that changes the order of the
+        classes, too few classes, or `k` is out of range.
       ImportError: the package `scann` is missing, or was built for another TensorFlow.
 
     References:
@@ -38,10 +39,10 @@ class ApproximateAnswers(Answers):
         super().__init__(trained)
         self.check_k(k)
         interaction = getattr(trained.model, "interaction", None)
-        if not isinstance(interaction, interactions.Dot):
+        if not isinstance(interaction, interactions.Dot | interactions.Cosine):
             raise ValueError(
-                f"index='scann': the interaction is {trained.experiment.interaction.name!r}, and only a dot "
-                "product can be searched. Set it to 'exact'."
+                f"index='scann': the interaction is {trained.experiment.interaction.name!r}, and only dot "
+                "products and cosines can be searched. Set it to 'exact'."
             )
         if trained.calibration is not None and not trained.calibration.keeps_order:
             raise ValueError(
@@ -54,18 +55,17 @@ class ApproximateAnswers(Answers):
                 f"index='scann': {n} classes are fewer than {MIN_CLASSES:,}. Exact scores take less time. "
                 "Set it to 'exact'."
             )
-        vectors = self.encode_classes()["vectors"]
-        self._use_bias = interaction.use_bias
-        if self._use_bias:  # the product with a query that ends with 1
+        vectors = tf.convert_to_tensor(self.encode_classes()["vectors"])
+        self._query = getattr(interaction, "query", tf.identity)
+        if getattr(interaction, "use_bias", False):
             vectors = tf.concat([vectors, tf.cast(interaction.bias, tf.float32)[:, None]], axis=1)
+            self._query = functools.partial(tf.pad, paddings=[[0, 0], [0, 1]], constant_values=1.0)
         self._index = build_index(vectors, k).serialize_to_module()
 
     def classify(self, features: Features, k: int) -> dict[str, tf.Tensor]:
         if "excluded" in features:
             raise ValueError("index='scann': known classes cannot be excluded. Set it to 'exact'.")
-        queries = self.encode(features)["vectors"]
-        if self._use_bias:
-            queries = tf.concat([queries, tf.ones_like(queries[:, :1])], axis=1)
+        queries = self._query(self.encode(features)["vectors"])
         index = scann_ops().searcher_from_module(self._index)
         ids, scores = index.search_batched(queries, final_num_neighbors=k)
         return {"classes": tf.gather(self._names, ids), "scores": scores}

@@ -26,9 +26,10 @@ def trained(path, **changes):
 
 
 @pytest.mark.nightly
-def test_index_against_exact_scores(tmp_path):
+@pytest.mark.parametrize("interaction", ["dot", "cosine"])
+def test_index_against_exact_scores(tmp_path, interaction):
     pytest.importorskip("scann", reason="scann is not installed: pip install 'rank4class[scann]'")
-    run = trained(tmp_path / "run")
+    run = trained(tmp_path / "run", **{"interaction.name": interaction, "steps": 100})
     best = {}
     for index in ("exact", "scann"):
         run.export(tmp_path / index, k=10, index=index)
@@ -69,6 +70,6 @@ def test_models_that_cannot_be_searched(tmp_path, monkeypatch):
     with pytest.raises(ImportError, match=r"scann: not installed\. .* pip install 'rank4class\[scann\]'"):
         run.export(tmp_path / "model", index="scann")
     run = trained(tmp_path / "mlp", **few, **{"interaction.name": "lc_mlp"})
-    with pytest.raises(ValueError, match=r"index='scann': the interaction is 'lc_mlp', and only a dot"):
+    with pytest.raises(ValueError, match=r"index='scann': the interaction is 'lc_mlp', and only dot"):
         run.export(tmp_path / "model", index="scann")
     assert not (tmp_path / "model").exists()
