@@ -166,13 +166,10 @@ class Evaluator:
                 name: self._strategy.experimental_local_results(values)[0] for name, values in results.items()
             }
 
-        @tf.function(autograph=False)
-        def encode() -> dict[str, Any]:
-            if encode_classes is None:
-                return {}
-            return {"class_vectors": self._strategy.run(encode_classes, kwargs={"training": False})}
-
-        self.evaluate_batch, self._encode_classes = evaluate_batch, encode
+        # A partial of its own: of one function that many evaluators trace, TensorFlow would warn.
+        encode = functools.partial(self._strategy.run, encode_classes, kwargs={"training": False})
+        self._encode_classes = encode_classes and tf.function(encode, autograph=False)
+        self.evaluate_batch = evaluate_batch
 
     def _evaluate_replica(
         self, features: Any, labels: tf.Tensor, keep_scores: bool, best: int, classes: dict[str, tf.Tensor]
@@ -228,7 +225,7 @@ class Evaluator:
         kept = keep_scores if isinstance(keep_scores, np.ndarray) else None
         parts, orders = [], []
         ordered: dict[str, Any] = {}
-        classes = self._encode_classes()
+        classes = {"class_vectors": self._encode_classes()} if self._encode_classes else {}
         for features, labels, indices in batches:
             if stopping():
                 return None
