@@ -124,7 +124,7 @@ class Cosine(Part):
 
     def call(self, inputs: Sequence[tf.Tensor], prepared: bool = False) -> tf.Tensor:
         h, c = inputs
-        return _dot(self.query(h), c if prepared else _unit(c))
+        return _dot(self.query(h), c if prepared else self.prepare(c))
 
 
 @tf.custom_gradient

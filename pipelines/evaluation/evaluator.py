@@ -166,7 +166,7 @@ class Evaluator:
                 name: self._strategy.experimental_local_results(values)[0] for name, values in results.items()
             }
 
-        # A partial of its own: of one function that many evaluators trace, TensorFlow would warn.
+        # A partial, since TensorFlow warns if many evaluators trace one and the same function.
         encode = functools.partial(self._strategy.run, encode_classes, kwargs={"training": False})
         self._encode_classes = encode_classes and tf.function(encode, autograph=False)
         self.evaluate_batch = evaluate_batch
