@@ -212,10 +212,8 @@ def _probability_in_batch(examples: np.ndarray, total: int, batch_size: int) -> 
     The others are drawn without replacement from all `total` examples except that one.
     """
     others = min(batch_size, total) - 1
-    possible = total - 1 - examples
-    log_none = np.full(len(examples), -np.inf)
-    fits = possible >= others
-    left = possible[fits]
-    log_none[fits] = scipy.special.gammaln(left + 1) - scipy.special.gammaln(left - others + 1)
+    possible = np.maximum(total - 1 - examples, 0)
+    # The second term is infinite where fewer than `others` are possible.
+    log_none = scipy.special.gammaln(possible + 1) - scipy.special.gammaln(possible - others + 1)
     log_none -= scipy.special.gammaln(total) - scipy.special.gammaln(total - others)
     return 1.0 - np.exp(log_none)

@@ -255,12 +255,9 @@ def _draw_at_random(split, fractions, seed):
     """Returns the splits of `draw` that do not have the same fraction of each class."""
     order = np.random.default_rng(seed).permutation(len(split))
     # The first example of each class in this order stays in training.
-    if isinstance(split.labels, np.ndarray):
-        classes, rows = split.labels[order], order
-    else:
-        classes, rows = split.labels[order].indices, np.repeat(order, split.num_relevant()[order])
+    rows, classes = split.class_matrix(1 + int(split.labels.max()))[order].nonzero()
     _, first = np.unique(classes, return_index=True)
-    rest, indices = order[~np.isin(order, rows[first])], {}
+    rest, indices = np.delete(order, rows[first]), {}
     for name, fraction in fractions.items():
         count = round(fraction * len(split))
         if not 0 < count <= len(rest):

@@ -130,9 +130,11 @@ class Kind:
             raise ValueError(f"{path}: unknown format. Give an array as .npy or .npz, or a table of vectors.")
         if not arrays.is_arrays(path):
             columns = tables.choose_inputs(columns, files[0])
-        reader = tables.Reader(columns.without_labels(), bad_rows, specs["embedding"].shape[1])
+        labels = columns.label_columns or (columns.label_column or "label",)
+        columns = columns.without_labels()._replace(has_header=not all(map(str.isdecimal, labels)))
+        reader = tables.Reader(columns, bad_rows, specs["embedding"].shape[1])
         for file in files:
-            for block in reader.blocks(file):
+            for block in filter(lambda block: block.numbers, reader.blocks(file)):
                 vectors = block.features["embedding"]
                 for number, i in zip(block.numbers, range(vectors.shape[0]), strict=True):
                     vector = vectors[[i]].toarray()[0] if scipy.sparse.issparse(vectors) else vectors[i]

@@ -4,6 +4,7 @@ import io
 import os
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -92,6 +93,26 @@ def test_arrays(tmp_path):
     np.savez(tmp_path / "A.NPZ.npz", x=vectors)
     os.rename(tmp_path / "A.NPZ.npz", tmp_path / "A.NPZ")
     assert len(read(tmp_path / "A.NPZ", VECTOR)[0]) == 2
+
+
+def test_tables_of_vectors(tmp_path):
+    frame = pd.DataFrame([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], columns=["1", "2", "3"])
+    expected = [[1, 2, 3], [4, 5, 6]]
+    path, features = tmp_path / "named.csv", ("1", "2", "3")
+    frame.assign(label="a").to_csv(path, index=False)  # pandas names columns by integers
+    rows, _ = read(path, VECTOR, columns=Columns(feature_columns=features))
+    assert [row["embedding"].tolist() for _, row in rows] == expected
+    path = tmp_path / "positions.csv"
+    frame.assign(label="a").to_csv(path, index=False, header=False)
+    rows, _ = read(path, VECTOR, columns=Columns(label_column="4", feature_columns=features))
+    assert [row["embedding"].tolist() for _, row in rows] == expected
+    path = tmp_path / "rows.svm"
+    path.write_text("0.5 1:1 2:2 3:3\n")  # the number in place of a class is not read
+    assert read(path, VECTOR, columns=Columns())[0][0][1]["embedding"].tolist() == expected[0]
+    path = tmp_path / "short.parquet"
+    pd.DataFrame({"v": [[1.0, 2.0]]}).to_parquet(path)
+    rows, messages = read(path, VECTOR, "skip", Columns(vector_column="v"))
+    assert (rows, messages) == ([], [f"{path}[0]: 2 values, but 3 in the first vector. Correct it."])
 
 
 def test_arrays_in_another_range_than_the_training(tmp_path):

@@ -118,7 +118,7 @@ def _folder() -> str | None:
     return folder
 
 
-class Origins:
+class Origins(Sequence[str]):
     """Names of rows in messages, `path:line` or `path[index]`, which are made when they are used.
 
     Args:
@@ -144,13 +144,6 @@ class Origins:
             return Origins(self._names, file, number)
         head, tail = self._names[file].rsplit("{}", 1)
         return f"{head}{number}{tail}"
-
-    def __iter__(self) -> Iterator[str]:
-        return (self[i] for i in range(len(self)))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        del dtype, copy
-        return np.array(list(self), object)
 
 
 def blocks(array: Any) -> Iterator[np.ndarray]:

@@ -59,8 +59,7 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
 
     def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         check_features(self, features)
-        scores = self.chain(features["items"], training=training)
-        return tf.squeeze(scores, axis=-1)
+        return tf.squeeze(self.chain(features["items"], training=training), axis=-1)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "dtype": self.dtype_policy.name}

@@ -5,7 +5,7 @@ import os
 import re
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
@@ -117,9 +117,8 @@ def reverse_dictionary(
 
 
 @LABELED.register("reverse_dictionary")
-def labeled_texts(path: str, class_names: Sequence[str], bad_rows: rows.BadRows, **options: Any) -> Split:
+def labeled_texts(path: str, class_names: Sequence[str], bad_rows: rows.BadRows, **_: object) -> Split:
     """Returns all rows of a file with the columns `text` and `label`, a word, as one split."""
-    del options  # of the definitions
     return _to_split(path, _read_words(path, bad_rows), class_names)
 
 

@@ -49,5 +49,4 @@ def text_file(
     Returns:
       A `Dataset` with the features `text`, and `text_pair` with a `text_pair_column`, strings `[N]`.
     """
-    label = None if label_columns else label_column
     return table.load(FORMATS, **locals())

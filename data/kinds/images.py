@@ -1,8 +1,9 @@
 """Images: arrays in memory, and files that are read batch by batch; the inputs to predict are their bytes."""
 
+import glob
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,8 @@ class ImageFiles(Images):
             yield path, {"image_bytes": _bytes(path)}
             return
         count = 0
-        for image in _files_below(path):
+        paths = sorted(glob.glob(os.path.join(glob.escape(path), "**"), recursive=True))  # no hidden ones
+        for image in itertools.filterfalse(os.path.isdir, paths):
             with bad_rows.row():
                 files.check_image(image)
                 count += 1
@@ -92,14 +94,6 @@ class ImageFiles(Images):
         if not isinstance(value, str | os.PathLike):
             raise ValueError(f"{where}={value!r}: the model takes paths of images. Give strings.")
         return {"image_bytes": _bytes(value)}
-
-
-def _files_below(folder: str) -> Iterator[str]:
-    """Yields the files of a folder, then those of its folders, except hidden ones."""
-    paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if not name.startswith(".")]
-    yield from itertools.filterfalse(os.path.isdir, paths)
-    for path in filter(os.path.isdir, paths):
-        yield from _files_below(path)
 
 
 def _bytes(path: str | os.PathLike) -> bytes:

@@ -1,1 +1,1 @@
-"""File formats: text rows, JSON, IDX and tables of classes."""
+"""File formats: text rows, Parquet, Arrow, arrays, SVMlight, and tables of classes."""

@@ -23,17 +23,11 @@ def is_arrow(path: str) -> bool:
     return path.lower().endswith(ENDINGS)
 
 
-def column_names(path: str) -> list[str]:
-    """Returns the names of the columns of a file."""
+def column_kinds(path: str) -> list[tuple[str, str]]:
+    """Returns each column, and whether it holds a "number" or a "vector" per row, otherwise ""."""
     with _errors(path):
-        return [name for name in _schema(path).names if not name.startswith(INDEX)]
-
-
-def column_kinds(path: str) -> dict[str, str]:
-    """Returns whether each column holds a "number" or a "vector" per row, otherwise ""."""
-    with _errors(path):
-        types = {each.name: each.type for each in _schema(path) if not each.name.startswith(INDEX)}
-    return {n: "number" if _is_numeric(t) else "vector" if _is_vector(t) else "" for n, t in types.items()}
+        types = [(each.name, each.type) for each in _schema(path) if not each.name.startswith(INDEX)]
+    return [(n, "number" if _is_numeric(t) else "vector" if _is_vector(t) else "") for n, t in types]
 
 
 def batches(path: str, columns: Sequence[str], vector_column: str | None) -> Iterator[dict[str, Any]]:

@@ -21,6 +21,7 @@ class Columns(NamedTuple):
     feature_columns: tuple[str, ...] = ()
     label_columns: tuple[str, ...] = ()
     label_separator: str | None = None
+    has_header: bool = False  # though all columns may be positions
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> "Columns":
@@ -46,7 +47,7 @@ class Columns(NamedTuple):
         """Returns column -> field that selects it; raises ValueError if two fields select one."""
         section = "data." if self.is_labeled else ""  # predictions have other flags
         selected: dict[str, str] = {}
-        for field, value in zip(self._fields[:-1], self[:-1], strict=True):
+        for field, value in zip(self._fields[:-2], self[:-2], strict=True):
             for column in (value,) if isinstance(value, str) else value or ():
                 if column in selected:
                     raise ValueError(

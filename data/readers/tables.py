@@ -78,7 +78,7 @@ class Reader:
 
     def _batches(self, path: str) -> Iterator[dict[str, Any]]:
         columns = self._columns
-        columns.check(path, arrow_files.column_names(path))
+        columns.check(path, [name for name, _ in arrow_files.column_kinds(path)])
         return arrow_files.batches(path, list(columns.by_column()), columns.vector_column)
 
     def _examples(self, path: str, rows: Iterator[tuple[str, Row]]) -> Iterator[Example]:
@@ -133,7 +133,7 @@ class Reader:
     def _array_block(self, path: str) -> Block:
         vectors, cells = arrays.read(path, self._columns.is_labeled, self._width)
         self._width = vectors.shape[1]
-        is_finite, columns = _finite_rows(vectors), Columns(label_column=LABEL if cells else None)
+        is_finite, columns = _finite_rows(vectors), Columns(label_column=self._columns.label_column and LABEL)
         numbers, labels, any_several = [], [], False
         for i, cell in enumerate(cells or itertools.repeat(None, len(is_finite))):
             with self._bad_rows.row():
@@ -153,9 +153,8 @@ def files_of(path: str) -> list[str]:
         return [path]
     state = os.path.join(path, "state.json")
     if os.path.isfile(state):  # a dataset of Hugging Face
-        return [
-            os.path.join(path, part["filename"]) for part in strict_json.read_object(state)["_data_files"]
-        ]
+        parts = strict_json.read_object(state)["_data_files"]
+        return [os.path.join(path, part["filename"]) for part in parts]
     names = sorted(name for name in os.listdir(path) if not name.startswith((".", "_")))
     if set(arrays.PAIR) <= set(names):
         return [os.path.join(path, name) for name in arrays.PAIR]
@@ -174,16 +173,13 @@ def choose_inputs(columns: Columns, path: str) -> Columns:
         raise ValueError(f"{fields}: columns of different kinds of inputs. Choose one kind.")
     if arrays.is_arrays(path):
         if inputs or columns.label_columns or columns.label_separator is not None:
-            field = [
-                *inputs,
-                *(["data.label_columns"] if columns.label_columns else ["data.label_separator"]),
-            ][0]
-            raise ValueError(f"{field}: {path} has no columns. Leave it out.")
+            other = "data.label_columns" if columns.label_columns else "data.label_separator"
+            raise ValueError(f"{next(iter(inputs), other)}: {path} has no columns. Leave it out.")
         return columns
     if inputs:
         return columns
     if arrow_files.is_arrow(path):
-        kinds = arrow_files.column_kinds(path)
+        kinds = dict(arrow_files.column_kinds(path))
     else:
         row = text_rows.first_row(path, by_position=str(columns.label_column).isdecimal())
         check_any(path, len(row), ())
@@ -210,14 +206,10 @@ def choose_inputs(columns: Columns, path: str) -> Columns:
 
 def _block(examples: list[Example]) -> Block:
     names = examples[0].features if examples else ()
+    cells = {name: [each.features[name] for each in examples] for name in names}
     return Block(
         [int(re.split(r"[:\[]", each.where.rstrip("]"))[-1]) for each in examples],
-        {
-            name: np.array(
-                [each.features[name] for each in examples], None if name == "embedding" else object
-            )
-            for name in names
-        },
+        {name: np.array(column, None if name == "embedding" else object) for name, column in cells.items()},
         [each.labels for each in examples],
         any(each.several for each in examples),
     )

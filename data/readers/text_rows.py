@@ -57,11 +57,11 @@ def has_columns(path: str) -> bool:
 def _table(
     path: str, records: Iterator[tuple[str, list[str]]], columns: Columns, bad_rows: rows.BadRows
 ) -> Iterator[tuple[str, Row]]:
-    """Yields the rows of a table, whose first one is a header unless columns are selected by position."""
+    """Yields the rows of a table, whose first one is a header unless all columns are positions."""
     invalid = len(bad_rows.messages)
     where, header = next(records, (path, []))
     names: list[str] = header
-    by_position = all(column.isdecimal() for column in columns.by_column())
+    by_position = not columns.has_header and all(column.isdecimal() for column in columns.by_column())
     if not by_position and len(bad_rows.messages) > invalid:  # `header` is the row after it
         raise ValueError(bad_rows.messages[invalid])
     if by_position:

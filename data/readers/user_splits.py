@@ -49,13 +49,12 @@ def complete(splits: dict[str, Split], fractions: dict[str, float], seed: int) -
     contents = parts[0].kind.contents(*(part.features for part in parts))
     _, first, of_example = np.unique(contents, return_index=True, return_inverse=True)
     first = first[of_example]
-    ends = np.cumsum([len(part) for part in parts])
     part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     copies = np.flatnonzero(part_of != part_of[first])
 
     def origin(i: int) -> str:
         part = part_of[i]
-        return parts[part].origin(int(i - ends[part] + len(parts[part])))
+        return parts[part].origin(int(i - np.searchsorted(part_of, part)))
 
     if len(copies):
         logging.warning(
