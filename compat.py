@@ -102,11 +102,7 @@ def _requirements(extra: str) -> Iterator[str]:
 
 
 def _is_missing(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return True
-    return False
+    return not any(metadata.distributions(name=package))
 
 
 def import_tensorflow_ranking() -> types.ModuleType:

@@ -4,7 +4,6 @@ import contextlib
 import gc
 import io
 import json
-import multiprocessing
 import os
 import pathlib
 import random
@@ -16,7 +15,6 @@ import subprocess
 import sys
 import time
 import traceback
-import types
 from unittest import mock
 
 import numpy as np
@@ -132,19 +130,14 @@ def _cache_folder(tmp_path_factory):
 def _repeatable():
     """Makes the draws of a test those of its last run."""
     import tensorflow as tf
-
-    if any(generator.getstate() != random.Random(0).getstate() for generator in _generators()):
-        tf.keras.utils.set_random_seed(0)  # discards all kernels, too slow for every test
-    random.seed(0)
-    np.random.seed(0)
-
-
-def _generators():
-    """Returns the generators from which TensorFlow and Keras draw the seeds of operations."""
     from tensorflow.python.eager import context
     from tf_keras.src import backend
 
-    return context.context()._rng, backend._SEED_GENERATOR.generator
+    generators = context.context()._rng, backend._SEED_GENERATOR.generator  # they draw seeds of operations
+    if any(generator.getstate() != random.Random(0).getstate() for generator in generators):
+        tf.keras.utils.set_random_seed(0)  # discards all kernels, too slow for every test
+    random.seed(0)
+    np.random.seed(0)
 
 
 @pytest.fixture
@@ -191,17 +184,6 @@ def images():
     from rank4class import data
 
     return data.get("digits").splits["test"].features["image"]
-
-
-@pytest.fixture
-def with_four_threads():
-    """Returns a function of a program to its output where an operation takes four threads, here one."""
-    threads = "import tensorflow as tf; tf.config.threading.set_intra_op_parallelism_threads(4)\n"
-
-    def run(program):
-        return subprocess.check_output([sys.executable, "-c", threads + program], text=True).strip()
-
-    return run
 
 
 # Importing TensorFlow takes five seconds: a process that has imported it forks one per command.
@@ -360,17 +342,6 @@ def imported(tmp_path_factory):
 
         yield opened
         server.stdin.close()
-
-
-@pytest.fixture
-def forked_workers(monkeypatch):
-    """Forks the processes of a sweep from one that has imported TensorFlow, once for all tests."""
-    from rank4class.pipelines.sweep import parallel
-
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rank4class.pipelines.sweep.parallel"])
-    changes = {"get_context": lambda _: context, "active_children": multiprocessing.active_children}
-    monkeypatch.setattr(parallel, "multiprocessing", types.SimpleNamespace(**changes))
 
 
 @pytest.fixture

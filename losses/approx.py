@@ -119,6 +119,9 @@ def approx_metric(
         """Returns soft indicators of the first K classes, `[..., n]`."""
         assert k is not None
         competing = scores if where is None else tf.where(where, scores, ranks.MASKED)
+        if competing.shape[-1] is None:  # there may be K classes or fewer
+            paddings = [[0, 0]] * (competing.shape.rank - 1) + [[0, k]]
+            competing = tf.pad(competing, paddings, constant_values=ranks.MASKED)
         middle = tf.reduce_mean(tf.math.top_k(competing, k + 1).values[..., -2:], axis=-1, keepdims=True)
         return tf.sigmoid((scores - middle) / temperature)
 

@@ -36,7 +36,7 @@ Convert the ragged lists that TF-Ranking accepts with `ragged=True`: pass `score
 
 import functools
 import inspect
-import types
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -160,7 +160,8 @@ class RankingLoss(tf.keras.losses.Loss):
 
 def register(loss: type[RankingLoss]) -> type[RankingLoss]:
     """Registers a Keras loss under its function's name and lets Keras load it."""
-    add_common_arguments(loss.function, __doc__)
+    add_common_arguments(loss.function, sys.modules[loss.function.__module__].__doc__)
+    add_common_arguments(loss.function, __doc__)  # if its module has none
     LOSSES.register(loss.function.__name__)(loss)
     return serializable(loss)
 
@@ -173,15 +174,14 @@ def keras_loss(name: str, function: Callable, **attributes: Any) -> type[Ranking
     ('ZLPR', 0.0)
     """
     attributes |= {"__module__": function.__module__, "__doc__": f"`{function.__name__}` as a Keras loss."}
-    loss = types.new_class(name, (RankingLoss,), {"function": function}, lambda body: body.update(attributes))
-    return register(loss)
+    return register(type(name, (RankingLoss,), attributes, function=function))
 
 
 def add_common_arguments(function: Callable[..., Any], module: str | None) -> None:
     """Appends the common arguments and errors of a module's docstring, for `help` and notebooks."""
-    if module and function.__doc__ and "Common arguments:" not in function.__doc__:
-        common = module[module.index("Common arguments:") :]
-        function.__doc__ = f"{inspect.cleandoc(function.__doc__)}\n\n{common}"
+    heading, doc = "Common arguments:", function.__doc__
+    if module and doc and heading in module and heading not in doc:
+        function.__doc__ = f"{inspect.cleandoc(doc)}\n\n{module[module.index(heading) :]}"
 
 
 serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -242,7 +242,7 @@ def checked(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None, bool]:
     """Returns float32 scores, labels, a mask `[..., n]` or None, and whether the labels are class ids."""
     scores, labels = tensors.dense("scores", scores), tensors.dense("labels", labels)
-    tensors.check_scores(scores, *("nH" if heads else "n"))
+    tensors.check_scores(scores, "nH" if heads else "n")
     scores = tf.cast(scores, tf.float32)
     lists = scores[..., 0] if heads else scores
     tensors.check_labels(labels, lists)

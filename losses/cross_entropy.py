@@ -7,7 +7,7 @@ from tensorflow.types.experimental import TensorLike
 
 from rank4class import arguments
 from rank4class.losses import base
-from rank4class.losses.ops import log_space, ranks
+from rank4class.losses.ops import log_space, ranks, tensors
 
 __all__ = [
     "GCE",
@@ -131,12 +131,8 @@ def calibrated_softmax(
         return true_loss + additional_loss
 
     def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-        def join(tensor: tf.Tensor, value: float | bool | tf.Tensor) -> tf.Tensor:
-            joining = tf.fill(tf.concat([tf.shape(tensor)[:-1], [1]], axis=0), value)
-            return tf.concat([tensor, joining], axis=-1)
-
-        labels = join(labels, tf.cast(virtual_label, tf.float32))
-        return _cross_entropy(join(scores / temperature, 0.0), labels, join(where, True))
+        scores, where = tensors.with_end(scores / temperature, 0.0), tensors.with_end(where, True)
+        return _cross_entropy(scores, tensors.with_end(labels, virtual_label), where)
 
     return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
 

@@ -658,6 +658,11 @@ def test_metrics_with_soft_ranks_tend_to_the_metrics(metric, rng):
         for rank_fn in (None, ranks.all_ranks):
             expected = -exact(scores, labels, *map(int, [k] if k else []), where=where)
             np.testing.assert_allclose(loss(temperature=0.01, rank_fn=rank_fn), expected, atol=1e-5)
+    if k:  # fewer classes than K
+        shapes = [tf.TensorSpec([None, None]), tf.TensorSpec([None], ids.dtype)]
+        of_any = tf.function(functools.partial(losses.approx_metric, metric=metric), input_signature=shapes)
+        expected = losses.approx_metric(scores[:, :2], ids % 2, metric=metric)
+        np.testing.assert_allclose(of_any(scores[:, :2], ids % 2), expected, rtol=1e-6)
     same = {"ndcg": losses.approx_ndcg, "mrr": losses.approx_mrr}.get(metric)
     if same is not None:
         expected = same(scores, labels, where=where, temperature=1.0)

@@ -169,12 +169,8 @@ def pairwise_mse(
     def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
         scores /= temperature
         size = ranks.list_size(scores, where)
-        if where is None:
-            total = tf.reduce_sum(scores, axis=-1) - 1.0
-        else:
-            total = tf.reduce_sum(tf.where(where, scores, 0.0), axis=-1)
-            total -= tf.cast(base.is_relevant(labels, where), scores.dtype)
-        mean = tf.math.divide_no_nan(total, size)
+        relevant = 1.0 if where is None else tf.cast(base.is_relevant(labels, where), scores.dtype)
+        mean = tf.math.divide_no_nan(tf.reduce_sum(scores, axis=-1) - relevant, size)
         squares = sums.item_sum(sums.squared, scores - mean[..., None], labels, where, scale=1.0, target=1.0)
         return pairs.normalized(2.0 * size * squares, normalize, size, num_pairs=size * (size - 1.0))
 

@@ -60,12 +60,14 @@ def test_ties_of_dense_labels_are_broken_by_gain(rng):
 
 
 def test_ranks_of_all_classes():
-    def last_rank(*arguments):
-        return ranks.tie_range(*arguments)[1]
+    def last_rank(scores, labels, where=None):
+        return ranks.tie_range(tf.constant(scores), tf.constant(labels), where)[1]
 
     scores = [[0.3, 0.9, 0.1, 0.5], [0.3, 0.9, 0.1, 0.5]]
     np.testing.assert_array_equal(last_rank(scores, [1, 0]), [1, 3])
-    np.testing.assert_array_equal(last_rank(scores, [1, 0], [True, False, True, True]), [np.inf, 2])
+    np.testing.assert_array_equal(
+        last_rank(scores, [1, 0], np.array([[True, False, True, True]] * 2)), [np.inf, 2]
+    )
     np.testing.assert_array_equal(last_rank([[1.0, 1.0, 1.0, 0.0]], [1]), [3])  # behind its ties
     np.testing.assert_array_equal(last_rank(np.array([[1.0, 1.0 + 1e-9]]), [1]), [1])  # not rounded
     rng = np.random.default_rng(0)
@@ -94,7 +96,7 @@ NOT_FINITE = [
 def test_ranks_by_scores_that_are_not_finite_are_infinite_under_xla():
     compiled = tf.function(ranks.tie_range, jit_compile=True, autograph=False)  # may order NaN differently
     np.testing.assert_array_equal(
-        compiled(tf.constant(NOT_FINITE), tf.zeros([5], tf.int32)), [[np.inf] * 5] * 2
+        compiled(tf.constant(NOT_FINITE), tf.zeros([5], tf.int32), None), [[np.inf] * 5] * 2
     )
 
 

@@ -22,7 +22,7 @@ from tensorflow.types.experimental import TensorLike
 from rank4class.losses.metrics import propensity
 from rank4class.losses.metrics.functional import check_k
 from rank4class.losses.metrics.keras import METRICS, RankingMetric
-from rank4class.losses.ops import label_checks, set_sizes, tensors
+from rank4class.losses.ops import label_checks, n_choose_k, set_sizes, tensors
 
 __all__ = [
     "DECISION_METRICS",
@@ -56,10 +56,10 @@ def nll(
     >>> nll([[0.0, 0.0]], [[1.0, 0.0]], tf.math.log([[0.25, 0.5, 0.25]])).numpy().round(4)
     array([1.3863], dtype=float32)
     """
-    scores = tensors.dense("scores", scores)
+    scores, where, _ = n_choose_k.checked(scores, where)
     chosen, valid = _chosen(scores, labels, where)
-    value = -set_sizes.log_likelihood(scores, chosen, log_prior, where=where)
-    return tf.cast(tf.where(tf.math.is_nan(value) | ~valid, float("inf"), value), tf.float32)
+    value = -tf.cast(set_sizes.log_likelihood(scores, chosen, log_prior, where=where), tf.float32)
+    return tf.where(tf.math.is_nan(value) | ~valid, float("inf"), value)
 
 
 def exact_match(
@@ -72,14 +72,12 @@ def exact_match(
     >>> exact_match([[3.0, 1.0, 2.0]], [[1.0, 0.0, 1.0]], tf.math.log([[0.0, 0.2, 0.8]])).numpy()
     array([1.], dtype=float32)
     """
-    scores = tensors.dense("scores", scores)
-    where = None if where is None else tensors.broadcast("where", where, tf.bool, scores)
+    scores, where, _ = n_choose_k.checked(scores, where)
     chosen, valid = _chosen(scores, labels, where)
-    chosen = chosen if where is None else chosen & where
     predicted = set_sizes.most_probable(scores, log_prior, where=where)
     # The likelihood of invalid input is not finite.
     likelihood = set_sizes.log_likelihood(scores, predicted, log_prior, where=where)
-    same = tf.reduce_all(predicted == chosen, axis=-1)
+    same = tf.reduce_all(predicted == (chosen & where), axis=-1)
     return tf.cast(same & valid & tf.math.is_finite(likelihood), tf.float32)
 
 
@@ -150,14 +148,13 @@ def _f1(hits: TensorLike, decided: TensorLike, relevant: TensorLike) -> tf.Tenso
     return tf.math.divide_no_nan(tf.multiply(hits, 2.0), tf.add(decided, relevant))
 
 
-def _chosen(scores: tf.Tensor, labels: TensorLike, where: TensorLike | None) -> tuple[tf.Tensor, tf.Tensor]:
+def _chosen(scores: tf.Tensor, labels: TensorLike, where: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the classes of each set, bool `[..., n]`, and whether its labels are valid, bool `[...]`."""
     labels = tensors.dense("labels", labels)
     if labels.dtype.is_integer and labels.shape.rank == scores.shape.rank - 1:
         labels, n = tensors.widen(labels), tf.shape(scores)[-1]
         return tf.one_hot(labels, n, True, False), label_checks.known(labels, n)
     labels = tf.cast(labels, tf.float32)
-    where = None if where is None else tensors.broadcast("where", where, tf.bool, labels)
     return labels > 0.0, tf.reduce_all(label_checks.valid_gains(labels, where), axis=-1)
 
 
@@ -224,8 +221,7 @@ def get_metric(name: str, ties: str = "worst", max_relevant: int | None = None) 
     'ndcg@5'
     """
     for pattern, metric in METRICS.items():
-        match = re.fullmatch(pattern, name)
-        if match:
+        if match := re.fullmatch(pattern, name):
             options: dict[str, Any] = {option: int(number) for option, number in match.groupdict().items()}
             return metric(ties=ties, max_relevant=max_relevant, **options)
     of_sets = {**SET_METRICS, **DECISION_METRICS, **PREDICTION_SET_METRICS}

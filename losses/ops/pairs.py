@@ -32,10 +32,8 @@ def weights_of_true_class(
     true = ranks.true_score(scores, labels)[..., None]
     ahead = ranks.others(scores, labels, where) & (scores >= true)
     true_rank = 1.0 + tf.reduce_sum(tf.cast(ahead, scores.dtype), axis=-1)
-    return tf.stop_gradient(
-        _swap(name, true_rank[..., None], ranks.all_ranks(scores, where))
-        * ranks.list_size(scores, where)[..., None]
-    )
+    swaps = _swap(name, true_rank[..., None], ranks.all_ranks(scores, where))
+    return tf.stop_gradient(swaps * ranks.list_size(scores, where)[..., None])
 
 
 def weights(name: str, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor | None:

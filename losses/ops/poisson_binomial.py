@@ -112,17 +112,12 @@ def _product(heads: tf.Tensor, tails: tf.Tensor, angles: tf.Tensor) -> tuple[tf.
     return log_size, tf.reduce_sum(tf.math.atan2(imaginary, real), axis=-1)
 
 
-def shares(circle: Circle, real: tf.Tensor | None = None, imaginary: tf.Tensor | None = None) -> tf.Tensor:
-    """Returns the probability that each class is among the `k` of the circle, `[..., n]`.
-
-    Other weights of the nodes than those of the circle, `real` and `imaginary`, are `[..., L]`.
-    """
-    real = circle.real if real is None else real
-    imaginary = circle.imaginary if imaginary is None else imaginary
+def shares(circle: Circle) -> tf.Tensor:
+    """Returns the probability that each class is among the `k` of the circle, `[..., n]`."""
     total = tf.zeros_like(circle.heads)
     for node in range(circle.angles.shape[-1]):
         along, across = heads_share(circle, node)
-        total += real[..., node, None] * along - imaginary[..., node, None] * across
+        total += circle.real[..., node, None] * along - circle.imaginary[..., node, None] * across
     return total
 
 

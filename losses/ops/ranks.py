@@ -5,7 +5,6 @@ take part. It returns float32 `[..., n]`, in which masked classes rank behind al
 """
 
 import tensorflow as tf
-from tensorflow.types.experimental import TensorLike
 
 from rank4class import compat, scan
 from rank4class.losses.ops import label_checks, tensors
@@ -49,9 +48,7 @@ def list_size(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(where, scores.dtype), axis=-1)
 
 
-def tie_range(
-    scores: TensorLike, labels: TensorLike, where: TensorLike | None = None
-) -> tuple[tf.Tensor, tf.Tensor]:
+def tie_range(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Returns the first and the last rank that the true class can have among its ties, float32 `[...]`.
 
     $$\text{last}(y) = 1 + |\{j \ne y : s_j \ge s_y\}|$$
@@ -59,17 +56,14 @@ def tie_range(
     Both are infinite for an instance with a score that is not finite, or a label that is masked or outside
     the classes, so that every metric takes its worst value.
 
-    >>> first, last = tie_range([[3., 1., 1., 1.]], [2])
+    >>> first, last = tie_range(tf.constant([[3., 1., 1., 1.]]), tf.constant([2]), None)
     >>> first.numpy(), last.numpy()
     (array([2.], dtype=float32), array([4.], dtype=float32))
     """
-    scores, labels = tensors.dense("scores", scores), tensors.dense("labels", labels)
     if scores.dtype != tf.float64:
         scores = tf.cast(scores, tf.float32)
     tensors.check_ids(labels, scores)
     labels = tensors.widen(labels)
-    if where is not None:
-        where = tensors.broadcast("where", where, tf.bool, scores)
     competes = others(scores, labels, where)
     true = true_score(scores, labels)[..., None]
     finite = tf.math.is_finite(scores) if where is None else tf.math.is_finite(scores) | ~where

@@ -262,7 +262,7 @@ def _mixed_marginals(scores: tf.Tensor, weights: tf.Tensor, where: tf.Tensor) ->
         across = tf.reduce_sum(each[..., None, :] * sine, axis=-1)
         real = circle.real * along + circle.imaginary * across
         imaginary = circle.imaginary * along - circle.real * across
-        return total + coins.shares(circle, real, imaginary)
+        return total + coins.shares(circle._replace(real=real, imaginary=imaginary))
 
     total = _over_counts(scores, most, where, visit, tf.zeros_like(scores))
     all_of_them = tf.where((counts == coins.size_of(where)[..., None]) & (counts > 0.0), weights, 0.0)

@@ -48,15 +48,19 @@ def broadcast(name: str, values: TensorLike, dtype: tf.DType, to: tf.Tensor) -> 
     return tf.broadcast_to(tensor, tf.shape(to))
 
 
-def check_scores(scores: tf.Tensor, *axes: str) -> None:
-    """Raises ValueError unless scores are floats with these last axes, by default "n".
+def with_end(lists: tf.Tensor, end: float | bool) -> tf.Tensor:
+    """Returns lists `[..., m]`, each followed by a value."""
+    return tf.concat([lists, tf.fill(tf.shape(lists[..., :1]), tf.cast(end, lists.dtype))], axis=-1)
+
+
+def check_scores(scores: tf.Tensor, axes: str = "n") -> None:
+    """Raises ValueError unless scores are floats with these last axes.
 
     >>> check_scores(tf.constant([3, 1, 2]))
     Traceback (most recent call last):
     ...
     ValueError: scores=int32 (3,): not floats of shape [..., n]. Convert them.
     """
-    axes = axes or ("n",)
     if not scores.dtype.is_floating or scores.shape.rank is None or scores.shape.rank < len(axes):
         raise ValueError(
             f"scores={scores.dtype.name} {scores.shape}: not floats of shape [..., {', '.join(axes)}]. "

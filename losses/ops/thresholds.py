@@ -63,8 +63,7 @@ def count(falling: tf.Tensor, thresholds: tf.Tensor, or_equal: bool = False) -> 
     """
     n = tensors.length(falling)
     bits = int(falling.shape[-1] or 2**30 - 1).bit_length()
-    lowest = tf.constant(-float("inf"), falling.dtype)
-    ends = tf.concat([falling, tf.fill(tf.shape(falling[..., :1]), lowest)], axis=-1)
+    ends = tensors.with_end(falling, -float("inf"))
     selected = bits if compat.in_xla() and bits <= _MOST_WITHOUT_LOOKUP else _SELECTED_BITS
     counted = tf.zeros(tf.shape(thresholds), tf.int32)
     # A search bit by bit, from the highest: XLA compiles TensorFlow's search to comparisons of all pairs.
@@ -126,7 +125,7 @@ def _sums_beside(
 @tf.function(jit_compile=True, autograph=False)
 def _take(lists: tf.Tensor, places: tf.Tensor, end: float = 0.0) -> tf.Tensor:
     """Gathers from all lists `[..., m]`, each followed by `end`, at indices among all lists."""
-    return tf.gather(tf.reshape(_with_end(lists, end), [-1]), places)
+    return tf.gather(tf.reshape(tensors.with_end(lists, end), [-1]), places)
 
 
 def _sum(values: tf.Tensor, lists: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
@@ -134,7 +133,7 @@ def _sum(values: tf.Tensor, lists: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
 
     Each sum adds sums of blocks of classes: one after another, a million small values would lose digits.
     """
-    shape, n = tf.shape(_with_end(lists, 0.0)), tf.shape(values)[-1]
+    shape, n = tf.shape(tensors.with_end(lists, 0.0)), tf.shape(values)[-1]
     blocks = tf.maximum(1, tf.minimum(n // _BLOCK, _MOST_BLOCKS // shape[-1]))
     size = tf.reduce_prod(shape)
     in_blocks = places + size * (tf.range(n) // ((n - 1) // blocks + 1))
@@ -147,7 +146,3 @@ def _among_all(lists: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     first = lists[..., :1]
     list_index = tf.reshape(tf.range(tf.size(first)), tf.shape(first))
     return list_index * (tensors.length(lists) + 1) + places
-
-
-def _with_end(lists: tf.Tensor, end: float) -> tf.Tensor:
-    return tf.concat([lists, tf.fill(tf.shape(lists[..., :1]), tf.cast(end, lists.dtype))], axis=-1)

@@ -17,9 +17,7 @@ def sorted_scores(scores: tf.Tensor, labels: tf.Tensor, most: int | None) -> tup
     [[[1.0, 0.0, -inf]], [[1.0, 2.0, 0.0]]]
     """
     n = tensors.length(scores)
-    if most is None:
-        most = n
-    most = min(most, n) if isinstance(n, int) else tf.minimum(most, n)
+    most = n if most is None else min(most, n) if isinstance(n, int) else tf.minimum(most, n)
     relevant, classes = tf.math.top_k(tf.where(labels > 0.0, scores, -float("inf")), most)
     return relevant, ranks.take(labels, classes)
 

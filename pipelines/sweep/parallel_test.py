@@ -5,6 +5,7 @@ import re
 import signal
 import threading
 import time
+import types
 import weakref
 
 import pytest
@@ -19,6 +20,15 @@ from rank4class.pipelines.training import rank_training
 
 pytestmark = pytest.mark.usefixtures("all_resamples", "forked_workers")
 FILES = ("results.json", "metrics.jsonl", "calibration.json")
+
+
+@pytest.fixture
+def forked_workers(monkeypatch):
+    """Forks the processes of a sweep from one that has imported TensorFlow, once for all tests."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["rank4class.pipelines.sweep.parallel"])
+    changes = {"get_context": lambda _: context, "active_children": multiprocessing.active_children}
+    monkeypatch.setattr(parallel, "multiprocessing", types.SimpleNamespace(**changes))
 
 
 def base(**changes):

@@ -1,6 +1,8 @@
 """Score vectors: distributions, ranks, batches, moves, and fixed held-out vectors."""
 
 import hashlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +13,17 @@ from rank4class.scripts.research.sorters import score_vectors
 
 # Vectors of all five kinds; the values of a vector show its kind.
 DRAWN = score_vectors.draw(4_000, 50, [0, 0]).numpy()
+
+
+@pytest.fixture
+def with_four_threads():
+    """Returns a function of a program to its output where an operation takes four threads, here one."""
+    threads = "import tensorflow as tf; tf.config.threading.set_intra_op_parallelism_threads(4)\n"
+
+    def run(program):
+        return subprocess.check_output([sys.executable, "-c", threads + program], text=True).strip()
+
+    return run
 
 
 def steps(vectors):
