@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -189,6 +189,13 @@ class Dataset:
             untrained = [name for name, count in zip(self.class_names, counts, strict=True) if not count]
             if untrained:
                 logging.warning("no training example of: %s", rows.listed(untrained))
+
+
+def map_splits(function: Callable[[Split], Any], splits: Mapping[str, Split]) -> dict[str, Any]:
+    """Returns the results of a function of splits; names that share a split share its result."""
+    distinct = {id(split): split for split in splits.values()}
+    results = {i: function(split) for i, split in distinct.items()}
+    return {name: results[id(split)] for name, split in splits.items()}
 
 
 def check_fractions(validation_fraction: float, test_fraction: float) -> dict[str, float]:

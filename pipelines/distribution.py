@@ -95,11 +95,6 @@ def reads_remotely(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.TPUStrategy) and strategy.cluster_resolver.master() != "local"
 
 
-def needs_static_shapes(strategy: tf.distribute.Strategy) -> bool:
-    """Whether all batches of the strategy must have one shape."""
-    return isinstance(strategy, tf.distribute.TPUStrategy)
-
-
 def has_several_workers(strategy: tf.distribute.Strategy) -> bool:
     """Whether several processes train together."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)

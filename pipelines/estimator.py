@@ -298,7 +298,8 @@ def _label_encoder(y: Any) -> Any:
     for i, label in enumerate(y if _is_flat(y) else ()):
         if label is None or (isinstance(label, float) and np.isnan(label)):
             raise ValueError(f"y[{i}]={label}: a missing label. Remove the example.")
-    if _is_lists_of_names(y):
+    rows = [row for row in y if isinstance(row, list | tuple | set | np.ndarray)] if _is_flat(y) else []
+    if any(isinstance(label, str) for row in rows for label in row):  # lists of names
         encoder = MultiLabelBinarizer(sparse_output=True).fit(y)
     elif y is not None and type_of_target(y, input_name="y") == "multilabel-indicator":
         encoder = _Indicator(y)
@@ -323,12 +324,6 @@ def _encode(encoder: Any, y: Any) -> np.ndarray | scipy.sparse.csr_array:
     labels.sum_duplicates()
     labels.eliminate_zeros()
     return labels
-
-
-def _is_lists_of_names(y: Any) -> bool:
-    """Returns whether labels are a list, or a similar type, of collections with strings."""
-    rows = [row for row in y if isinstance(row, list | tuple | set | np.ndarray)] if _is_flat(y) else []
-    return any(isinstance(label, str) for row in rows for label in row)
 
 
 def _is_flat(values: Any) -> bool:
@@ -399,7 +394,7 @@ def _temporary_run(write: Callable[[str], None]) -> Run:
 def _read_files(folder: pathlib.Path) -> dict[str, bytes]:
     """Returns name -> content of the files of a run, without those that only a resumption needs."""
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    others = ("checkpoints/last/", "events.", "features-", "lock")
+    others = ("checkpoints/last/", "checkpoints/nearest-", "encoder-", "events.", "features-", "lock")
     return {name: path.read_bytes() for name, path in paths.items() if not name.startswith(others)}
 
 

@@ -345,17 +345,9 @@ class Run:
             raise ValueError(f"index={index!r}: does not score all classes, as sets need. Set it to 'exact'.")
         k = self._k(k, coverage) or len(self.class_names)
         answers = self._answers(coverage) if index == "exact" else ApproximateAnswers(self._trained, k)
-        run_dir = self._trained.run_dir
-        card = model_card(
-            self.experiment,
-            self.class_names,
-            run_dir.results(),
-            run_dir.data_hashes(),
-            run_dir.sessions(),
-            saved_model.usage(answers),
-            answers.sets,
-            coverage,
-        )
+        run_dir, usage = self._trained.run_dir, saved_model.usage(answers)
+        of_run = self.class_names, run_dir.results(), run_dir.data_hashes(), run_dir.sessions()
+        card = model_card(self.experiment, *of_run, usage, answers.sets, coverage)
         saved_model.save(answers, folder, k, card)
 
     @property

@@ -210,9 +210,12 @@ def parse_value(experiment: Any, dotted: str, text: str) -> Any:
     [0.1, None]
     >>> parse_value(Experiment(), "encoder.hidden", "(16, 32)"), parse_value(Experiment(), "metrics", "mrr")
     ((16, 32), ('mrr',))
+    >>> parse_value(Experiment(count_prior=parts.CountPrior("fixed")), "count_prior.probabilities", "0.2,0.8")
+    (0.2, 0.8)
     """
     check_field(experiment, dotted)
     kind = _fields(experiment)[dotted].type
+    kind = typing.get_args(kind)[0] if isinstance(kind, types.UnionType) else kind
     if typing.get_origin(kind) is tuple:
         # The items of `a,b` or `(a, b)`; those with a comma need quotes.
         inner = text[1:-1] if (text[:1], text[-1:]) in (("(", ")"), ("[", "]")) else text

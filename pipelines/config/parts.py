@@ -279,10 +279,7 @@ class Loss(Part):
     entries = registry.LOSSES
     default = "softmax"
     provided = ("seed", "max_relevant", "rank_fn")
-    derived: ClassVar = {
-        "temperature": ("final_temperature",),
-        "rank_fn": ("rank_fn", "sorter", "fine_tune"),
-    }
+    derived: ClassVar = {"temperature": ("final_temperature",), "rank_fn": ("rank_fn", "sorter", "fine_tune")}
 
     final_temperature: float | None = None
     rank_fn: str | None = None
@@ -411,10 +408,4 @@ class Optimizer(Part):
     layer_decay: float = 1.0
 
 
-PARTS: dict[str, type[Part]] = {
-    part.kind: part
-    for part in (
-        *(Data, Encoder, ClassEncoder, Interaction, Loss, Candidates),
-        *(CountPrior, Thresholds, Sets, Optimizer),
-    )
-}
+PARTS: dict[str, type[Part]] = {part.kind: part for part in Part.__subclasses__()}  # as they are defined

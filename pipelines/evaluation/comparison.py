@@ -55,17 +55,9 @@ def compare(metric: str, first: np.ndarray, second: np.ndarray) -> Comparison:
     low, high = statistics.difference_interval(differences, bounded=definition.percent)
     lower, higher = int(np.sum(differences < 0.0)), int(np.sum(differences > 0.0))
     second_better, first_better = (higher, lower) if definition.higher_is_better else (lower, higher)
-    return Comparison(
-        metric,
-        first_mean,
-        second_mean,
-        difference,
-        (scale * low, scale * high),
-        statistics.sign_test(differences),
-        first_better,
-        second_better,
-        len(first) - first_better - second_better,
-    )
+    counts = first_better, second_better, len(first) - first_better - second_better
+    interval, p_value = (scale * low, scale * high), statistics.sign_test(differences)
+    return Comparison(metric, first_mean, second_mean, difference, interval, p_value, *counts)
 
 
 def compare_all(

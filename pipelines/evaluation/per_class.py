@@ -41,13 +41,8 @@ def per_class(
     """
     n = len(class_names)
     top, right = result.top_classes, result.right > 0
-    rows: np.ndarray
-    if labels.ndim == 1:
-        rows, classes = np.arange(len(labels)), labels
-        shares_top_score = top == labels
-    else:
-        rows, classes = labels.nonzero()
-        shares_top_score = np.bincount(rows[top[rows] == classes], minlength=len(top)) > 0
+    rows, classes = (np.arange(len(labels)), labels) if labels.ndim == 1 else labels.nonzero()
+    shares_top_score = np.bincount(rows[top[rows] == classes], minlength=len(top)) > 0
     # If one of an example's classes shares the highest score, no single class is confused with it.
     confused = ~right & ~shares_top_score & (top != NO_CLASS)
     examples = np.bincount(classes, minlength=n)

@@ -229,12 +229,14 @@ def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
     except (ValueError, TypeError) as error:
         raise RequestError(400, f"{name}: {str(error).splitlines()[0]}") from error
     if spec.dtype == tf.string:
-        fits = all(isinstance(item, str | bytes) for item in array.ravel())
+        fits, typed = all(isinstance(item, str | bytes) for item in array.ravel()), array
     else:
         fits = array.dtype.kind in ("iuf" if spec.dtype.is_floating else "b" if spec.dtype.is_bool else "iu")
+        typed = array.astype(spec.dtype.as_numpy_dtype) if fits else array
+        fits &= not spec.dtype.is_integer or np.array_equal(typed, array)  # or a number would wrap around
     if not (fits and array.size and spec.shape.is_compatible_with(array.shape)):
         raise RequestError(400, f"{name}: not {spec.dtype.name} {spec.shape}, but {array.shape}.")
-    return array if spec.dtype == tf.string else array.astype(spec.dtype.as_numpy_dtype)
+    return typed
 
 
 def _decoded(value: Any) -> Any:

@@ -129,6 +129,14 @@ def test_a_wrong_request_does_not_spoil_those_beside_it(address, images):
 ONE = np.zeros([1, 8, 8, 1]).tolist()
 
 
+def test_integers_do_not_wrap_around():
+    pixels = tf.TensorSpec([None], tf.uint8)
+    assert serving._array("image", [255, 0], pixels).dtype == np.uint8
+    for wrong in (256, -1):
+        with pytest.raises(serving.RequestError, match="image: not uint8"):
+            serving._array("image", [wrong], pixels)
+
+
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [

@@ -198,15 +198,8 @@ def comparison_table(comparisons: Iterable[Comparison]) -> str:
         means = f"{comparison.first:.2f}", f"{comparison.second:.2f}", f"{difference}  {interval}"
         counts = comparison.first_better, comparison.second_better, comparison.equal
         p_value = "-" if np.isnan(comparison.p_value) else f"{comparison.p_value:.3f}"
-        rows.append(
-            [
-                metric_heading(comparison.metric),
-                *means,
-                *map("{:,}".format, counts),
-                p_value,
-                comparison.conclusion(),
-            ]
-        )
+        cells = *means, *map("{:,}".format, counts), p_value, comparison.conclusion()
+        rows.append([metric_heading(comparison.metric), *cells])
     return text_table(rows)
 
 

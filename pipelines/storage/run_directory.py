@@ -226,10 +226,6 @@ class TrainingDirectory(RunDirectory):
         self.check_owner(self._experiment)
         self.check_data(hashes, class_texts)
 
-    def run_hash(self, hashes: dict[str, str]) -> str:
-        """Returns the `run_hash` of the experiment with these data."""
-        return run_hash(self._experiment, hashes)
-
 
 def run_hash(experiment: Any, hashes: dict[str, str]) -> str:
     """Returns a hash of an experiment and of its data's hashes."""

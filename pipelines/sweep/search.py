@@ -1,7 +1,6 @@
 """The search for the values of tuned fields, with the same budget for each cell."""
 
 import dataclasses
-import hashlib
 import itertools
 import math
 import os
@@ -112,7 +111,8 @@ class Search:
             for note in self._notes(name):
                 print(f"  {name}: {note}", flush=True)
         for name in self._cells:
-            print(f"  {name}: chosen {space.format_choice(self._best(name).choice)}", flush=True)
+            choice = (f"{field}={space.format_value(v)}" for field, v in self._best(name).choice.items())
+            print(f"  {name}: chosen {', '.join(choice)}", flush=True)
 
     def choices(self) -> dict[str, space.Choice]:
         """Returns the choice of the best trial of each cell, the first of several."""
@@ -161,7 +161,7 @@ class Search:
             sampler = optuna.samplers.TPESampler(
                 n_startup_trials=self._num_random(name),
                 constant_liar=True,  # choices that are asked for again count as bad ones
-                seed=int(hashlib.sha256(f"{name} {len(trials)}".encode()).hexdigest()[:8], 16),
+                seed=int(files.sha256(f"{name} {len(trials)}")[:8], 16),
             )
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         study = optuna.create_study(direction="maximize" if higher else "minimize", sampler=sampler)

@@ -169,8 +169,3 @@ def format_value(value: Value) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
-
-
-def format_choice(choice: Mapping[str, Value]) -> str:
-    """Returns the fields and values of a choice, such as `loss.k=3, optimizer.name=adam`."""
-    return ", ".join(f"{field}={format_value(value)}" for field, value in choice.items())

@@ -13,17 +13,14 @@ import tensorflow as tf
 
 from rank4class import data
 from rank4class.data import lazy_arrays
+from rank4class.data.dataset import map_splits
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 
 
 def data_hashes(class_names: tuple[str, ...], splits: Mapping[str, data.Split]) -> dict[str, str]:
     """Returns the SHA-256 of the class names, "classes", and of each split with all its arrays."""
-    by_identity = {id(split): _hash(split) for split in splits.values()}  # two names may share a split
-    return {
-        "classes": files.sha256(repr(class_names)),
-        **{name: by_identity[id(split)] for name, split in splits.items()},
-    }
+    return {"classes": files.sha256(repr(class_names)), **map_splits(_hash, splits)}
 
 
 def file_hashes(experiment: config.Experiment) -> dict[str, str]:

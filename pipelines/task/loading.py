@@ -10,6 +10,7 @@ import scipy.sparse
 
 from rank4class import arguments, data, models
 from rank4class.data import candidates
+from rank4class.data.dataset import map_splits
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.files import Cache
@@ -49,15 +50,16 @@ def load_data(
             candidates.check_count(experiment.candidates.count, len(dataset.class_names))
     splits = limit_examples(data_config, dataset.splits)
     is_untrained = _untrained(data_config, class_encoder, dataset, splits["train"])
-    inputs = trained
-    if inputs is None:
-        inputs = dataclasses.replace(
-            build_inputs(data_config, encoder, splits["train"]), columns=dataset.columns
-        )
+    inputs = trained or dataclasses.replace(
+        build_inputs(data_config, encoder, splits["train"]), columns=dataset.columns
+    )
     task = _of_splits(data_config, dataset.class_names, splits, inputs)
     task = dataclasses.replace(task, augment=build_augment(data_config, splits["train"], task.preprocess))
     if trained is None:
-        task = with_encoder(task, encoder)
+        options = encoder.options()
+        if splits["train"].kind.has_ids and "num_ids" in models.ENCODERS.options(encoder.name):
+            options["num_ids"] = 1 + max(int(split.features["id"].max()) for split in splits.values())
+        task = dataclasses.replace(task, make_encoder=lambda: models.get("encoder", encoder.name, **options))
         task = class_texts.add(task, encoder, class_encoder, data_config.max_length, batch_size, cache)
     if encoder.frozen:
         task = frozen_features.encode_splits(task, encoder.name, batch_size, cache)
@@ -104,16 +106,6 @@ def read_dataset(data_config: config.Data) -> data.Dataset:
     return data.get(data_config.name, **data_config.options())
 
 
-def with_encoder(task: TaskData, encoder_config: config.Encoder) -> TaskData:
-    """Returns a task with another encoder, neither of them frozen."""
-    options = encoder_config.options()
-    if task.splits["train"].kind.has_ids and "num_ids" in models.ENCODERS.options(encoder_config.name):
-        options["num_ids"] = 1 + max(int(split.features["id"].max()) for split in task.splits.values())
-    return dataclasses.replace(
-        task, make_encoder=lambda: models.get("encoder", encoder_config.name, **options)
-    )
-
-
 def _of_splits(
     data_config: config.Data, class_names: tuple[str, ...], splits: dict[str, data.Split], inputs: Inputs
 ) -> TaskData:
@@ -124,17 +116,8 @@ def _of_splits(
     if inputs.kind.tokenizes:
         hashes["encoder.path"] = hashing.encoder_hash(inputs.preprocess.settings)
         ungrouped = {} if data_config.group_by_length else {"train": splits["train"]}
-        splits = _map(lambda split: with_lengths(split, inputs.preprocess), splits) | ungrouped
+        splits = map_splits(lambda split: with_lengths(split, inputs.preprocess), splits) | ungrouped
     return TaskData(class_names, splits, inputs.preprocess, lambda: inputs.encoder, inputs, hashes=hashes)
-
-
-def _map(
-    function: Callable[[data.Split], data.Split], splits: Mapping[str, data.Split]
-) -> dict[str, data.Split]:
-    """Returns the results for splits; names that share a split share its result."""
-    distinct = {id(split): split for split in splits.values()}
-    results = {i: function(split) for i, split in distinct.items()}
-    return {name: results[id(split)] for name, split in splits.items()}
 
 
 def _with_class_means(
@@ -159,7 +142,7 @@ def limit_examples(data_config: config.Data, splits: Mapping[str, data.Split]) -
     """
     limit, train_limit = data_config.max_examples, data_config.max_train_examples
     seed = data_config.split_seed
-    limited = _map(lambda split: subsample(split, limit, seed), splits)
+    limited = map_splits(lambda split: subsample(split, limit, seed), splits)
     limited["train"] = subsample(limited["train"], train_limit, seed)
     if (limit is None and train_limit is None) or not splits["train"].kind.has_ids:
         return limited
@@ -187,7 +170,7 @@ def _without_unreadable(
         messages.extend(unreadable.values())
         return split.select([i for i in range(len(split)) if i not in unreadable])
 
-    splits = _map(readable, splits)
+    splits = map_splits(readable, splits)
     data.warn_of_skipped(messages)
     return data.Dataset(class_names, splits).splits  # raises an error for a split without an example
 

@@ -108,9 +108,6 @@ class _Warmup(LearningRateSchedule):
         step = tf.cast(step, tf.float32)
         return tf.where(step < self._steps, step / self._steps * self._end, self._schedule(step))
 
-    def get_config(self) -> dict[str, Any]:
-        return {"schedule": self._schedule, "steps": self._steps}
-
 
 def build_optimizer(
     optimizer_config: config.Optimizer,

@@ -90,7 +90,7 @@ def train(
                 "data.cache=False: the servers of this TPU cannot tokenize text. Set it to True to send "
                 "tokens."
             )
-        if distribution.needs_static_shapes(strategy):
+        if isinstance(strategy, tf.distribute.TPUStrategy):
             loaded = loaded.with_static_lengths()
         if experiment.data.on_invalid_row == "fail" and not has_checkpoint(run_dir.checkpoints):
             _check_evaluated_images(loaded, experiment.evaluation_batch_size)
@@ -284,7 +284,7 @@ class TrainedModel:
         batch_size = -(-self.experiment.evaluation_batch_size // replicas) * replicas
         batch_size = evaluator.batch_size(batch_size, len(self.description.class_names), replicas)
         evaluate = build_evaluators(self.experiment, loaded, self.model, strategy=self.strategy)[split]
-        if distribution.needs_static_shapes(self.strategy):
+        if isinstance(self.strategy, tf.distribute.TPUStrategy):
             loaded = loaded.with_static_lengths()
         batches = loaded.read(split, batch_size, self.strategy, "evaluating")
         with distribution.lost_worker_errors(self.strategy):
@@ -318,7 +318,9 @@ def restore(path: str | os.PathLike, strategy: tf.distribute.Strategy | None = N
     experiment, results = run_dir.experiment(), run_dir.results()
     checks.check(experiment)
     described = description.read(run_dir.model)
-    model = build_model(_with_own_sorter(experiment, run_dir), described, strategy)
+    sorter = os.path.join(run_dir.model, description.SORTER)  # the copy of its file, if there is one
+    copied = config.override(experiment, {"loss.sorter": sorter}) if files.exists(sorter) else experiment
+    model = build_model(copied, described, strategy)
     run = run_hash(experiment, run_dir.data_hashes())
     checkpoints = best_checkpoints(run_dir.checkpoints, model, run, writes=False)
     if results is None:
@@ -336,9 +338,3 @@ def restore(path: str | os.PathLike, strategy: tf.distribute.Strategy | None = N
     )
     vectors = run_dir.class_vectors() if results else None
     return TrainedModel(run_dir, experiment, described, model, step, strategy, *fitted, vectors)
-
-
-def _with_own_sorter(experiment: config.Experiment, run_dir: RunDirectory) -> config.Experiment:
-    """Returns the experiment with the copy of the sorter's file in the run's folder, if there is one."""
-    path = os.path.join(run_dir.model, description.SORTER)
-    return config.override(experiment, {"loss.sorter": path}) if files.exists(path) else experiment

@@ -146,9 +146,6 @@ def write_projector(
     classes = pd.DataFrame({"class": labels, **figures}).to_csv(None, **options)
     files.write(os.path.join(folder, _CLASSES), classes)
     embedding = projector.EmbeddingInfo(
-        tensor_name="classes",
-        tensor_shape=[points, width],
-        tensor_path=_VECTORS,
-        metadata_path=_CLASSES,
+        tensor_name="classes", tensor_shape=[points, width], tensor_path=_VECTORS, metadata_path=_CLASSES
     )
     projector.visualize_embeddings(folder, projector.ProjectorConfig(embeddings=[embedding]))

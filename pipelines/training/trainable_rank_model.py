@@ -114,13 +114,8 @@ class TrainableRankModel:
         self.loss = loss_of("train")
         encode_classes = getattr(self.model, "encode_classes", None)
         self._miner = evaluator.Evaluator(self.forward, (), strategy=strategy, encode_classes=encode_classes)
-        self._evaluators = build_evaluators(
-            experiment,
-            loaded,
-            self.model,
-            strategy=strategy,
-            loss=None if part.name in losses.BATCH_LOSSES else validation_loss,
-        )
+        loss = None if part.name in losses.BATCH_LOSSES else validation_loss
+        self._evaluators = build_evaluators(experiment, loaded, self.model, strategy=strategy, loss=loss)
 
     def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
         return self._data.training_batches(self._batch_size, self._seed, step, context, self._candidates)
@@ -174,13 +169,8 @@ class TrainableRankModel:
         if self._calibrates and not keep_scores and split != "calibration":
             keep_scores = run_calibration.measured_examples(len(examples), self._data.num_scored(split))
         best = run_split_metrics.num_best(self._experiment, self._data.num_scored(split))
-        return self._evaluators[split](
-            self._read(split, self._data),
-            keep_scores=keep_scores,
-            best=best,
-            stopping=should_stop,
-            consume=consume,
-        )
+        evaluate, batches = self._evaluators[split], self._read(split, self._data)
+        return evaluate(batches, keep_scores=keep_scores, best=best, stopping=should_stop, consume=consume)
 
     def _read(self, split: str, loaded: TaskData, title: str = "evaluating") -> Iterable[tuple]:
         title = title if self._progress else ""
@@ -276,11 +266,9 @@ class TrainableRankModel:
         training = {"training examples": self._data.training_counts("test")}
         if test is None:
             return training
-        n, labels = len(self._data.class_names), self._data.splits["test"].labels
-        rows, classes = (np.arange(len(labels)), labels) if labels.ndim == 1 else labels.nonzero()
-        examples = np.bincount(classes, minlength=n)
-        errors = np.bincount(classes, test.right[rows] == 0, minlength=n)
-        percent = np.divide(100.0 * errors, examples, out=np.full(n, np.nan), where=examples > 0)
+        classes = self._data.splits["test"].class_matrix(len(self._data.class_names)).astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            percent = 100.0 * ((test.right == 0) @ classes) / classes.sum(axis=0)
         return {"top1_error of test (%)": percent, **training}
 
 

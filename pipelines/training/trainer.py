@@ -15,7 +15,7 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import distribution
-from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, write_json
+from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, run_hash, write_json
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
 from rank4class.pipelines.training.session import Session
@@ -134,14 +134,8 @@ class Trainer:
         self._steps = build_steps(strategy, task.model, task.forward, task.loss, optimizer, experiment)
         if self._is_chief:
             run_dir.claim(task.hashes, task.class_texts, task.describe)
-        self._state = TrainState(
-            run_dir.checkpoints,
-            task.model,
-            optimizer,
-            schedule.monitor,
-            run_dir.run_hash(task.hashes),
-            writes=self._is_chief,
-        )
+        run, folder = run_hash(experiment, task.hashes), run_dir.checkpoints
+        self._state = TrainState(folder, task.model, optimizer, schedule.monitor, run, self._is_chief)
         self._progress = self._state.progress
 
     def train(self) -> dict[str, Any]:
