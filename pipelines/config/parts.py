@@ -1,4 +1,4 @@
-"""The parts of an experiment: dataset, encoder, class encoder, interaction, loss, count prior, optimizer.
+"""The parts of an experiment: dataset, encoder, class encoder, interaction, loss, and the others of `PARTS`.
 
 A part is the name of an entry of a registry with values for its options. `Loss("rankmax", k=5)` has the
 options of `rankmax` as fields. The annotated attributes of a part's class are fields too: those in `derived`
