@@ -21,9 +21,13 @@ def parse_object(where: str, text: str) -> dict[str, Any]:
     """
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if error.lineno > 1 else ""
         raise ValueError(f"{where}: not JSON: {error.msg} at {line}column {error.colno}.") from error
+    except UnicodeEncodeError as error:  # half of an emoji, as a program leaves that cuts texts in UTF-16
+        raise ValueError(f"{where}: the text is not Unicode: {error.reason}. Correct it.") from error
     except ValueError as error:
         raise ValueError(f"{where}: the text {error}.") from error
     if not isinstance(value, dict):

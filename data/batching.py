@@ -271,7 +271,10 @@ def _gather(index_batches, split, prepare, candidates=None):
             if excluded_of is not None:
                 features = {**features, "excluded": excluded_of(indices)}
             return features, labels, third
-        labels = labels_of(indices, ids) if split.multi_label else tf.searchsorted(ids, labels_of(indices))
+        if split.multi_label:
+            labels = labels_of(indices, ids)
+        else:
+            labels = tf.searchsorted(ids, tf.cast(labels_of(indices), ids.dtype))
         excluded = tf.repeat(is_repeated[None], indices.shape[0], axis=0)
         if excluded_of is not None:
             excluded |= excluded_of(indices, ids)

@@ -139,6 +139,8 @@ class Mined(Sampled):
         self.num_nearest = max(1, round(fraction * count / batch_size))
         drawn = max(1, count - batch_size * self.num_nearest)
         super().__init__(split, num_classes, batch_size, drawn, power, padded)
+        if nearest is None:  # so that steps do not cover all classes once they are known
+            self.size += min(batch_size, len(split)) * self.num_nearest
 
     def _certain(self, split: Split) -> scipy.sparse.csr_array:
         matrix = super()._certain(split)

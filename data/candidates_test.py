@@ -139,6 +139,7 @@ def test_replicas_and_later_starts_share_the_candidates_of_a_step(single):
 def test_mined_candidates_have_the_nearest_classes(single):
     nearest = ((single.labels[:, None] + [1, 2]) % N).astype(np.int32)
     mined = Mined(single, N, 4, nearest, count=15, fraction=8 / 15)
+    assert Mined(single, N, 4, count=15, fraction=8 / 15).size == mined.size  # before they are known
     for features, _, _ in batches(single, mined, 5):
         rows = features["image"][:, 0].astype(int)
         assert set(nearest[rows].ravel()) <= set(features["candidates"])

@@ -53,6 +53,12 @@ def test_a_text_may_be_the_name_of_its_column(tmp_path):
     assert read(path, TEXT)[0] == [(f"{path}:2", {"text": "Text"})]
 
 
+def test_numpy_texts_of_a_batch_keep_their_length():
+    kind = data.kind_of(TEXT)
+    texts = [features_of(text, TEXT) for text in np.array(["ok", "a longer text"])]
+    assert kind.stack(texts)["text"].tolist() == ["ok", "a longer text"]
+
+
 def test_tables_that_cannot_be_read(tmp_path):
     path = tmp_path / "in.tsv"
     path.write_text("comment\ttopic\none\ttwo\n")

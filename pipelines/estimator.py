@@ -296,7 +296,7 @@ class _Indicator:
 def _label_encoder(y: Any) -> Any:
     """Returns the encoder of labels `y` and others; raises ValueError if they are not of two classes."""
     for i, label in enumerate(y if _is_flat(y) else ()):
-        if label is None or (isinstance(label, float) and np.isnan(label)):
+        if pd.isna(label) is True:
             raise ValueError(f"y[{i}]={label}: a missing label. Remove the example.")
     rows = [row for row in y if isinstance(row, list | tuple | set | np.ndarray)] if _is_flat(y) else []
     if any(isinstance(label, str) for row in rows for label in row):  # lists of names

@@ -156,6 +156,7 @@ NAN = np.where(np.arange(180).reshape(60, 3) == 4, np.nan, X)
         (X, X[:, 0], {}, "Unknown label type: continuous"),
         (X, [None, *Y[1:]], {}, r"y\[0\]=None: a missing label\. Remove the example"),
             (X, pd.Series([*LISTS[1:], None]), {}, r"y\[59\]=None: a missing label"),
+        (X, pd.Series([pd.NA, *Y[1:]], dtype=object), {}, r"y\[0\]=<NA>: a missing label"),
         (FRAME.assign(t=Y), Y, {}, r"X: column 't' is not numeric\. Leave it out, or set text_column='t'"),
         (FRAME, Y, {"text_column": "t"}, r"text_column='t': not a column of X\. It has: a, b, c"),
         (["a text", None], [0, 1], {}, r"X\[1\]=None: the model takes text\. Give strings"),

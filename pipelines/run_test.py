@@ -254,8 +254,8 @@ def test_scores_that_are_not_finite_are_no_prediction(digits, images):
 
 
 def test_vectors_of_columns_are_found_by_name(tmp_path, rng):
-    frame = pd.DataFrame(np.float32(rng.normal(size=[60, 3])), columns=["c", "a", "b"])
-    frame.assign(label=frame["c"] > 0).replace({"label": {True: "y", False: "n"}}).to_csv(
+    frame = pd.DataFrame(np.float32(rng.normal(size=[60, 3])), columns=[2, 0, 1])
+    frame.assign(label=frame[2] > 0).replace({"label": {True: "y", False: "n"}}).to_csv(
         tmp_path / "mine.csv", index=False
     )
     experiment = config.Experiment(
@@ -266,15 +266,15 @@ def test_vectors_of_columns_are_found_by_name(tmp_path, rng):
     )
     run = rank4class.train(experiment, tmp_path / "run", progress=False)
     expected = run.predict(frame.to_numpy(), k=1)
-    frame[["a", "b", "c"]].assign(id=7).to_csv(tmp_path / "new.csv", index=False)
+    frame[[0, 1, 2]].assign(id=7).to_csv(tmp_path / "new.csv", index=False)
     run.predict_file(tmp_path / "new.csv", tmp_path / "out.csv", k=1)
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["score_1"], expected["score"], rtol=1e-5)
-    assert run.predict(frame[["a", "b", "c"]], k=1).equals(expected)
+    assert run.predict(frame[[0, 1, 2]].convert_dtypes(), k=1).equals(expected)
     assert run.evaluate(tmp_path / "mine.csv")["examples"] == 60
     run.export(tmp_path / "model")
-    assert "# The columns of embedding: c, a, b" in (tmp_path / "model" / "README.md").read_text()
-    with pytest.raises(ValueError, match=r"inputs: no column 'a', which the model takes\. Add it\."):
-        run.predict(frame[["c"]])
+    assert "# The columns of embedding: 2, 0, 1" in (tmp_path / "model" / "README.md").read_text()
+    with pytest.raises(ValueError, match=r"inputs: no column '0', which the model takes\. Add it\."):
+        run.predict(frame[[2]])
 
 
 def test_invalid_arrays(digits, tmp_path, monkeypatch):

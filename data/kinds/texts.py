@@ -42,4 +42,4 @@ class Texts(Kind):
             raise ValueError(f"{where}={value!r}: the model takes {' and '.join(specs)}. Give strings.")
         if not texts[0].strip():
             raise ValueError(f"{where}={value!r}: the text is empty. Remove it.")
-        return dict(zip(specs, texts, strict=True))
+        return dict(zip(specs, map(str, texts), strict=True))  # NumPy's strings have a dtype of their length

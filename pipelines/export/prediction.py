@@ -189,9 +189,10 @@ def named_inputs(inputs: Iterable[Any], answers: Answers, ids: Mapping[str, int]
     if isinstance(inputs, str | bytes):
         raise ValueError(f"inputs={inputs[:80]!r}: a single text. Give a list of inputs.")
     if isinstance(inputs, pd.DataFrame) and (columns := answers.inputs.columns):
-        if missing := [name for name in columns if name not in inputs]:
+        frame = inputs.rename(columns=str)
+        if missing := [name for name in columns if name not in frame]:
             raise ValueError(f"inputs: no column {missing[0]!r}, which the model takes. Add it.")
-        inputs = inputs[list(columns)].to_numpy()
+        inputs = frame[list(columns)].to_numpy(np.float32)
     if isinstance(inputs, pd.DataFrame | Mapping) or not isinstance(inputs, Iterable):
         raise ValueError(f"inputs: a {type(inputs).__name__}. Give a list of inputs, such as a column.")
     for i, value in enumerate(inputs):

@@ -143,6 +143,7 @@ def test_integers_do_not_wrap_around():
         (b"{", 400, "body: not JSON"),
         (b"\xff", 400, "codec can't decode byte"),
         (b"[]", 400, "body: not a JSON object."),
+        (b'{"inputs": ["\\ud83d"]}', 400, "body: the text is not Unicode: surrogates not allowed."),
         (b"[" * 100_000, 400, "recursion"),
         ({}, 400, 'the body needs either "instances" or "inputs".'),
         ({"instances": ONE, "inputs": ONE}, 400, 'needs either "instances" or "inputs".'),

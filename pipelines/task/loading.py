@@ -129,6 +129,7 @@ def _with_class_means(
     if vectors is None:
         encoded = frozen_features.encode_splits(task, encoder_name, batch_size, cache)
         vectors = encoded.splits["train"].features["embedding"]
+    vectors = vectors if scipy.sparse.issparse(vectors) else np.asarray(vectors)  # reads stored rows
     sums = train.class_matrix(len(task.class_names)).T @ vectors
     means = class_texts.unit(sums.toarray() if scipy.sparse.issparse(sums) else sums)
     means[np.isin(task.class_names, held_out)] = 0.0

@@ -55,6 +55,13 @@ def test_a_training_learns_and_its_loss_estimates_that_of_all_classes(tmp_path):
         np.testing.assert_allclose(some, losses[0], rtol=0.1)
 
 
+@pytest.mark.parametrize("interaction", ["lc_mlp", "concat_mlp"])
+def test_interactions_that_plan_their_blocks_take_candidates(interaction, tmp_path):
+    experiment = small(epochs=0.1, **SAMPLED, **{"interaction.name": interaction})
+    results = rank_training.train(experiment, tmp_path / "run", progress=False)
+    assert np.isfinite(results["test"]["ndcg@5"])
+
+
 @pytest.mark.nightly
 def test_a_killed_training_ends_with_the_same_bits(tmp_path, monkeypatch, assert_same_run):
     experiment = small(checkpoint_steps=5, **{**MINED, "optimizer.name": "lazy_adam"})

@@ -282,7 +282,9 @@ def build_candidates(
     part, n, candidates = experiment.candidates, loaded.num_scored("train"), None
     if part.name != "all":
         of_data = {"split": loaded.splits["train"], "num_classes": n, "batch_size": experiment.batch_size}
-        of_data["padded"] = experiment.jit_compile or isinstance(strategy, tf.distribute.TPUStrategy)
+        plans = hasattr(models.INTERACTIONS[experiment.interaction.name], "plan")  # its blocks, before a step
+        is_on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        of_data["padded"] = experiment.jit_compile or is_on_tpu or plans
         with arguments.in_section("candidates."):
             mined = {} if nearest is None else {"nearest": nearest}
             candidates = CANDIDATES.build(part.name, **of_data, **part.options(), **mined)

@@ -181,7 +181,7 @@ class Trainer:
     def _open_batches(self) -> None:
         """Opens the training batches from the next step on."""
         step = self._progress.step
-        if self._task.mines:
+        if self._task.mines and not self._is_at_end():
             evaluated = max(0, self._progress.evaluated)
             if not self._task.mine(self._run_dir, step, evaluated, self._should_stop):
                 raise self._interrupted()
