@@ -130,8 +130,7 @@ class Kind:
             raise ValueError(f"{path}: unknown format. Give an array as .npy or .npz, or a table of vectors.")
         if not arrays.is_arrays(path):
             columns = tables.choose_inputs(columns, files[0])
-        labels = columns.label_columns or (columns.label_column or "label",)
-        columns = columns.without_labels()._replace(has_header=not all(map(str.isdecimal, labels)))
+        columns = columns.without_labels()._replace(has_header=not columns.by_position)
         reader = tables.Reader(columns, bad_rows, specs["embedding"].shape[1])
         for file in files:
             for block in filter(lambda block: block.numbers, reader.blocks(file)):

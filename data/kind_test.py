@@ -113,8 +113,9 @@ def test_tables_of_vectors(tmp_path):
     rows, _ = read(path, VECTOR, columns=Columns(label_column="4", feature_columns=features))
     assert [row["embedding"].tolist() for _, row in rows] == expected
     path = tmp_path / "rows.svm"
-    path.write_text("0.5 1:1 2:2 3:3\n")  # the number in place of a class is not read
-    assert read(path, VECTOR, columns=Columns())[0][0][1]["embedding"].tolist() == expected[0]
+    path.write_text("0.5 1:1 2:2 3:3\n7 3:6 4:9\n")  # the number in place of a class is not read
+    rows, _ = read(path, VECTOR, columns=Columns())
+    assert [row["embedding"].tolist() for _, row in rows] == [[1, 2, 3], [0, 0, 6]]
     path = tmp_path / "short.parquet"
     pd.DataFrame({"v": [[1.0, 2.0]]}).to_parquet(path)
     rows, messages = read(path, VECTOR, "skip", Columns(vector_column="v"))

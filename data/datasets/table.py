@@ -140,13 +140,13 @@ def _find_splits(
         if os.path.isdir(file) and formats is not text_rows.FORMATS and (parts := tables.files_of(file)):
             by_name[name], stems[name] = parts, stem
         elif ending.lower() in formats and not os.path.isdir(file):
-            shard = re.sub(r"-\d{5}-of-\d{5}$", "", stem)  # the Hugging Face Hub's names
+            shard = re.sub(r"-\d{5}-of-\d{5}(-[0-9a-f]{16})?$", "", stem)  # the Hugging Face Hub's names
             name = name if shard == stem else f"{shard}-*{ending}"
             by_name.setdefault(name, []).append(file)
             stems[name] = shard
             files_here.append(file)
     paths = user_splits.find(path, [(stem, name) for name, stem in stems.items()])
-    if "train" not in paths and formats is not text_rows.FORMATS and (parts := tables.files_of(path)):
+    if not paths and formats is not text_rows.FORMATS and (parts := tables.files_of(path)):
         return {"train": parts}
     if "train" not in paths:
         candidates = " or ".join(f"train{extension}" for extension in formats)
@@ -168,7 +168,7 @@ def labeled_rows(path: str, class_names: Sequence[str], bad_rows: rows.BadRows, 
     columns, paths = Columns.of_options({"label_column": "label", **options}), tables.files_of(path)
     if not os.path.exists(path) or not paths:
         raise FileNotFoundError(f"data.path={path}: no such file. Set it to a table with labels.")
-    reader = tables.Reader(tables.choose_inputs(columns, paths[0]), bad_rows)
+    reader = tables.Reader(tables.choose_inputs(columns, paths[0]), bad_rows, options.get("width"))
     return to_split(path, reader.table(paths), class_names, "one of the model's", bad_rows)
 
 

@@ -12,7 +12,8 @@ import sklearn.datasets
 
 from rank4class import data
 from rank4class.data import lazy_arrays
-from rank4class.data.readers import arrow_files
+from rank4class.data.readers import arrow_files, tables
+from rank4class.data.readers.columns import Columns
 
 rng = np.random.default_rng(0)
 X = np.round(rng.normal(size=[60, 4]), 3).astype(np.float32)
@@ -93,7 +94,7 @@ def test_formats_of_vectors_agree(tmp_path, ending):
     parts = contents(load(tmp_path / "folder", **options))
     np.testing.assert_array_equal(parts["validation"][0], X[40:50])
     path = tmp_path / "folder" / f"test.{ending}"
-    labeled = data.get_labeled("table", dataset.class_names, path=path, **options)
+    labeled = data.get_labeled("table", dataset.class_names, path=path, width=4, **options)
     assert (labeled.labels.tolist(), len(labeled.origins)) == (Y[50:].tolist(), 10)
 
 
@@ -111,6 +112,14 @@ def test_folders_of_parts(tmp_path):
     shards = load(tmp_path, vector_column="v")
     for name, arrays in contents(shards).items():
         tuple(map(np.testing.assert_array_equal, arrays, contents(dataset)[name]))
+    write_parquet(
+        tmp_path / "test-00000-of-00001-0123456789abcdef.parquet", slice(5)
+    )  # of a published dataset
+    assert len(load(tmp_path, vector_column="v").splits["test"]) == 5
+    for i in range(2):
+        (tmp_path / f"train-0000{i}-of-00002.parquet").rename(tmp_path / f"mine-{i}.parquet")
+    with pytest.raises(FileNotFoundError, match="train"):
+        load(tmp_path, vector_column="v")
     for folder, rows in {"train": slice(48), "test": slice(48, 60)}.items():
         (tmp_path / "arrays" / folder).mkdir(parents=True)
         np.save(tmp_path / "arrays" / folder / "x.npy", X[rows])
@@ -220,6 +229,25 @@ def test_inputs_that_are_not_named(tmp_path):
     for ending in ("jsonl", "parquet"):
         dataset = load(tmp_path / f"mine.{ending}")
         assert dataset.splits["train"].features["embedding"].shape == (36, 4)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "label": Y})
+    frame.to_csv(tmp_path / "index.csv")  # with the index, a column without a name
+    frame.iloc[1:].to_csv(tmp_path / "positions.csv", index=False, header=False)
+    lines = "".join(json.dumps({"a": x, "tags": ["u"], "b": 1, "label": "y"}) + "\n" for x in (None, 1, 2))
+    (tmp_path / "first.jsonl").write_text(lines)
+    decimals = pa.array(Y).cast(pa.decimal128(19, 0))
+    pa.parquet.write_table(pa.table({"a": decimals, "b": X[:, 0], "label": decimals}), tmp_path / "d.parquet")
+    for name, options, expected in (
+        ("index.csv", {}, ("a", "b")),
+        ("positions.csv", {"label_column": "3"}, ("1", "2")),
+        ("first.jsonl", {}, ("a", "b")),
+        ("d.parquet", {}, ("a", "b")),
+    ):
+        columns = Columns.of_options({"label_column": "label", **options})
+        assert tables.choose_inputs(columns, str(tmp_path / name)).feature_columns == expected
+    dataset = load(tmp_path / "d.parquet")
+    assert dataset.class_names == tuple(map(str, range(12)))
+    x, y = contents(dataset)["test"]
+    np.testing.assert_array_equal(x[:, 0], y)
 
 
 def csv_of(**columns):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 import sklearn.datasets
+from absl import logging
 
 from rank4class.data.lazy_arrays import StoredRows
 
@@ -25,7 +26,7 @@ def read(path: str, is_labeled: bool, width: int | None) -> tuple[Any, list[Any]
     """Returns the vectors `[N, d]` of a file, as a feature of a `Split`, and their labels, or None.
 
     A label is a name, a number, or a list of names or numbers. SVMlight rows of fewer features than `width`
-    have zeros in place of the others.
+    have zeros in place of the others, those of more lose them.
     """
     if path.lower().endswith(SVMLIGHT):
         return _read_svmlight(path, width)
@@ -81,8 +82,12 @@ def _labels(path: str, y: np.ndarray, size: int) -> list[Any]:
 def _read_svmlight(path: str, width: int | None) -> tuple[scipy.sparse.csr_array, list[Any]]:
     with open(path, "rb") as file:
         several = any(b"," in line.lstrip().partition(b" ")[0] for line in file)
-    x, y = svmlight(path, "LABEL", n_features=width, multilabel=several)
-    return scipy.sparse.csr_array(x), [list(each) for each in y] if several else y.tolist()
+    matrix, y = svmlight(path, "LABEL", multilabel=several)
+    x = scipy.sparse.csr_array(matrix)
+    if width and x.shape[1] > width:
+        logging.warning("%s: the training has no features after %d. They are left out", path, width)
+    x.resize(x.shape[0], width or x.shape[1])
+    return x, [list(each) for each in y] if several else y.tolist()
 
 
 def svmlight(path: str, head: str, **options: Any) -> tuple[Any, ...]:

@@ -48,6 +48,8 @@ def rows(cells: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _cells(column: pa.Array, feature: Any) -> Iterable[Any]:
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
     names = _class_names(feature)
     return (column if names is None else _named(column, pa.array([*names, None]))).to_pylist()
 
@@ -62,7 +64,8 @@ def _vectors(column: pa.Array) -> Iterable[Any]:
 
 
 def _is_numeric(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    types = pa.types
+    return any(f(kind) for f in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
 
 
 def _is_vector(kind: pa.DataType) -> bool:

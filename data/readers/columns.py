@@ -39,6 +39,11 @@ class Columns(NamedTuple):
         return bool(self.label_column or self.label_columns)
 
     @property
+    def by_position(self) -> bool:
+        """Whether the columns of labels, by default "label", are positions."""
+        return all(map(str.isdecimal, self.label_columns or (self.label_column or "label",)))
+
+    @property
     def has_vectors(self) -> bool:
         """Whether the inputs are vectors."""
         return bool(self.vector_column or self.feature_columns)

@@ -65,7 +65,8 @@ def _vector(where: str, row: Row, columns: Columns) -> np.ndarray:
 
 def kind_of(value: Any) -> str:
     """Returns "number" for a cell that is one or the text of one, "vector" for a list, otherwise ""."""
-    return "vector" if isinstance(value, list) else "number" if _is_number(value) else ""
+    is_vector = isinstance(value, list) and all(map(_is_number, value))
+    return "vector" if is_vector else "number" if _is_number(value) else ""
 
 
 def _is_number(value: Any) -> bool:

@@ -98,6 +98,8 @@ def _has_csv_quotes(path: str) -> bool:
             fields = line.removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n").split(b"\t")
             is_unclosed = fields[-1].startswith(b'"') and fields[-1].count(b'"') % 2 == 1
             texts = [field for field in fields if field]
+            if not texts:
+                continue
             if (
                 (len(fields) < num_columns and (after_unclosed or is_unclosed))
                 or (len(texts) > 1 and all(re.fullmatch(rb'"[^"]+"', text) for text in texts))

@@ -181,15 +181,15 @@ def choose_inputs(columns: Columns, path: str) -> Columns:
     if arrow_files.is_arrow(path):
         kinds = dict(arrow_files.column_kinds(path))
     else:
-        row = text_rows.first_row(path, by_position=str(columns.label_column).isdecimal())
-        check_any(path, len(row), ())
-        kinds = {name: row_values.kind_of(value) for name, value in row.items()}
+        cells = text_rows.first_cells(path, columns.by_position)
+        check_any(path, len(cells), ())
+        kinds = {name: row_values.kind_of(cell) for name, cell in cells.items()}
     if "text" in kinds:
         logging.info("%s: the inputs are the texts of column 'text'", path)
         return columns._replace(text_column="text")
     by_kind: dict[str, list[str]] = {"vector": [], "number": [], "": []}
     for name, kind in kinds.items():
-        if name not in (columns.label_column, *columns.label_columns):
+        if name not in (columns.label_column, *columns.label_columns, ""):  # "": the index of a pandas frame
             by_kind[kind].append(name)
     if len(by_kind["vector"]) == 1:
         logging.info("%s: the inputs are the vectors of column %r", path, by_kind["vector"][0])

@@ -79,18 +79,25 @@ def _table(
             yield where, row
 
 
-def first_row(path: str, by_position: bool) -> dict[str, Any]:
-    """Returns the first row of a file, {} without one; columns have positions in place of names if asked."""
+def first_cells(path: str, by_position: bool) -> dict[str, Any]:
+    """Returns the first cell of each column that is not empty, among 1,000 rows; {} without a row.
+
+    Columns have positions in place of names if asked.
+    """
+    cells: dict[str, Any] = {}
     ignored = rows.BadRows("skip", None)
-    if path.lower().endswith(".jsonl"):
-        where, line = next(rows.lines(path, ignored), (path, "{}"))
-        return strict_json.parse_object(where, line)
-    records = (rows.csv_records if path.lower().endswith(".csv") else rows.tsv_records)(path, ignored)
-    _, names = next(records, (path, []))
-    if by_position:
-        return {str(i): field for i, field in enumerate(names, 1)}
-    _, values = next(records, (path, []))
-    return dict(zip(names, values, strict=False))
+    is_json, is_csv = (path.lower().endswith(ending) for ending in (".jsonl", ".csv"))
+    read: Any = rows.lines if is_json else rows.csv_records if is_csv else rows.tsv_records
+    records = read(path, ignored)
+    _, names = (path, []) if is_json else next(records, (path, []))
+    if by_position and not is_json:
+        records = itertools.chain([(path, names)], records)
+        names = [str(i) for i in range(1, len(names) + 1)]
+    for where, row in itertools.islice(records, 1000):
+        with ignored.row():
+            row = strict_json.parse_object(where, row) if is_json else dict(zip(names, row, strict=False))
+            cells |= {name: cell for name, cell in row.items() if cells.get(name) in (None, "")}
+    return cells
 
 
 def separator_hint(fields: Sequence[str]) -> str:

@@ -88,6 +88,8 @@ def load_labeled(
       FileNotFoundError, ValueError: the data cannot be loaded, or have other classes.
     """
     columns = {"feature_columns": trained.columns} if trained.columns else {}
+    if data_config.name == "table" and "embedding" in trained.specs:
+        columns["width"] = trained.specs["embedding"].shape[1]
     options = {**data_config.options(), **columns, "path": path}
     split = data.get_labeled(data_config.name, class_names, **options)
     splits: dict[str, data.Split] = dict.fromkeys(("train", "validation", "calibration", "test"), split)
