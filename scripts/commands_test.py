@@ -283,6 +283,7 @@ ERRORS = {
 SWEEP_ERRORS = {
     "--tune=encoder.dropout=0.1,lots": "error: tune='encoder.dropout=0.1,lots': encoder.dropout='lots': not",
     "--baseline=mse,dot": "error: baseline=mse,dot: not a cell of the grid. Choose one of these:",
+    "--loss=mse": "error: --loss=mse: not in --losses. Add it there, or leave it out.",
     "--widen=2": "error: --widen: nothing is tuned. Add --tune, or leave it out.",
 }
 SWEEP = "sweep DIGITS --losses=softmax --interactions=dot --seed=0 --workdir=new"

@@ -83,6 +83,10 @@ def main() -> None:
     cells["vary"] = grid.parse_values("vary", _VARY.value, base, **cells)
     tune = grid.parse_values("tune", _TUNE.value, base, **cells)
     grid.check_overrides(cli.overrides(), base, **cells, tune=tune)
+    for part, axis in (("loss", _LOSSES), ("interaction", _INTERACTIONS)):
+        name = flags.FLAGS[part].value
+        if name is not None and name not in [title.partition("@")[0] for title in axis.value]:
+            raise ValueError(f"--{part}={name}: not in --{axis.name}. Add it there, or leave it out.")
     for flag in ("tuning_seeds", "widen"):
         if flags.FLAGS[flag].present and not tune:
             raise ValueError(f"--{flag}: nothing is tuned. Add --tune, or leave it out.")

@@ -101,6 +101,7 @@ def by_frequency(
     else:
         arrays = (labels.data, third[labels.indices], labels.indptr)
         labels = scipy.sparse.csr_array(arrays, shape=(labels.shape[0], len(ends)))
+        labels.sum_duplicates()  # an example counts once for a third
         table = per_class(grouped, labels, names)
     table[["classes", "fewest", "most"]] = sizes
     return table
@@ -143,6 +144,8 @@ def worst_first(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     ascending, heading = losses.get_metric(metric).higher_is_better, metric_heading(metric)
     if of_counts([metric]):
         ascending, heading = True, "f1 (%)" if metric.startswith("f1") else "decided recall (%)"
+    if heading not in table:  # of a run that has not fitted its thresholds yet
+        return table
     return table.sort_values(heading, ascending=ascending, kind="stable")
 
 

@@ -73,6 +73,7 @@ def worst(result: EvaluationResult, count: int) -> np.ndarray:
     Probabilities need the scores, which may be too many.
     """
     losses = result.ranks
-    if result.calibrated is not None and result.scores is not None:  # or it is of a part of the examples
-        losses = result.calibrated.after.nlls
+    if result.calibrated is not None and result.scores is not None:
+        nlls = result.calibrated.after.nlls
+        losses = nlls if len(nlls) == len(losses) else losses  # or they are of a part of the examples
     return np.argsort(-losses, kind="stable")[:count]

@@ -59,6 +59,12 @@ def test_probabilities_are_calibrated_and_leave_out_excluded_classes():
     np.testing.assert_allclose(table["probability"], [1 / 38, 4 / 30, 4 / 5, 36 / 38], rtol=1e-6)
 
 
+def test_a_calibration_measured_on_some_examples_gives_no_order():
+    calibrated = reliability.evaluate(calibration.Temperature(1.0), SCORES[2:], LABELS[2:])
+    result = dataclasses.replace(RESULT, calibrated=calibrated)
+    assert worst_examples.worst(result, 2).tolist() == [1, 3]  # those of the last ranks
+
+
 @pytest.mark.parametrize("result", [RESULT, dataclasses.replace(with_temperature(1.0), scores=None)])
 def test_without_probabilities_or_with_too_many_scores_the_last_rank_comes_first(result):
     ranks = np.float32([1, 3, np.inf, 2])  # a score of the third is not finite

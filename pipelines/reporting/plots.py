@@ -183,14 +183,14 @@ def count_distributions(
     is_known = np.isin(np.arange(last + 1), training_counts)
     shown = np.column_stack([probabilities[:, :last], probabilities[:, last:].sum(axis=1)])
     predicted = shown[np.isfinite(shown).all(axis=1)].sum(axis=0) / len(shown)
-    true = np.bincount(counts, minlength=last + 1) / len(counts)
+    true = np.bincount(np.minimum(counts, last), minlength=last + 1) / len(counts)
     figure, axis = _card()
     axis.bar(range(last + 1), predicted, 0.85, color=np.where(is_known, RIGHT, WRONG))
     outline = np.where(true, 1.2, 0.0)
     axis.bar(range(last + 1), true, 0.85, fill=False, edgecolor="0.2", linewidth=outline)
     axis.locator_params("x", integer=True)
     axis.yaxis.set_major_formatter("{x:.0%}")
-    open_ended = f" ({last}: {last} or more)" if last < probabilities.shape[1] - 1 else ""
+    open_ended = f" ({last}: {last} or more)" if last < max(probabilities.shape[1] - 1, *counts) else ""
     axis.set_xlabel(f"number of classes{open_ended}", fontsize=TEXT)
     axis.set_title(f"not in training: {predicted[~is_known].sum():.1%}", fontsize=TEXT, loc="left")
     finish(axis, "y")

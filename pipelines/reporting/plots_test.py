@@ -87,6 +87,9 @@ def test_distributions_that_are_not_finite_or_long():
     broken = np.where([[True], [False], [False]], np.nan, PROBABILITIES)
     one, other = (plots.count_distributions(p, [1, 2, 1], np.array([1, 2])) for p in (PROBABILITIES, broken))
     assert not np.array_equal(one, other)
+    assert (
+        plots.count_distributions(PROBABILITIES, [1, 9, 1], np.array([1, 2])).ndim == 3
+    )  # more than expected
     probabilities = np.full([2, 1001], 1 / 1001)
     assert plots.count_distributions(probabilities, [1, 3], np.array([1, 3])).shape[1] < 1500
 

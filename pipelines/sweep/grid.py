@@ -3,7 +3,8 @@
 import concurrent.futures
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rank4class import arguments
 from rank4class.pipelines import config
@@ -163,14 +164,14 @@ def run_grid(
         draw = plots.draw_evaluation if pictures else None
         for ended, (run, outcome) in enumerate(pool.train(runs, draw), 1):
             pool.report(ended, len(runs), run, outcome, "test")
-            if isinstance(outcome, FloatingPointError):
+            if isinstance(outcome, Exception):
                 raise outcome
             run.results = outcome
     return runs
 
 
 def check_overrides(
-    fields: Iterable[str],
+    fields: Mapping[str, Any],
     base: config.Experiment,
     *,
     losses: Sequence[str],
@@ -178,19 +179,24 @@ def check_overrides(
     tune: space.Tune,
     vary: space.Tune | None = None,
 ) -> None:
-    """Raises ValueError for a field set on the command line that has no effect on any run of a grid."""
+    """Raises ValueError for a field set on the command line that has no effect on some runs of a grid."""
     cells = build_cells(base, losses, interactions, vary)
     by_titles = all("@" in title for title in losses)
-    for field in fields:
+    for field, value in fields.items():
         flag = "--tune" if field in tune else "--vary" if field in (vary or {}) else GRID_FLAGS.get(field)
         flag = "--losses" if field == "loss.rank_fn" and by_titles else flag
         if flag:
             raise ValueError(f"config.{field}: {flag} of the grid sets this field. Leave one of the two out.")
-        if config.ALTERNATIVES.get(field) in tune:
-            alternative = config.ALTERNATIVES[field]
-            raise ValueError(f"config.{field}: --tune sets {alternative}. Leave one of the two out.")
+        if (alternative := config.ALTERNATIVES.get(field)) in {**tune, **(vary or {})}:
+            flag = "--tune" if alternative in tune else "--vary"
+            raise ValueError(f"config.{field}: {flag} sets {alternative}. Leave one of the two out.")
         if not any(config.has_field(cell, field) for cell in cells):
             raise ValueError(f"config.{field}: no loss or interaction of this grid has it. Leave it out.")
+        swapped = field.startswith(("loss.", "interaction.")) and field != "loss.rank_fn"
+        if swapped and any(config.values(cell).get(field, value) != value for cell in cells):
+            raise ValueError(
+                f"config.{field}={value}: the default of one part, which does not reach others. Use --vary."
+            )
 
 
 def _check_values(

@@ -310,6 +310,11 @@ def test_overrides_without_effect_are_refused(changes, message):
     }
     with pytest.raises(ValueError, match=message):
         grid.check_overrides(changes, base(), **axes)
+    with pytest.raises(ValueError, match="config.steps: --vary sets epochs"):
+        grid.check_overrides({"steps": 3}, base(), **axes | {"tune": {}, "vary": {"epochs": (1, 2)}})
+    axes["losses"], softmax = ["softmax", "approx_ndcg"], config.override(base(), {"loss.name": "softmax"})
+    with pytest.raises(ValueError, match="config.loss.temperature=1.0: the default of one part, which does"):
+        grid.check_overrides({"loss.temperature": 1.0}, softmax, **axes)
 
 
 def test_overrides_apply_to_cells_that_have_the_field():

@@ -72,7 +72,7 @@ class GridRun:
 
 
 AnyRun = TypeVar("AnyRun", bound=GridRun)
-Outcome = Any  # the results of a run, or a FloatingPointError if it diverged
+Outcome = Any  # the results of a run, a FloatingPointError if it diverged, or a ValueError
 
 
 def stored_results(run: GridRun) -> dict[str, Any] | None:
@@ -116,7 +116,8 @@ class Pool:
             for future in self._ended(pending):
                 run = pending.pop(future)
                 outcome = self._result(future, run)
-                self.check_data(run)
+                if not isinstance(outcome, ValueError):
+                    self.check_data(run)
                 self._trained += 1
                 yield run, outcome
 
@@ -131,8 +132,8 @@ class Pool:
 
     def report(self, ended: int, total: int, run: GridRun, outcome: Outcome, split: str) -> None:
         """Prints a line on a run that has ended: its place, the time left, and its metrics on a split."""
-        diverged = isinstance(outcome, FloatingPointError)
-        shown = str(outcome) if diverged else f"{split} {evaluator.one_line(outcome[split])}"
+        failed = isinstance(outcome, Exception)
+        shown = str(outcome) if failed else f"{split} {evaluator.one_line(outcome[split])}"
         folder = run.path.removeprefix(os.path.join(self._root, ""))
         left = time_left(time.monotonic() - self._started, self._trained, total - ended)
         print(f"[{ended:3d}/{total}{left and f', {left}'}] {folder}: {shown}", flush=True)
@@ -232,7 +233,7 @@ def _processes(jobs: int) -> Iterator[Executor]:
         tf.config.threading.get_intra_op_parallelism_threads(),
         tf.config.threading.get_inter_op_parallelism_threads(),
     )
-    settings = stop, context.Value("i", 0), context.Event(), jobs, threads, sys.orig_argv
+    settings = stop, context.Value("i", 0), context.Lock(), context.Event(), jobs, threads, sys.orig_argv
     executor = concurrent.futures.ProcessPoolExecutor(jobs, context, _start_process, settings)
     try:
         yield executor
@@ -247,22 +248,23 @@ def _processes(jobs: int) -> Iterator[Executor]:
 def _start_process(
     stop: connection.Connection,
     started: Any,
+    loading: Any,
     is_loaded: Any,
     jobs: int,
     threads: tuple[int, int],
     command: list[str],
 ) -> None:
     """Prepares a process of several; `started` counts them."""
-    global _index, _is_loaded
+    global _loading, _is_loaded
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all processes
     threading.Thread(target=_stop_with_parent, args=[stop], daemon=True).start()
     sys.orig_argv = command  # the sessions of the runs record it
     tf.config.threading.set_intra_op_parallelism_threads(threads[0])
     tf.config.threading.set_inter_op_parallelism_threads(threads[1])
     with started.get_lock():
-        _index, started.value = started.value, started.value + 1
-    _is_loaded = is_loaded
-    _use_gpu(_index, jobs)
+        index, started.value = started.value, started.value + 1
+    _loading, _is_loaded = loading, is_loaded
+    _use_gpu(index, jobs)
 
 
 def _stop_with_parent(stop: connection.Connection) -> None:
@@ -283,8 +285,8 @@ def _use_gpu(index: int, jobs: int) -> None:
 
 
 _loaded: dict[tuple[str, str], TaskData] = {}  # the last data of this process, by sweep and fields
-_index: int = 0  # of this process of a sweep
-_is_loaded: Any = threading.Event()  # whether the first process has loaded the data
+_loading: Any = None  # of several processes, the lock that the first one to load data takes
+_is_loaded: Any = threading.Event()  # whether that one has loaded them
 
 
 def _train(
@@ -305,14 +307,14 @@ def _train(
     fields = one.data, one.encoder, one.class_encoder, one.sets, one.evaluation_batch_size
     key = sweep, repr(fields)
     if key not in _loaded:
-        if _index:
+        if _loading and not _loading.acquire(block=False):
             _is_loaded.wait()  # for the outputs of a frozen encoder, which the first process computes
         _loaded.clear()
         _loaded[key] = rank_training.load_data(one, cache_dir)
         _is_loaded.set()
     try:
         return rank_training.train(one, path, loaded=_loaded[key], progress=False, draw=draw)
-    except FloatingPointError as error:
+    except (FloatingPointError, ValueError) as error:
         return error
     finally:
         gc.collect()  # models have reference cycles; of 83,000 classes they keep half a gigabyte a run

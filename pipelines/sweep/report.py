@@ -192,7 +192,8 @@ def _notes(runs: Sequence[GridRun], tuned: Collection[str], summary: Mapping[str
         "batch_size": f"batches of {experiment.batch_size}",
         "epochs" if steps is None else "steps": f"{limit} at most",
     }
-    training = ", ".join(text for field, text in common.items() if field not in tuned)
+    changing = {*tuned, *runs[0].varied}
+    training = ", ".join(text for field, text in common.items() if field not in changing)
     lines = [
         f"Examples: {examples}.",
         f"{training}{'; t' if training else 'T'}he best checkpoint"

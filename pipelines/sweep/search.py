@@ -98,7 +98,9 @@ class Search:
         while True:
             if new := self._new_trials():
                 for run, outcome in pool.train(self._runs(new)):
-                    diverged = isinstance(outcome, FloatingPointError)
+                    if isinstance(outcome, ValueError) and not rounds:  # an added value may be out of range
+                        raise outcome
+                    diverged = isinstance(outcome, Exception)
                     value = math.nan if diverged else float(outcome["validation"][run.experiment.monitor])
                     run.trial.values[run.experiment.seed] = value if math.isfinite(value) else math.nan
                     pool.report(*self._progress(), run, outcome, "validation")

@@ -40,7 +40,9 @@ class FormulaPool(parallel.Pool):
             raise Killed
         self.started.append(os.path.basename(run.path))
         value, future = self._value_of(run.experiment), Future()
-        if math.isnan(value):
+        if isinstance(value, ValueError):
+            future.set_result(value)
+        elif math.isnan(value):
             future.set_result(FloatingPointError(f"{run.path} diverged"))
         else:
             self._finished[run.path] = {"validation": {"ndcg@5": value}}
@@ -153,6 +155,18 @@ def test_a_boundary_that_the_config_refuses_is_reported(search):
     assert len(started) == 6
     [note] = made.summary()["cells"][0]["notes"]
     assert note == "encoder.dropout=0.8 is at the high end of the values tried: try values beyond it"
+
+
+def test_an_added_value_that_the_data_refuse_ends_its_trial_alone(search):
+    def value_of(experiment):
+        rate = rate_of(experiment)
+        return ValueError("optimizer.learning_rate: too many") if rate > 0.3 else rate
+
+    made, _ = search(value_of, {RATE: (0.1, 0.2)}, widen=3)
+    assert made.choices() == {"mse": {RATE: 0.2}}
+    assert made.summary()["cells"][0]["trials"][-1]["state"] == "diverged"
+    with pytest.raises(ValueError, match="too many"):
+        search(value_of, {RATE: (0.2, 0.4)}, seeds=[0])
 
 
 def test_only_combinations_with_new_values_are_added(search):
