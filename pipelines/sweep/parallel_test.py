@@ -171,7 +171,8 @@ def test_an_error_stops_the_other_runs(tmp_path):
     os.makedirs(locked.path)
     locked.lock()
     with pytest.raises(ValueError, match=f"{locked.path}: another process trains in it"):
-        list(train_all([runs[0], GridRun(base(), locked.path)], jobs=2))
+        for _, outcome in train_all([runs[0], GridRun(base(), locked.path)], jobs=2):
+            raise outcome  # as a grid does
     assert not multiprocessing.active_children()
 
 
