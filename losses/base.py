@@ -161,7 +161,7 @@ class RankingLoss(tf.keras.losses.Loss):
 def register(loss: type[RankingLoss]) -> type[RankingLoss]:
     """Registers a Keras loss under its function's name and lets Keras load it."""
     module = sys.modules.get(loss.function.__module__)  # None: of a program that is run from its text
-    add_common_arguments(loss.function, module and module.__doc__)
+    add_common_arguments(loss.function, getattr(module, "__doc__", None))
     add_common_arguments(loss.function, __doc__)  # if its module has none
     LOSSES.register(loss.function.__name__)(loss)
     return serializable(loss)
