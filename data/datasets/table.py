@@ -163,12 +163,14 @@ def _find_splits(
 
 @LABELED.register("table")
 @LABELED.register("text_file")
-def labeled_rows(path: str, class_names: Sequence[str], bad_rows: rows.BadRows, **options: Any) -> Split:
-    """Returns all rows of a table as one split; a row of another class is invalid."""
+def labeled_rows(
+    path: str, class_names: Sequence[str], bad_rows: rows.BadRows, width: int | None = None, **options: Any
+) -> Split:
+    """Returns all rows of a table as one split, vectors of a width; a row of another class is invalid."""
     columns, paths = Columns.of_options({"label_column": "label", **options}), tables.files_of(path)
     if not os.path.exists(path) or not paths:
         raise FileNotFoundError(f"data.path={path}: no such file. Set it to a table with labels.")
-    reader = tables.Reader(tables.choose_inputs(columns, paths[0]), bad_rows, options.get("width"))
+    reader = tables.Reader(tables.choose_inputs(columns, paths[0]), bad_rows, width)
     return to_split(path, reader.table(paths), class_names, "one of the model's", bad_rows)
 
 

@@ -233,7 +233,8 @@ def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
     else:
         fits = array.dtype.kind in ("iuf" if spec.dtype.is_floating else "b" if spec.dtype.is_bool else "iu")
         typed = array.astype(spec.dtype.as_numpy_dtype) if fits else array
-        fits &= not spec.dtype.is_integer or np.array_equal(typed, array)  # or a number would wrap around
+        if fits and spec.dtype.is_integer and not np.array_equal(typed, array):
+            raise RequestError(400, f"{name}: a number is out of the range of {spec.dtype.name}.")
     if not (fits and array.size and spec.shape.is_compatible_with(array.shape)):
         raise RequestError(400, f"{name}: not {spec.dtype.name} {spec.shape}, but {array.shape}.")
     return typed

@@ -133,7 +133,7 @@ def test_integers_do_not_wrap_around():
     pixels = tf.TensorSpec([None], tf.uint8)
     assert serving._array("image", [255, 0], pixels).dtype == np.uint8
     for wrong in (256, -1):
-        with pytest.raises(serving.RequestError, match="image: not uint8"):
+        with pytest.raises(serving.RequestError, match="image: a number is out of the range of uint8"):
             serving._array("image", [wrong], pixels)
 
 

@@ -306,13 +306,15 @@ def _train(
     one = config.from_json(text, "experiment")
     fields = one.data, one.encoder, one.class_encoder, one.sets, one.evaluation_batch_size
     key = sweep, repr(fields)
-    if key not in _loaded:
-        if _loading and not _loading.acquire(block=False):
-            _is_loaded.wait()  # for the outputs of a frozen encoder, which the first process computes
-        _loaded.clear()
-        _loaded[key] = rank_training.load_data(one, cache_dir)
-        _is_loaded.set()
     try:
+        if key not in _loaded:
+            if _loading and not _loading.acquire(block=False):
+                _is_loaded.wait()  # for the outputs of a frozen encoder, which the first process computes
+            _loaded.clear()
+            try:
+                _loaded[key] = rank_training.load_data(one, cache_dir)
+            finally:
+                _is_loaded.set()
         return rank_training.train(one, path, loaded=_loaded[key], progress=False, draw=draw)
     except (FloatingPointError, ValueError) as error:
         return error
