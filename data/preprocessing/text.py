@@ -77,17 +77,17 @@ class WordPiece(tf.Module):
         """Returns the tokenizer of an encoder.
 
         Args:
-          folder: the encoder's folder, with `vocab.txt`. Lower-casing follows `tokenizer_config.json` if
-            present, and otherwise applies to vocabularies without capital letters.
+          folder: the encoder's folder, with `vocab.txt`, or the `tokenizer.json` that Transformers 5 saves in
+            its place. Lower-casing follows `tokenizer_config.json` if present, and otherwise applies to
+            vocabularies without capital letters.
           max_length: see the class.
 
         Raises:
-          FileNotFoundError: no `vocab.txt`.
+          FileNotFoundError: none of the two files.
           ValueError: the vocabulary lacks a special token, or `tokenizer_config.json` describes another
             tokenizer.
         """
-        path = os.path.join(folder, "vocab.txt")
-        vocab = [line for _, line in rows.lines(path)]
+        path, vocab = _vocabulary(folder)
         for token in SPECIAL_TOKENS:
             if token not in vocab:
                 raise ValueError(f"{path}: no {token}. Give the vocabulary of a BERT encoder.")
@@ -167,6 +167,19 @@ def _words(texts, lower_case):
     words = tf_text.regex_split(texts, f" |{_SINGLE_CHARACTER_WORD}", _SINGLE_CHARACTER_WORD)
     too_long = tf.strings.length(words.flat_values, unit="UTF8_CHAR") > _LONGEST_WORD
     return words.with_flat_values(tf.where(too_long, "\N{REPLACEMENT CHARACTER}", words.flat_values))
+
+
+def _vocabulary(folder):
+    """Returns the path of the word pieces of a folder, and the pieces by id."""
+    path, newer = (os.path.join(folder, name) for name in ("vocab.txt", "tokenizer.json"))
+    if os.path.isfile(path):
+        return path, [line for _, line in rows.lines(path)]
+    if not os.path.isfile(newer):
+        raise FileNotFoundError(f"{path}: no such file, which a text encoder needs. Add the published one.")
+    model = strict_json.read_object(newer).get("model", {})
+    if model.get("type") != "WordPiece":
+        raise ValueError(f"{newer}: not of word pieces. Give the folder of a BERT encoder.")
+    return newer, sorted(model["vocab"], key=model["vocab"].get)
 
 
 def _lower_case(folder, vocab):

@@ -48,8 +48,6 @@ def find(path: str | os.PathLike) -> Checkpoint:
     for name in FORMATS:
         checkpoint = FORMATS[name](path)
         if checkpoint is not None:
-            if "vocab_size" in checkpoint.settings:
-                _check_vocabulary(checkpoint)
             return checkpoint
     known = "; ".join(FORMATS)
     if not os.path.exists(path):
@@ -58,20 +56,6 @@ def find(path: str | os.PathLike) -> Checkpoint:
             f"and give its path: {known}."
         )
     raise ValueError(f"{path}: no checkpoint of a known format. Give the path of one: {known}.")
-
-
-def _check_vocabulary(checkpoint: Checkpoint) -> None:
-    path = os.path.join(checkpoint.folder, "vocab.txt")
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path}: no such file, which a text encoder needs. Add the published one.")
-    with open(path, "rb") as file:
-        words = sum(1 for _ in file)
-    size = checkpoint.settings["vocab_size"]
-    if words != size:
-        raise ValueError(
-            f"{path}: {words} lines, but {checkpoint.path} has a vocabulary of {size}. "
-            "Use the published file."
-        )
 
 
 # The BERT of google-research, and of ELECTRA, which shares its code.
@@ -92,15 +76,15 @@ _GOOGLE_MODULES = {
 # Hugging Face writes the same names with dots.
 HUGGING_FACE_NAMES = NameMap(
     {ours: name.replace("layer_", "layer/").replace("/", ".") for ours, name in _GOOGLE_MODULES.items()},
-    # A buffer of positions, and the heads of models saved for pre-training.
-    unused=r"embeddings\.position_ids|cls\..*|discriminator_predictions\..*",
+    # A buffer of positions, and the heads of models saved in pre-training or for classification.
+    unused=r"embeddings\.position_ids|(cls|classifier|discriminator_predictions)\..*",
     parameters=dict.fromkeys(("embeddings", "kernel", "gamma"), ".weight")
     | dict.fromkeys(("bias", "beta"), ".bias"),
     transposed="kernel",
 )
 
 
-@FORMATS.register(f"a Hugging Face folder (config.json, {TENSORS_FILE}, vocab.txt)")
+@FORMATS.register(f"a Hugging Face folder (config.json, {TENSORS_FILE})")
 def _hugging_face(path: str) -> Checkpoint | None:
     config_path = os.path.join(path, "config.json")
     if not os.path.isfile(config_path):
@@ -130,10 +114,12 @@ def _hugging_face(path: str) -> Checkpoint | None:
     shapes = {name: file.shapes[stored] for name, stored in names.items()}
     tensors = Tensors(tensors_path, shapes, lambda name: file.read(names[name]))
     settings = _settings_of_config(config_path, config)
+    if kind == "bert":  # Transformers' models of masked tokens have no pooler
+        settings["pooler"] = "pooler.dense.weight" in shapes
     return Checkpoint(f"Hugging Face {kind.upper()} folder", kind, settings, HUGGING_FACE_NAMES, tensors)
 
 
-@FORMATS.register("a TensorFlow checkpoint (*.index, and vocab.txt of a text encoder)")
+@FORMATS.register("a TensorFlow checkpoint (*.index)")
 def _tensorflow(path: str) -> Checkpoint | None:
     prefix = _prefix(path)
     if prefix is None:

@@ -74,6 +74,7 @@ class Bert(Part):
       output_dropout: dropout rate of the pooled vector, 0.1 in the published fine-tuning.
       pooling: "pooler", the default, for the state of the first token through BERT's dense tanh layer, "cls"
         for that state itself, or "mean" for the mean over the tokens without padding.
+      pooler: whether there is such a dense layer; without it the default pooling is "cls".
 
     References:
       Devlin et al. (2019), "BERT"; Rank4Class, appendix B.2.
@@ -97,11 +98,13 @@ class Bert(Part):
         dropout: float = 0.1,
         output_dropout: float = 0.0,
         pooling: str | None = None,
+        pooler: bool = True,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.width, self.pooling = hidden_size, pooling or self.POOLINGS[0]
-        arguments.check_choice(self.POOLINGS, pooling=self.pooling)
+        poolings = self.POOLINGS if pooler else self.POOLINGS[-2:]
+        self.width, self.pooling = hidden_size, pooling or poolings[0]
+        arguments.check_choice(poolings, pooling=self.pooling)
         arguments.check_choice(_ACTIVATIONS, activation=activation)
         self.config: dict[str, Any] = {
             "vocab_size": vocab_size,
@@ -115,6 +118,7 @@ class Bert(Part):
             "activation": activation,
             "dropout": dropout,
             "output_dropout": output_dropout,
+            "pooler": pooler,
         }
         embedding_size = self.config["embedding_size"]
         with precision.scope(self.dtype_policy.name):
@@ -127,7 +131,7 @@ class Bert(Part):
             if embedding_size != hidden_size:
                 self.projection = _dense(hidden_size, "embedding_projection")
             self.blocks = [Block(self.config, name=f"layer_{i}") for i in range(num_layers)]
-            if "pooler" in self.POOLINGS:
+            if "pooler" in poolings:
                 self.pooler = _dense(hidden_size, "pooler_transform", "tanh")
                 # Without a part in the output, the pooler has no gradient.
                 self.pooler.trainable = self.pooling == "pooler"

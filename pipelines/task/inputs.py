@@ -88,14 +88,21 @@ def build_augment(
 
 
 def tokenizer(path: str, max_length: int) -> data.WordPiece:
-    """Returns the tokenizer of an encoder; raises ValueError if it has fewer than `max_length` positions."""
+    """Returns the tokenizer of an encoder; raises ValueError if its vocabulary or positions do not fit."""
     checkpoint = checkpoints.find(path)
     max_positions = checkpoint.settings.get("max_positions", max_length)
     if max_length > max_positions:
         raise ValueError(
             f"data.max_length={max_length}: the encoder of {path} has {max_positions} positions. Lower it."
         )
-    return data.WordPiece.from_folder(checkpoint.folder, max_length)
+    tokenizer = data.WordPiece.from_folder(checkpoint.folder, max_length)
+    num_pieces, size = len(tokenizer.settings["vocab"]), checkpoint.settings["vocab_size"]
+    if num_pieces != size:
+        raise ValueError(
+            f"{checkpoint.folder}: the tokenizer has {num_pieces:,} word pieces, the encoder {size:,}. Use "
+            "the tokenizer that it was trained with."
+        )
+    return tokenizer
 
 
 def with_lengths(split: data.Split, tokenizer: data.WordPiece) -> data.Split:

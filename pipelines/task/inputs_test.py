@@ -33,6 +33,28 @@ def test_texts(tmp_path):
     assert ids[:, 1].tolist() == [4, 1]  # capitals are kept
 
 
+def test_the_tokenizer_of_an_encoder(tmp_path, write_bert_folder):
+    """Transformers 5 saves `tokenizer.json` and no `vocab.txt`."""
+    write_bert_folder(tmp_path, words=[*VOCAB, "BALL"])
+    expected = inputs.tokenizer(str(tmp_path), 6).settings
+    (tmp_path / "vocab.txt").rename(tmp_path / "vocab.old")
+    with pytest.raises(FileNotFoundError, match=r"vocab\.txt: no such file, which a text encoder needs\."):
+        inputs.tokenizer(str(tmp_path), 6)
+    for vocab, kind, message in (
+        ([*VOCAB, "BALL"], "WordPiece", None),
+        (VOCAB, "WordPiece", "has 5 word pieces, the encoder 6. Use the tokenizer that it was trained with"),
+        (VOCAB, "BPE", r"tokenizer\.json: not of word pieces\. Give the folder of a BERT encoder\."),
+    ):
+        ids = {piece: i for i, piece in reversed(list(enumerate(vocab)))}
+        content = {"version": "1.0", "model": {"type": kind, "unk_token": "[UNK]", "vocab": ids}}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        if message is None:
+            assert inputs.tokenizer(str(tmp_path), 6).settings == expected
+        else:
+            with pytest.raises(ValueError, match=message):
+                inputs.tokenizer(str(tmp_path), 6)
+
+
 def test_images_and_vectors(tmp_path):
     for raw, preprocess in (
         ({"file": np.array(["a.jpg"], object)}, data.DecodeAndCrop(8)),
