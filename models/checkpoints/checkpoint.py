@@ -43,7 +43,7 @@ def read_safetensors(path: str) -> Tensors:
 def read_tensorflow(prefix: str) -> Tensors:
     """Returns the tensors of a TensorFlow checkpoint; raises ValueError if it is damaged."""
     try:
-        reader = tf.train.load_checkpoint(prefix)
+        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise ValueError(
             f"{prefix}: not a complete TensorFlow checkpoint: {error}. Download it again."

@@ -1,6 +1,5 @@
 """Formats of published encoder checkpoints: registered functions, which `find` tries in turn."""
 
-import glob
 import os
 import re
 from typing import Any
@@ -35,7 +34,8 @@ def find(path: str | os.PathLike) -> Checkpoint:
       path: a Hugging Face folder (BERT or ELECTRA, `model.safetensors`); a google-research folder (BERT
         or ELECTRA, a TF1 checkpoint); a Model Garden checkpoint (BERT encoder or ResNet backbone, TF2);
         Keras's file of ResNet50 weights, or of the VGG16 weights for CIFAR of github.com/geifmany/cifar-vgg
-        (`.h5`). A TensorFlow checkpoint is its folder or its prefix, the name without `.index`.
+        (`.h5`). A TensorFlow checkpoint is its folder or its prefix, the name without `.index`; those of
+        images may be in object storage.
 
     Raises:
       FileNotFoundError: nothing is there, or a file is missing.
@@ -136,13 +136,13 @@ def _tensorflow(path: str) -> Checkpoint | None:
 
 
 def _prefix(path: str) -> str | None:
-    """Returns the prefix of the TensorFlow checkpoint that a path names, or None."""
-    if os.path.isfile(path + ".index"):
+    """Returns the prefix of the TensorFlow checkpoint that a path names, also in object storage, or None."""
+    if tf.io.gfile.exists(path + ".index"):
         return path
     if latest := tf.train.latest_checkpoint(path):
         return latest
-    files = glob.glob(os.path.join(glob.escape(path), "*.index"))
-    prefixes = sorted(file.removesuffix(".index") for file in files)
+    files = sorted(tf.io.gfile.listdir(path)) if tf.io.gfile.isdir(path) else []
+    prefixes = [os.path.join(path, f.removesuffix(".index")) for f in files if f.endswith(".index")]
     if len(prefixes) > 1:
         raise ValueError(f"{path}: several checkpoints. Give the path of one: {', '.join(prefixes)}.")
     return prefixes[0] if prefixes else None

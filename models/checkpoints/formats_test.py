@@ -194,6 +194,13 @@ def test_resnet50_of_the_model_garden(tmp_path):
     assert np.ptp(expected) > 0.1
     np.testing.assert_allclose(encoder(IMAGES), expected, rtol=1e-5)
 
+    for file in tmp_path.glob("ckpt-1.*"):  # in object storage, without the file `checkpoint`
+        tf.io.gfile.copy(str(file), f"ram://resnet50/{file.name}", overwrite=True)
+    for path in ("ram://resnet50", "ram://resnet50/ckpt-1"):
+        assert checkpoints.find(path).path == "ram://resnet50/ckpt-1"
+    stored = models.get("encoder", "resnet50", path="ram://resnet50")
+    np.testing.assert_array_equal(stored(IMAGES), encoder(IMAGES))
+
 
 @pytest.mark.nightly
 def test_resnet50_of_keras_and_of_a_converted_folder(tmp_path):
