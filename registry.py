@@ -59,7 +59,8 @@ class Registry:
         """
 
         def add(entry: Any) -> Any:
-            if name in self._entries and _origin(self._entries[name]) != _origin(entry):
+            known = self._entries.get(name, entry)
+            if (known.__module__, known.__qualname__) != (entry.__module__, entry.__qualname__):
                 raise ValueError(
                     f"{self.kind}={name!r}: already registered. Choose another name, or import its file once."
                 )
@@ -79,12 +80,9 @@ class Registry:
         if name not in self._entries and name in self._sources:
             importlib.import_module(self._sources[name][0])
         if name not in self._entries:
-            raise ValueError(f"{self.kind}={name!r}: unknown. {self.suggestion(name)}")
+            hint = did_you_mean(name, self)
+            raise ValueError(f"{self.kind}={name!r}: unknown. {hint}There are: {', '.join(self)}.")
         return self._entries[name]
-
-    def suggestion(self, name: str) -> str:
-        """Returns the remedy for an unknown name."""
-        return f"{did_you_mean(name, self)}There are: {', '.join(self)}."
 
     def options(self, name: str) -> dict[str, Option]:
         """Returns the options of an entry, by name."""
@@ -186,10 +184,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(name.replace("-", "_"), list(known), n=1)
     return f"Did you mean {close[0]!r}? " if close else ""
-
-
-def _origin(entry: Any) -> tuple[str, str]:
-    return entry.__module__, entry.__qualname__
 
 
 def _annotation(parameter: inspect.Parameter) -> ast.expr:

@@ -209,15 +209,13 @@ def read_each(split: Split, preprocess: Preprocess) -> Iterator[tuple[Features |
     unsorted = dataclasses.replace(split, lengths=None)
     ones = iter(evaluation_batches(unsorted, batch_size=1, preprocess=preprocess))
     for i in range(len(split)):
-        features = message = None
         try:
-            features, _, _ = next(ones)  # an error does not end a dataset's iterator
+            yield next(ones)[0], None  # an error does not end a dataset's iterator
         except UNREADABLE:
             try:
-                features = _read(split, i, preprocess)
+                yield _read(split, i, preprocess), None
             except ValueError as error:
-                message = str(error)
-        yield features, message
+                yield None, str(error)
 
 
 def unreadable(split: Split, preprocess: Preprocess) -> Iterator[tuple[int, str]]:

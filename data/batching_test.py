@@ -280,6 +280,7 @@ def test_vectors_on_disk_and_sparse_vectors_are_those_in_memory(tmp_path):
     assert (stored.shape, stored.dtype, np.asarray(stored[5:9][[2, 0]]).tolist()) == (
         (23, 4), np.float32, vectors[[7, 5]].tolist()
     )  # fmt: skip
+    assert np.asarray(stored[[]]).shape == (0, 4)
     selected = np.arange(23) % 3 > 0
     splits = [
         data.Split({"embedding": array}, np.arange(23, dtype=np.int32)).select(selected)

@@ -59,6 +59,13 @@ def test_numpy_texts_of_a_batch_keep_their_length():
     assert kind.stack(texts)["text"].tolist() == ["ok", "a longer text"]
 
 
+def test_texts_of_a_folder_of_parts(tmp_path):
+    for i, text in enumerate(("one", "two")):
+        pd.DataFrame({"text": [text]}).to_parquet(tmp_path / f"part-{i}.parquet")
+    rows, _ = read(tmp_path, TEXT)
+    assert rows == [(f"{tmp_path}/part-{i}.parquet[0]", {"text": t}) for i, t in enumerate(("one", "two"))]
+
+
 def test_tables_that_cannot_be_read(tmp_path):
     path = tmp_path / "in.tsv"
     path.write_text("comment\ttopic\none\ttwo\n")
@@ -116,6 +123,11 @@ def test_tables_of_vectors(tmp_path):
     path.write_text("0.5 1:1 2:2 3:3\n7 3:6 4:9\n")  # the number in place of a class is not read
     rows, _ = read(path, VECTOR, columns=Columns())
     assert [row["embedding"].tolist() for _, row in rows] == [[1, 2, 3], [0, 0, 6]]
+    (tmp_path / "arrays").mkdir()  # as it trains
+    for name in ("x", "y"):
+        np.save(tmp_path / "arrays" / f"{name}.npy", frame.to_numpy() if name == "x" else np.arange(2))
+    rows, _ = read(tmp_path / "arrays", VECTOR)
+    assert [row["embedding"].tolist() for _, row in rows] == expected
     path = tmp_path / "short.parquet"
     pd.DataFrame({"v": [[1.0, 2.0]]}).to_parquet(path)
     rows, messages = read(path, VECTOR, "skip", Columns(vector_column="v"))

@@ -59,7 +59,7 @@ class StoredRows:
         size = values[:1].nbytes
         rows = self._rows.astype(np.int64)
         starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)  # of runs of consecutive rows
-        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
+        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=False):
             run, position = content[start * size : end * size], offset + int(rows[start]) * size
             while run:
                 count = os.preadv(file.fileno(), [run], position)

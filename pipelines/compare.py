@@ -60,10 +60,8 @@ def comparisons(
             raise ValueError(
                 f"runs: {other} and {first} differ in {differences[0]}. Compare runs of the same data."
             )
-        same_weights = (
-            other_hashes["train"] == hashes["train"]
-            and other.experiment.propensity == first.experiment.propensity
-        )
+        same_propensity = other.experiment.propensity == first.experiment.propensity
+        same_weights = same_propensity and other_hashes["train"] == hashes["train"]
         other_values = dict(other.evaluate_examples(split, path))
         compared.append(comparison.compare_all(first_values, other_values, same_weights=same_weights))
         if not compared[-1]:

@@ -24,6 +24,7 @@ from rank4class import arguments, data
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import goemotions_minilm
 from rank4class.pipelines.run import Run
+from rank4class.pipelines.storage import files
 from rank4class.pipelines.training import rank_training
 
 MAX_LENGTH = 128  # tokens of a text
@@ -231,7 +232,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         if "run_" in state:
-            state["run_"] = _read_files(pathlib.Path(state["run_"].workdir))
+            state["run_"] = _read_files(state["run_"].workdir)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -307,9 +308,8 @@ def _label_encoder(y: Any) -> Any:
         check_classification_targets(column_or_1d(y, warn=True))
         encoder = LabelEncoder().fit(column_or_1d(y))
     if len(encoder.classes_) < 2:
-        raise ValueError(
-            f"y: one class, {', '.join(map(repr, encoder.classes_.tolist()))}. Give two or more."
-        )
+        names = ", ".join(map(repr, encoder.classes_.tolist()))
+        raise ValueError(f"y: one class, {names}. Give two or more.")
     return encoder
 
 
@@ -354,13 +354,9 @@ def _part(kind: type[config.Part], value: Any) -> Any:
 def _draw(split: data.Split, fraction: float, seed: int) -> dict[str, data.Split]:
     """Draws a validation split: one example, or of single labels one of each class with three, at least."""
     arguments.check_fraction(False, validation_fraction=fraction)
-    least = 1
-    if not split.multi_label:
-        least = int(np.sum(np.bincount(split.labels) >= data.dataset.MIN_TO_SPLIT))
-        if not least:
-            raise ValueError(
-                "y: no class has 3 examples, of which 1 is for validation. Give validation_data."
-            )
+    least = 1 if split.multi_label else int(np.sum(np.bincount(split.labels) >= data.dataset.MIN_TO_SPLIT))
+    if not least:
+        raise ValueError("y: no class has 3 examples, of which 1 is for validation. Give validation_data.")
     return data.draw(split, {"validation": max(fraction, least / len(split))}, seed=seed)
 
 
@@ -391,11 +387,12 @@ def _temporary_run(write: Callable[[str], None]) -> Run:
     return run
 
 
-def _read_files(folder: pathlib.Path) -> dict[str, bytes]:
+def _read_files(folder: str) -> dict[str, bytes]:
     """Returns name -> content of the files of a run, without those that only a resumption needs."""
-    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    found = (os.path.join(parent, name) for parent, _, names in tf.io.gfile.walk(folder) for name in names)
+    paths = {path.removeprefix(os.path.join(folder, "")): path for path in found}
     others = ("checkpoints/last/", "checkpoints/nearest-", "encoder-", "events.", "features-", "lock")
-    return {name: path.read_bytes() for name, path in paths.items() if not name.startswith(others)}
+    return {name: files.read_bytes(path) for name, path in paths.items() if not name.startswith(others)}
 
 
 def _write_files(folder: str, contents: Mapping[str, bytes]) -> None:

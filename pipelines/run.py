@@ -343,7 +343,8 @@ class Run:
             raise ValueError(f"top_k={k}: a model of lists of items ranks all of them. Leave it out.")
         if coverage is not None and index != "exact":
             raise ValueError(f"index={index!r}: does not score all classes, as sets need. Set it to 'exact'.")
-        k = self._k(k, coverage) or len(self.class_names)
+        if (k := self._k(k, coverage)) is None:
+            k = len(self.class_names)
         answers = self._answers(coverage) if index == "exact" else ApproximateAnswers(self._trained, k)
         run_dir, usage = self._trained.run_dir, saved_model.usage(answers)
         of_run = self.class_names, run_dir.results(), run_dir.data_hashes(), run_dir.sessions()

@@ -334,6 +334,7 @@ def test_a_run_of_a_relative_path_stays(digits, tmp_path, monkeypatch):
         (lambda: run.evaluate(split="dev"), "split='dev': unknown"),
         (lambda: run.evaluate_examples("tset"), "split='tset': unknown"),
         (lambda: run.predict([], k="3"), "top_k='3': not an integer in 1..10"),
+        (lambda: run.export(tmp_path / "model", k=0), "top_k=0: not an integer in 1..10"),
         (lambda: run.predict_file("x.npy", batch_size=0), "batch_size=0: not positive"),
         (lambda: run.predict_file("x.npy", on_invalid_row="drop"), "on_invalid_row='drop': unknown"),
     ):

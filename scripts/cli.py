@@ -238,10 +238,7 @@ def _chosen() -> config.Experiment:
 class _Field(flags.ArgumentParser):
     """Parses the value of a field of an experiment."""
 
-    syntactic_help = ""
-
     def __init__(self, experiment: config.Experiment, name: str):
-        super().__init__()
         self._field = experiment, name
 
     def parse(self, argument: str) -> typing.Any:

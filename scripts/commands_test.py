@@ -166,6 +166,9 @@ def test_evaluate_and_compare_prediction_sets(output_of, error_of, tmp_path):
         "0.999": "coverage=0.999: needs 999 calibration examples, and there are 180.",
     }.items():
         assert message in error_of("evaluate", run, f"--coverage={coverage}")
+    few = f"--workdir={tmp_path / 'few'}"  # the training only warns of it
+    output_of("train", *QUICK, "--sets=threshold", "--config.sets.fraction=0.01", few)
+    assert "Prediction sets" not in output_of("evaluate", few)
 
 
 @pytest.mark.parametrize("count", [3, 21])

@@ -46,11 +46,13 @@ _KEEP_SCORES = flags.DEFINE_bool(
 
 def _coverage(trained: Any) -> float | None:
     """Returns the coverage of the reported sets, None without sets; raises ValueError if it cannot be."""
+    from rank4class.pipelines.evaluation import prediction_sets
     from rank4class.pipelines.export import answers
 
-    if trained.sets is None and _COVERAGE.value is None:
-        return None
-    coverage = 0.9 if _COVERAGE.value is None else _COVERAGE.value
+    if _COVERAGE.value is None:
+        few = trained.sets is None or trained.sets.examples.min() < prediction_sets.least_examples(0.9)
+        return None if few else 0.9
+    coverage = _COVERAGE.value
     answers.sets_of(trained, coverage).limits(coverage)
     if abs(coverage - round(coverage, 2)) > 1e-9:
         nearest = min(max(round(coverage, 2), 0.01), 0.99)
@@ -100,8 +102,6 @@ def main() -> None:
         return
     metrics = result.summarize()
     print(tables.results_table({path or split: metrics}))
-    if calibration := tables.calibration_table({path or split: metrics}):
-        print(f"\n{calibration}")
     if unknown:
         print(f"\n{tables.unknown_inputs_line(unknown)}")
     of_sets = {} if result.sets is None or coverage is None else result.sets.metrics(coverage)

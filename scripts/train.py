@@ -24,8 +24,6 @@ def main() -> None:
     )
     summaries = evaluations(results)
     print(tables.results_table(summaries))
-    if calibration := tables.calibration_table(summaries):
-        print(f"\n{calibration}")
     if "set_size@90" in (sets := summaries.get("test", {}).get("sets", {})):
         print(f"\n{tables.sets_line(sets)} on test")
     print()

@@ -104,7 +104,8 @@ def read_queries(path: str) -> Queries:
     grades = grades.astype(np.float32)
     _check_rows(path, lines, values, grades, *ids)
     if sizes_path:
-        bounds = np.append(0, np.cumsum([int(line) for _, line in rows.lines(sizes_path)]))
+        sizes = [int(line) if line.strip().isdecimal() else 0 for _, line in rows.lines(sizes_path)]
+        bounds = np.append(0, np.cumsum(sizes))
         names = range(1, len(bounds))
         if np.diff(bounds).min(initial=1) < 1 or bounds[-1] != len(lines):
             raise ValueError(

@@ -302,6 +302,11 @@ VECTOR = {"vector_column": "v"}
         (npz_of(x=X, y=Y[1:]), {}, r"mine\.npz: y has shape \(59,\), but x has 60 rows\. Give \[N\], or 0"),
         (npz_of(x=X, y=Y), {"text_column": "a"}, r"data\.text_column: .*npz has no columns\. Leave it out\."),
         (npz_of(z=X, y=Y), {}, r"mine\.npz: arrays z, y, no array named 'x'\. Rename one\."),
+        (
+            lambda path: (path / "mine.json").write_text("[]"),
+            {},
+            r"json: unknown format\. Give a file that",
+        ),
         (lambda path: (path / "mine.svm").write_text("1 0:2\n2 1:3\n"), {}, r"svm: cannot be read: Invalid"),
     ],
 )

@@ -70,11 +70,13 @@ class Reader:
         return Table({name: each.array() for name, each in features.items()}, labels, origins)
 
     def examples(self, path: str) -> Iterator[Example]:
-        """Yields the examples of a file with columns, row by row."""
-        if not arrow_files.is_arrow(path):
-            return self._examples(path, text_rows.read(path, self._columns, self._bad_rows))
-        rows = itertools.chain.from_iterable(map(arrow_files.rows, self._batches(path)))
-        return self._examples(path, ((f"{path}[{i}]", row) for i, row in enumerate(rows)))
+        """Yields the examples of a table with columns, row by row."""
+        for file in files_of(path) or [path]:
+            rows = text_rows.read(file, self._columns, self._bad_rows)
+            if arrow_files.is_arrow(file):
+                cells = itertools.chain.from_iterable(map(arrow_files.rows, self._batches(file)))
+                rows = ((origin(file, i), row) for i, row in enumerate(cells))
+            yield from self._examples(file, rows)
 
     def _batches(self, path: str) -> Iterator[dict[str, Any]]:
         columns = self._columns
@@ -181,6 +183,8 @@ def choose_inputs(columns: Columns, path: str) -> Columns:
     if arrow_files.is_arrow(path):
         kinds = dict(arrow_files.column_kinds(path))
     else:
+        if not path.lower().endswith(text_rows.FORMATS):
+            raise ValueError(f"{path}: unknown format. Give a file that ends in {', '.join(FORMATS)}.")
         cells = text_rows.first_cells(path, columns.by_position)
         check_any(path, len(cells), ())
         kinds = {name: row_values.kind_of(cell) for name, cell in cells.items()}

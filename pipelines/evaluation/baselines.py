@@ -37,7 +37,6 @@ def most_frequent(
     class_scores[order] = -np.arange(n)
 
     def scores(features: dict[str, tf.Tensor], training: bool) -> ModelOutputs:
-        del training
         scores = tf.broadcast_to(class_scores, [tf.shape(features["index"])[0], n])
         return ModelOutputs(scores, ~features["excluded"] if "excluded" in features else None)
 
@@ -98,7 +97,6 @@ def _nearest_name(loaded: TaskData) -> Callable[..., tf.Tensor]:
     names = tf.math.l2_normalize(loaded.class_vectors, axis=1)
 
     def scores(features: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        del training
         return tf.matmul(tf.math.l2_normalize(features["embedding"], axis=1), names, transpose_b=True)
 
     return scores
@@ -114,7 +112,6 @@ def _nearest_example(loaded: TaskData) -> Callable[..., tf.Tensor]:
     blocks = [slice(start, start + _BLOCK) for start in range(0, len(rows), _BLOCK)]
 
     def scores(features: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        del training
         h = tf.math.l2_normalize(features["embedding"], axis=1)
         nearest = tf.fill([n, tf.shape(h)[0]], -2.0)
         for block in blocks:

@@ -272,17 +272,11 @@ def summarize(values: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
     "intervals" has name -> [low, high], or None; see `statistics.mean_interval`.
     """
     rows, counts = _distinct_rows(values)
-    columns = [_Column(column) for column in rows.T]
-    resampled: list[list[np.ndarray]] = [[] for _ in names]
-    for draws in statistics.resamples(counts):
-        for column, each in zip(columns, resampled, strict=True):
-            with np.errstate(invalid="ignore"):  # no infinite value in a resample
-                each.append(column.merge(draws) @ column.values / counts.sum())
+    with np.errstate(invalid="ignore"):  # no infinite value in a resample
+        resampled = np.concatenate([draws @ rows for draws in statistics.resamples(counts)]) / counts.sum()
     intervals = {}
-    for name, column, each in zip(names, columns, resampled, strict=True):
-        percent = _metric(name).percent
-        merged = column.merge(counts)
-        interval = statistics.mean_interval(column.values, merged, np.concatenate(each), bounded=percent)
+    for name, column, each in zip(names, rows.T, resampled.T, strict=True):
+        interval = statistics.mean_interval(column, counts, each, bounded=_metric(name).percent)
         intervals[name] = interval and [_scale(name) * end for end in interval]
     return {**_means(rows, counts, names), "examples": len(values), "intervals": intervals}
 
@@ -316,18 +310,6 @@ def _distinct_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _scale(name: str) -> float:
     return 100.0 if _metric(name).percent else 1.0
-
-
-class _Column:
-    """The distinct values of a metric in the distinct rows of all metrics."""
-
-    def __init__(self, column: np.ndarray):
-        self._order = np.argsort(column, kind="stable")
-        self.values, self._starts = np.unique(column[self._order], return_index=True)
-
-    def merge(self, counts: np.ndarray) -> np.ndarray:
-        """Returns counts of the distinct values, from counts of the rows on the last axis."""
-        return np.add.reduceat(counts[..., self._order], self._starts, axis=-1)
 
 
 def batch_size(largest: int, num_classes: int, replicas: int = 1) -> int:

@@ -39,13 +39,13 @@ def mean_interval(
     """Returns the interval of a metric's mean, `[low, high]`; None for infinite or equal unbounded values.
 
     Values that are all 0 or 1 have Wilson's interval. So have equal values in [0, 1], of which a bootstrap
-    would claim certainty. Other values have that of the means `[R]` of the `resamples`. The values `[V]` are
-    distinct, with the number of examples of each. A metric in [0, 1] is `bounded`.
+    would claim certainty. Other values have that of the means `[R]` of the `resamples`. The values are `[V]`,
+    with the number of examples of each. A metric in [0, 1] is `bounded`.
     """
-    size = counts.sum()
-    if bounded and (len(values) == 1 or np.isin(values, [0.0, 1.0]).all()):
+    size, are_equal = counts.sum(), values.min() == values.max()
+    if bounded and (are_equal or np.isin(values, [0.0, 1.0]).all()):
         return wilson(counts @ values / size, size).tolist()
-    if len(values) == 1 or np.isinf(values).any():
+    if are_equal or np.isinf(values).any():
         return None
     return np.percentile(means, [2.5, 97.5]).tolist()
 

@@ -8,7 +8,6 @@ import pandas as pd
 
 from rank4class import data
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
-from rank4class.pipelines.evaluation.per_class import NO_CLASS
 
 _BLOCK = 256  # examples whose probabilities of all classes are in memory at a time
 
@@ -32,8 +31,7 @@ def frame(
     classes, and with scores and a calibration "predicted probability" and, for one class, "probability".
     """
     rows = np.arange(len(split)) if rows is None else rows
-    names, top = [*class_names, None], result.top_classes[rows]
-    assert NO_CLASS == -1  # the last of the names
+    names, top = [*class_names, None], result.top_classes[rows]  # -1 is the last of the names
     columns: dict[str, Any] = {"example": [split.origin(i) for i in rows.tolist()]}
     if split.multi_label:
         labels = split.label_matrix[rows]

@@ -155,8 +155,7 @@ class Answers(tf.Module):
     def _best_classes(
         self, features: Features, results: dict[str, tf.Tensor], k: Any
     ) -> dict[str, tf.Tensor]:
-        ranking = self._ranking(results["scores"])
-        scores, ids = self._best(features, results["scores"], k, ranking)
+        scores, ids = self._best(features, results["scores"], k)
         best = {"classes": tf.gather(self._names, ids), "scores": scores}
         for name in {"probabilities", "in_set"} & results.keys():
             best[name] = tf.gather(results[name], ids, batch_dims=1)
@@ -181,11 +180,9 @@ class Answers(tf.Module):
     def _ranking(self, scores: tf.Tensor) -> tf.Tensor:
         return scores if self._calibration is None else self._calibration.ranking(scores)
 
-    def _best(
-        self, features: Features, scores: tf.Tensor, k: Any, ranking: tf.Tensor | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the scores and ids of the `k` best classes or items, by the ranking or their scores."""
-        ranking = scores if ranking is None else ranking
+    def _best(self, features: Features, scores: tf.Tensor, k: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the scores and ids of the `k` best classes or items, by their ranking."""
+        ranking = self._ranking(scores)
         # The k highest of scores with a NaN need not include it.
         scores = tf.where(tf.reduce_any(tf.math.is_nan(ranking), axis=1, keepdims=True), np.nan, scores)
         if "excluded" in features:
@@ -196,11 +193,9 @@ class Answers(tf.Module):
     def _call(self, layer: Callable[..., Any], features: Features) -> Any:
         """Returns a layer's outputs for raw features."""
         raw = {name: value for name, value in features.items() if name != "excluded"}
-        for name, value in raw.items():
-            if value.dtype.is_floating:  # some operations turn NaN into numbers
-                raw[name] = tf.debugging.assert_all_finite(
-                    value, f"{name}: a number is not finite. Correct it."
-                )
+        for name, x in raw.items():
+            if x.dtype.is_floating:  # some operations turn NaN into numbers
+                raw[name] = tf.debugging.assert_all_finite(x, f"{name}: a number is not finite. Correct it.")
         return layer(self.inputs(raw), training=False)
 
 

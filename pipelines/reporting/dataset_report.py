@@ -196,11 +196,11 @@ class Report:
         if has_texts and self.experiment.encoder.path and self._cache_dir is not None:
             encoded = baselines.load(self.experiment, self._cache_dir, self.dataset)
             by_split = {
-                split: baselines.evaluate(encoded, split, metrics, batch_size)
+                split: baselines.evaluate(encoded, split.partition(" and ")[0], metrics, batch_size)
                 for split in self.splits
                 if split != "train"
             }
-            for title in by_split["test"]:
+            for title in next(iter(by_split.values())):
                 summaries = self._summaries(lambda split, title=title: by_split[split][title])
                 yield f"Baseline, {title} by the encoder's cosine: {summaries}."
 

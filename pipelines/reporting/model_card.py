@@ -123,8 +123,5 @@ def _splits(results: Mapping[str, Any] | None, hashes: Mapping[str, str]) -> lis
 def _metrics(results: Mapping[str, Any] | None) -> str:
     if results is None:
         return "The training is not finished."
-    summaries = evaluations(results)
-    texts = [tables.results_table(summaries), tables.calibration_table(summaries)]
-    return "\n".join(
-        ["With 95% intervals over the examples:", "", "```", "\n\n".join(filter(None, texts)), "```"]
-    )
+    table = tables.results_table(evaluations(results))
+    return f"With 95% intervals over the examples:\n\n```\n{table}\n```"

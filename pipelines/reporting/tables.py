@@ -71,12 +71,12 @@ def figure_alignment(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def results_table(summaries: dict[str, dict[str, Any]]) -> str:
-    """Returns metrics with their 95% intervals as text, from split -> `EvaluationResult.summarize`."""
-    return text_table(results_rows(summaries))
+    """Returns metrics with their intervals as text, and the `calibration_table`, from split -> summary."""
+    return "\n\n".join(filter(None, [text_table(results_rows(summaries)), calibration_table(summaries)]))
 
 
 def results_rows(summaries: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Returns the rows of `results_table`."""
+    """Returns the rows of the metrics in `results_table`."""
     summaries = {
         f"{split}{f', {part} classes' if part else ''}": one[part] if part else one
         for split, one in summaries.items()

@@ -67,8 +67,7 @@ class RunDirectory:
         """Raises ValueError if the folder belongs to another experiment."""
         if not files.exists(self._config):
             return
-        difference = config.first_difference(self.experiment(), experiment)
-        if difference:
+        if difference := config.first_difference(self.experiment(), experiment):
             field, there, here = difference
             raise ValueError(
                 f"{self.path}: holds another experiment ({field} is {there!r} there and {here!r} here). "
@@ -101,14 +100,11 @@ class RunDirectory:
     def experiment(self) -> Any:
         """Returns the folder's experiment; ValueError if the module of a part of the user is not imported."""
         if not files.exists(self._config):
+            problem = "not the folder of a run, as it has no config.json. Give the --workdir of a training."
             if not files.exists(self.path):
                 problem = "no such folder. Give the --workdir of a training."
             elif run := _run_in(self.path):
                 problem = f"the folder of a sweep. Give that of one of its runs, such as {run}."
-            else:
-                problem = (
-                    "not the folder of a run, as it has no config.json. Give the --workdir of a training."
-                )
             raise FileNotFoundError(f"{self.path}: {problem}")
         parts = read_json(self._user_parts) if files.exists(self._user_parts) else {}
         for kind, part in parts.items():

@@ -48,7 +48,8 @@ class CountPrior:
 
     def layer(self, train: data.Split) -> tf.keras.layers.Layer | None:
         """Returns a new layer from vectors of instances to log-probabilities; None if there is none."""
-        del train
+        if self._part.name in self._part.others:
+            return None
         return models.get("count_prior", self._part.name, **self._part.options())
 
     def log_counts(
@@ -58,7 +59,6 @@ class CountPrior:
 
         `log_counts` is the output of the layer, `[B, m + 1]`, or None; in training the loss alone needs them.
         """
-        del scores, training
         return log_counts if log_counts is None or where is None else set_sizes.conditioned(log_counts, where)
 
     def loss(self, log_counts: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor | None:
@@ -87,9 +87,6 @@ class _None(CountPrior):
                 "needs the number of classes. Leave the example out, or set count_prior to 'learned'."
             )
         _check_levels(loss, train)
-
-    def layer(self, train: data.Split) -> None:
-        del train
 
 
 class _Learned(CountPrior):
@@ -125,13 +122,9 @@ class _FromScores(CountPrior):
 
     is_trained = False
 
-    def layer(self, train: data.Split) -> None:
-        del train
-
     def log_counts(
         self, scores: tf.Tensor, log_counts: tf.Tensor | None, where: tf.Tensor | None, training: bool = False
     ) -> tf.Tensor | None:
-        del log_counts
         return None if training else set_sizes.poisson_binomial(scores, where=where)
 
 

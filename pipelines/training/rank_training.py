@@ -43,7 +43,6 @@ from rank4class.pipelines.training.trainable_rank_model import (
     build_model,
 )
 from rank4class.pipelines.training.trainer import Schedule, Trainer, open_folder
-from rank4class.progress import Progress
 
 
 def train(
@@ -107,8 +106,7 @@ def _check_evaluated_images(loaded: TaskData, batch_size: int) -> None:
     if loaded.splits["train"].kind.reads_files:
         by_identity = {id(split): name for name, split in loaded.splits.items() if name != "train"}
         for name in by_identity.values():
-            progress = Progress(f"reading {name}", "image", len(loaded.splits[name]))
-            for _ in progress.over(loaded.read(name, batch_size), batch_size):
+            for _ in loaded.read(name, batch_size, title="reading"):
                 pass
 
 
@@ -225,8 +223,7 @@ class TrainedModel:
             sets = run_sets.Measurement(self.experiment, examples, self.sets, self.calibration, coverages)
         num_best = run_split_metrics.num_best(self.experiment, loaded.num_scored(split))
         result = self._score(loaded, split, kept, max(best, num_best), sets.add if sets else None)
-        if self.calibration is not None:
-            result = run_calibration.measure(result, self.calibration, split, examples)
+        result = run_calibration.measure(result, self.calibration, split, examples)
         sizes = self.description.training_counts, self.description.num_train
         result = run_split_metrics.measure(result, self.experiment, loaded, split, sizes)
         result = run_decisions.measure(result, self.experiment, loaded, split, self.thresholds)
@@ -254,11 +251,9 @@ class TrainedModel:
                 raise ValueError(
                     f"data.path: the {split} split of the run. Set it to examples that the run has not seen."
                 )
-        needed = prediction_sets.least_examples(0.9)
-        if len(examples) < needed:  # they would replace sets that the run may have
-            raise ValueError(
-                f"data.path: {len(examples)} examples; sets for 90% need {needed}. Give more examples."
-            )
+        size, needed = len(examples), prediction_sets.least_examples(0.9)
+        if size < needed:  # they would replace sets that the run may have
+            raise ValueError(f"data.path: {size} examples; sets for 90% need {needed}. Give more examples.")
         experiment = dataclasses.replace(self.experiment, sets=sets)
         checks.check(experiment)
         run_sets.check_examples(sets, examples)

@@ -87,19 +87,15 @@ class Fit:
     def add(self, rows: np.ndarray, scores: np.ndarray, log_counts: np.ndarray | None) -> None:
         """Adds the scores of the examples `rows`; see `evaluator.Evaluator`."""
         block = _block(self._examples, rows, scores, log_counts, self._calibration)
-        pairs = [np.arange(self._ends[row], self._ends[row + 1]) for row in rows]
+        pairs = np.concatenate([np.arange(self._ends[row], self._ends[row + 1]) for row in rows])
         labels, part = self._examples.labels[rows], self._part
-        self._pairs[np.concatenate(pairs)] = prediction_sets.true_scores(
-            part.name, part.options(), block, labels
-        )
+        self._pairs[pairs] = prediction_sets.true_scores(part.name, part.options(), block, labels)
         self._num_classes = scores.shape[1]
 
     def sets(self) -> PredictionSets:
         """Returns the sets, after all examples were added."""
-        part, labels = self._part, self._examples.labels
-        return prediction_sets.fit(
-            part.name, part.options(), self._pairs, labels, part.by_class, self._num_classes
-        )
+        part, labels, n = self._part, self._examples.labels, self._num_classes
+        return prediction_sets.fit(part.name, part.options(), self._pairs, labels, part.by_class, n)
 
 
 class Measurement:

@@ -88,20 +88,17 @@ class TrainState:
     ):
         self.progress = TrainProgress()
         self._monitor, self._writes = monitor, writes
-        checkpoint = tf.train.Checkpoint(
-            model=model, optimizer=optimizer, progress=self.progress, owner=Owner(run)
-        )
-        self._last = Checkpoints(os.path.join(folder, "last"), checkpoint, writes)
+        last = tf.train.Checkpoint(model=model, optimizer=optimizer, progress=self.progress, owner=Owner(run))
+        self._last = Checkpoints(os.path.join(folder, "last"), last, writes)
         self._best = best_checkpoints(folder, model, run, writes)
 
-    def restore(self) -> int | None:
-        """Restores the newest usable checkpoint, and removes incomplete files; returns its step, if any."""
-        step = self._last.read_newest()
+    def restore(self) -> None:
+        """Restores the newest usable checkpoint, and removes incomplete files."""
+        self._last.read_newest()
         if self._writes and self.best_step is not None:
             self._best.check(self.best_step)
         for checkpoints in (self._last, self._best):
             checkpoints.keep(checkpoints.steps())
-        return step
 
     @property
     def best_step(self) -> int | None:
@@ -133,6 +130,5 @@ def has_checkpoint(folder: str) -> bool:
 
 def best_checkpoints(folder: str, model: tf.keras.Model, run: str, writes: bool = True) -> Checkpoints:
     """Returns the `Checkpoints` of a run's best models."""
-    return Checkpoints(
-        os.path.join(folder, "best"), tf.train.Checkpoint(model=model, owner=Owner(run)), writes
-    )
+    best = tf.train.Checkpoint(model=model, owner=Owner(run))
+    return Checkpoints(os.path.join(folder, "best"), best, writes)

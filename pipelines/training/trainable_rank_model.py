@@ -183,10 +183,9 @@ class TrainableRankModel:
         result = self._score(split, should_stop, measured.add if measured else None)
         if result is None:
             return None
-        if self._is_final and self._calibrates:
-            if split == "validation":
-                self._calibration = run_calibration.fit(result, self._data)
-            result = run_calibration.measure(result, self._calibration, split, examples)
+        if self._is_final and self._calibrates and split == "validation":
+            self._calibration = run_calibration.fit(result, self._data)
+        result = run_calibration.measure(result, self._calibration, split, examples)
         sizes = self._data.training_counts("test"), self.train_examples
         result = run_split_metrics.measure(result, self._experiment, self._data, split, sizes)
         if split == "validation":
@@ -246,7 +245,6 @@ class TrainableRankModel:
         self, run_dir: RunDirectory, results: dict[str, Any], test: evaluator.EvaluationResult | None
     ) -> None:
         """Writes the test values, what the run has fitted, and for the projector the vectors of classes."""
-        del results
         if test is not None:
             run_dir.write_test_values(test.names, test.values)
         fitted = {"calibration": self._calibration, "thresholds": self._thresholds}
