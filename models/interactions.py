@@ -325,7 +325,7 @@ class _Mlp(Part, _RandomLayer):
 class LatentCrossMlp(_Mlp):
     r"""LC+MLP: a two-layer MLP on the element-wise product, $s_i = \text{MLP}(h \odot c_i)$.
 
-    `O(B n d k)` time for `k` units, the least that the products allow. Up to 16 MiB of products and of
+    `O(B n k (d + k))` time for `k` units, the least that the products allow. Up to 16 MiB of products and of
     outputs (in float32), a single block holds all classes, and nothing is recomputed. Above that, blocks of
     4 MiB are processed one after the other, and the gradient computes their products again. The first layer's
     outputs, `B n k` numbers, are stored if they take at most 64 MiB (at ImageNet's 64 x 1,000 x 256: 62.5

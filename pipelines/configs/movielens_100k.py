@@ -16,8 +16,8 @@ movies, as in TF-Ranking.
 Running time: a minute per run on one core. Expected on the test pairs, in percent, mean of ten seeds with the
 learning rate 0.003, --config.class_encoder.weight_decay=0.01 and 100 epochs: map@10 9.9, top-1 accuracy 29.4,
 recall@100 48.2 (`rank4class reproduce --only=rankmax/table2`). The paper reports for Rankmax AP@10 15.4,
-accuracy 34.2, Recall@100 38.7 percent; it does not state the denominator of its average precision, nor
-whether known movies are ranked: --config.data.exclude_known=False ranks them. The L2 penalties of users and
+accuracy 34.2, Recall@100 38.7 percent; it does not state the denominator of its average precision, and
+ranks movies of earlier splits too, as --config.data.exclude_known=False does. The L2 penalties of users and
 movies are --config.encoder.weight_decay and --config.class_encoder.weight_decay.
 """
 
