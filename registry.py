@@ -59,8 +59,8 @@ class Registry:
         """
 
         def add(entry: Any) -> Any:
-            known = self._entries.get(name, entry)
-            if (known.__module__, known.__qualname__) != (entry.__module__, entry.__qualname__):
+            known = self._entries.get(name)
+            if known and (known.__module__, known.__qualname__) != (entry.__module__, entry.__qualname__):
                 raise ValueError(
                     f"{self.kind}={name!r}: already registered. Choose another name, or import its file once."
                 )

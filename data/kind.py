@@ -109,8 +109,8 @@ class Kind:
         return self._read(path, specs, bad_rows, columns, ids)
 
     def _read(self, path, specs, bad_rows, columns, ids):
-        if os.path.isfile(vectors := os.path.join(path, arrays.PAIR[0])):
-            path = vectors
+        if tables.files_of(path)[1:] == [os.path.join(path, arrays.PAIR[1])]:
+            path = os.path.join(path, arrays.PAIR[0])
         if not path.lower().endswith((".npy", ".npz")):
             yield from self._read_table(path, specs, bad_rows, columns)
             return

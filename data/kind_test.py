@@ -166,6 +166,12 @@ def test_images_of_folders(tmp_path):
     rows, _ = read(tmp_path, FILE)
     assert rows == [(str(tmp_path / name), {"image_bytes": b"x"}) for name in ("1.jpg", "b/2.PNG")]
     assert read(tmp_path / "1.jpg", FILE)[0] == rows[:1]
+    (tmp_path / "parts").mkdir()
+    path = tmp_path / "parts" / "part-0.parquet"
+    pd.DataFrame({"photo": ["../1.jpg"]}).to_parquet(path)
+    listed, _ = read(path.parent, FILE, columns=Columns(image_column="photo"))
+    assert listed == [(f"{path}[0]", {"image_bytes": b"x"})]
+    path.unlink()
     (tmp_path / os.fsdecode(b"x\xff.png")).write_bytes(b"x")
     with pytest.raises(ValueError, match=r"x\\udcff\.png': the name is not UTF-8\. Rename the file\. To"):
         read(tmp_path, FILE)

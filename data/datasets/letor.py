@@ -104,7 +104,11 @@ def read_queries(path: str) -> Queries:
     grades = grades.astype(np.float32)
     _check_rows(path, lines, values, grades, *ids)
     if sizes_path:
-        sizes = [int(line) if line.strip().isdecimal() else 0 for _, line in rows.lines(sizes_path)]
+        sizes = []
+        for where, line in rows.lines(sizes_path):
+            if not line.strip().isdecimal():
+                raise ValueError(f"{where}: {line!r} is not a number of documents. Correct it.")
+            sizes.append(int(line))
         bounds = np.append(0, np.cumsum(sizes))
         names = range(1, len(bounds))
         if np.diff(bounds).min(initial=1) < 1 or bounds[-1] != len(lines):

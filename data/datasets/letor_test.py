@@ -142,7 +142,7 @@ def test_invalid_rows(tmp_path, row, message):
     [
         ({"rank.train.query": "2\n1\n3\n1\n"}, "rank.train.query: 7 documents, but {}/rank.train has 9 rows"),
         ({"rank.train.query": "2\n1\n0\n3\n3\n"}, "rank.train.query: 9 documents, but"),
-        ({"rank.train.query": "2\n1\nx\n3\n3\n"}, "rank.train.query: 9 documents, but"),
+        ({"rank.train.query": "2\n1\nx\n3\n3\n"}, "rank.train.query:3: 'x' is not a number of"),
         ({"rank.train.query": ""}, "rank.train.query: the file is empty"),
         ({"rank.train.query": None}, "{}/rank.train.query: no such file"),
         ({"rank.test": None}, "{}/rank.test: no such file"),

@@ -182,12 +182,23 @@ def _vocabulary(folder):
     return newer, sorted(model["vocab"], key=model["vocab"].get)
 
 
+# Name in `tokenizer_config.json` -> name in the normalizer of `tokenizer.json`.
+_OF_NORMALIZER = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+
+
 def _lower_case(folder, vocab):
     path = os.path.join(folder, "tokenizer_config.json")
     if not os.path.isfile(path):
         words = (word for word in vocab if not word.startswith("["))  # special tokens are always capitals
         return not any(word != word.lower() for word in words)
-    settings = strict_json.read_object(path)
+    settings, newer = strict_json.read_object(path), os.path.join(folder, "tokenizer.json")
+    if "do_lower_case" not in settings and os.path.isfile(newer):  # of PreTrainedTokenizerFast
+        normalizer = strict_json.read_object(newer).get("normalizer") or {}
+        settings |= {name: normalizer.get(there) for name, there in _OF_NORMALIZER.items()}
     lower_case = settings.get("do_lower_case", True)
     _check_same_words(path, settings, lower_case)
     return lower_case

@@ -43,6 +43,11 @@ def test_lower_case_follows_the_tokenizer_config(folder):
     assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 8
+    (folder / "tokenizer_config.json").write_text("{}")  # of PreTrainedTokenizerFast
+    for lower_case, ball in ((False, 8), (True, 6)):
+        normalizer = {"lowercase": lower_case, "strip_accents": None, "handle_chinese_chars": True}
+        (folder / "tokenizer.json").write_text(json.dumps({"normalizer": normalizer}))
+        assert encode(folder, ["Ball"])["input_word_ids"][0][1] == ball
     (folder / "tokenizer_config.json").unlink()
     assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 8  # the vocabulary has a capital letter
     (folder / "vocab.txt").write_text("\n".join(VOCAB[:-1]) + "\n")

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from rank4class import strict_json
+from rank4class import compat, strict_json
 from rank4class.models.checkpoints.checkpoint import (
     Checkpoint,
     NameMap,
@@ -76,8 +76,8 @@ _GOOGLE_MODULES = {
 # Hugging Face writes the same names with dots.
 HUGGING_FACE_NAMES = NameMap(
     {ours: name.replace("layer_", "layer/").replace("/", ".") for ours, name in _GOOGLE_MODULES.items()},
-    # A buffer of positions, and the heads of models saved in pre-training or for classification.
-    unused=r"embeddings\.position_ids|(cls|classifier|discriminator_predictions)\..*",
+    # A buffer of positions, and the heads of pre-training, classification and question answering.
+    unused=r"embeddings\.position_ids|(cls|classifier|qa_outputs|discriminator_predictions)\..*",
     parameters=dict.fromkeys(("embeddings", "kernel", "gamma"), ".weight")
     | dict.fromkeys(("bias", "beta"), ".bias"),
     transposed="kernel",
@@ -137,12 +137,18 @@ def _tensorflow(path: str) -> Checkpoint | None:
 
 def _prefix(path: str) -> str | None:
     """Returns the prefix of the TensorFlow checkpoint that a path names, also in object storage, or None."""
-    if tf.io.gfile.exists(path + ".index"):
-        return path
-    if latest := tf.train.latest_checkpoint(path):
-        return latest
-    files = sorted(tf.io.gfile.listdir(path)) if tf.io.gfile.isdir(path) else []
-    prefixes = [os.path.join(path, f.removesuffix(".index")) for f in files if f.endswith(".index")]
+    try:
+        if tf.io.gfile.exists(path + ".index"):
+            return path
+        if latest := tf.train.latest_checkpoint(path):
+            return latest
+        files = sorted(tf.io.gfile.listdir(path)) if tf.io.gfile.isdir(path) else []
+    except tf.errors.UnimplementedError:  # a scheme that TensorFlow does not read, such as hf://
+        return None
+    except tf.errors.OpError as error:
+        raise OSError(f"{path}: {compat.reason(error)}") from error
+    names = [f.removesuffix(".index") for f in files if f.endswith(".index") and not f.startswith(".")]
+    prefixes = [os.path.join(path, name) for name in names]
     if len(prefixes) > 1:
         raise ValueError(f"{path}: several checkpoints. Give the path of one: {', '.join(prefixes)}.")
     return prefixes[0] if prefixes else None

@@ -42,7 +42,7 @@ def mean_interval(
     would claim certainty. Other values have that of the means `[R]` of the `resamples`. The values are `[V]`,
     with the number of examples of each. A metric in [0, 1] is `bounded`.
     """
-    size, are_equal = counts.sum(), values.min() == values.max()
+    size, are_equal = counts.sum(), np.unique(values).size == 1
     if bounded and (are_equal or np.isin(values, [0.0, 1.0]).all()):
         return wilson(counts @ values / size, size).tolist()
     if are_equal or np.isinf(values).any():

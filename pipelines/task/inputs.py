@@ -99,8 +99,8 @@ def tokenizer(path: str, max_length: int) -> data.WordPiece:
     num_pieces, size = len(tokenizer.settings["vocab"]), checkpoint.settings["vocab_size"]
     if num_pieces != size:
         raise ValueError(
-            f"{checkpoint.folder}: the tokenizer has {num_pieces:,} word pieces, the encoder {size:,}. Use "
-            "the tokenizer that it was trained with."
+            f"{checkpoint.folder}: the tokenizer has {num_pieces} word pieces, the encoder {size}. Use the "
+            "tokenizer that it was trained with, without added tokens."
         )
     return tokenizer
 

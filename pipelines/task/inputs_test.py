@@ -42,7 +42,7 @@ def test_the_tokenizer_of_an_encoder(tmp_path, write_bert_folder):
         inputs.tokenizer(str(tmp_path), 6)
     for vocab, kind, message in (
         ([*VOCAB, "BALL"], "WordPiece", None),
-        (VOCAB, "WordPiece", "has 5 word pieces, the encoder 6. Use the tokenizer that it was trained with"),
+        (VOCAB, "WordPiece", "has 5 word pieces, the encoder 6. Use the tokenizer that it was trained"),
         (VOCAB, "BPE", r"tokenizer\.json: not of word pieces\. Give the folder of a BERT encoder\."),
     ):
         ids = {piece: i for i, piece in reversed(list(enumerate(vocab)))}
