@@ -129,7 +129,8 @@ class Kind:
         """Yields the vectors of a table."""
         files = tables.files_of(path)
         if "embedding" not in specs or not files or not files[0].lower().endswith(tables.FORMATS):
-            raise ValueError(f"{path}: unknown format. Give an array as .npy or .npz, or a table of vectors.")
+            table = ", or a table of vectors" if "embedding" in specs else ""
+            raise ValueError(f"{path}: unknown format. Give an array as .npy or .npz{table}.")
         if not arrays.is_arrays(path):
             columns = tables.choose_inputs(columns, files[0])
         columns = columns.without_labels()._replace(has_header=not columns.by_position)

@@ -70,7 +70,7 @@ def test_tables_that_cannot_be_read(tmp_path):
     path = tmp_path / "in.tsv"
     path.write_text("comment\ttopic\none\ttwo\n")
     message = r"in\.tsv: no column 'text'\. The columns are 'comment', 'topic'\. Choose among them with text"
-    with pytest.raises(ValueError, match=f"{message}_column\\.$"):
+    with pytest.raises(ValueError, match=f"{message}_column, or rename one\\.$"):
         read(path, TEXT)
     path = tmp_path / "in.txt"  # has no fields
     path.write_text('"the ""code"" is late"\n')

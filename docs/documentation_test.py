@@ -274,12 +274,14 @@ def test_the_navigation_lists_every_page():
 
 
 def test_versions_agree():
-    texts = {name: (ROOT / name).read_text() for name in ("pyproject.toml", "__init__.py", "CITATION.cff")}
-    patterns = (r'^version = "(.*)"$', r'^__version__ = "(.*)"$', r"^version: (.*)$")
-    versions = {
-        name: re.search(pattern, text, re.MULTILINE)[1]
-        for (name, text), pattern in zip(texts.items(), patterns, strict=True)
+    patterns = {
+        "pyproject.toml": r'^version = "(.*)"$',
+        "__init__.py": r'^__version__ = "(.*)"$',
+        "CITATION.cff": r"^version: (.*)$",
+        "MODULE.bazel": r'^module\(.* version = "(.*)"\)$',
     }
+    texts = {name: (ROOT / name).read_text() for name in patterns}
+    versions = {name: re.search(patterns[name], text, re.MULTILINE)[1] for name, text in texts.items()}
     assert len(set(versions.values())) == 1, versions
 
 

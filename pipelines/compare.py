@@ -47,7 +47,7 @@ def comparisons(
 ) -> list[list[Comparison]]:
     """Returns the comparisons of each other run with the first, by metric; see `compare`."""
     if len(runs) < 2:
-        raise ValueError(f"runs={list(runs)}: fewer than two runs. Give two or more.")
+        raise ValueError(f"runs={list(runs)}: fewer than two runs. Give more (--workdir=A --workdir=B).")
     first, *others = (run if isinstance(run, Run) else Run(run) for run in runs)
     first_values, compared = dict(first.evaluate_examples(split, path)), []
     for other in others:

@@ -34,6 +34,8 @@ def main() -> None:
     strategy = _STRATEGY()
     trained = rank_training.restore(_WORKDIR.value, strategy)
     names = (_SETS.value, trained.experiment.sets.name, "threshold")
+    if _SETS.value == "none":
+        raise ValueError(f"--sets=none: fits none. Choose one of {', '.join(config.Sets.names()[1:])}.")
     name = next(name for name in names if name not in (None, "none"))
     by_class = {} if _BY_CLASS.value is None else {"sets.by_class": _BY_CLASS.value}
     part = config.override(trained.experiment, {"sets.name": name, **by_class}).sets

@@ -49,6 +49,9 @@ def test_sets_of_another_file_cover_new_examples(output_of, error_of, write, tmp
     assert rank_training.restore(tmp_path / "run").sets.examples.tolist() == [400]
     line = error_of("calibrate", run, f"--data.path={train}")
     assert f"--data.path={train}: the data of the training. Set it to examples that the run has not" in line
+    train.rename(tmp_path / "moved.csv")
+    line = error_of("evaluate", run)
+    assert f"run: its data are not here. data.path={train}: no such file" in line
 
 
 def test_files_of_the_training_do_not_calibrate(output_of, error_of, write, tmp_path):

@@ -106,8 +106,8 @@ def define_data(purpose: str) -> tuple[flags.FlagHolder, Callable[[TrainedModel]
 
 def define_strategy(names: Sequence[str] = config.STRATEGIES) -> Callable[[], tf.distribute.Strategy]:
     """Defines `--strategy`, and `--tpu` if that is one of the names; returns a function that builds it."""
-    places = ["one device", "all GPUs of this machine", "the machines of a job", "or a TPU"]
-    meaning = f"Run on {', '.join(places[: len(names)])}."
+    *places, last = ["one device", "all GPUs of this machine", "the machines of a job", "a TPU"][: len(names)]
+    meaning = f"Run on {', '.join(places)} or {last}."
     name = flags.DEFINE_enum("strategy", "default", names, meaning)
     if "tpu" in names:
         flags.DEFINE_string("tpu", None, "For --strategy=tpu: name of the TPU; None: that of this machine.")
@@ -183,6 +183,7 @@ def _interrupt(number: int, _: object) -> typing.NoReturn:
 def _parse(argv: list[str]) -> None:
     """Parses the flags, imports the modules of `--import`, and builds the experiment of `--config`."""
     problem, rest, experiment = None, argv[:1], None
+    argv = [re.sub("^(--[^=]+=)(~.*)", lambda m: m[1] + os.path.expanduser(m[2]), each) for each in argv]
     flags.FLAGS.set_gnu_getopt()  # the values of fields follow, which are not flags yet
     try:
         try:
@@ -303,12 +304,13 @@ def _fail(error: object, code: int = 1) -> typing.NoReturn:
 
 def _with_flags(message: str) -> str:
     """Returns an error message with the fields of parts, such as data.path, as flags of the command."""
-    if message.startswith("tune="):  # fields are values of this flag
+    if message.startswith(("tune=", "vary=")):  # fields are values of these flags
         return message
 
     def as_flag(match: re.Match) -> str:
         names = [name for name in (match[0], f"config.{match[0]}", match[2]) if name in flags.FLAGS]
-        return f"--{names[0]}" if names else match[0]
+        is_of_run = names == ["data.path"] and not flags.FLAGS["data.path"].present
+        return f"--{names[0]}" if names and not is_of_run else match[0]
 
     return re.sub(rf"(?<![\w./=-])({'|'.join(config.PARTS)})\.(\w+)(?!\w|\.\w)", as_flag, message)
 

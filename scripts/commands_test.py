@@ -274,7 +274,12 @@ ERRORS = {
     "predict --workdir=RUN --input=images.npy --exclude_known": "exclude_known=True: the inputs are no",
     "export --workdir=RUN --output=file": "output=file: exists already. Choose another",
     "export --workdir=RUN --output=new --format=huggingface": "format='huggingface': the encoder 'mlp' is",
-    "calibrate --workdir=RUN": "trained without calibration examples. Set --data.path to labeled examples",
+    "train DIGITS --workdir=new --encoder=vgg16": "encoder='vgg16': images of 8 x 8, below 32 x 32. Choose",
+    "train DIGITS --workdir=new --config.metrics=mrr,foo": "metric='foo': unknown. There are:",
+    "predict --workdir=RUN --input=file": "file: unknown format. Give an array as .npy or .npz.",
+    "calibrate --workdir=RUN": "trained without calibration examples. Train with --sets=threshold, or set",
+    "calibrate --workdir=RUN --sets=none": "--sets=none: fits none. Choose one of rank,",
+    "evaluate --workdir=~/nowhere": os.path.expanduser("~/nowhere: no such folder."),  # bash leaves ~ here
     "calibrate --workdir=RUN --sets=lac --data.path=x": "sets='lac': unknown. There are: none, rank,",
     "evaluate --workdir=. --output=new": "not the folder of a run, as it has no config.json",
     "evaluate --workdir=RUN --data.path=other.tsv": "--data.path=other.tsv: dataset 'digits' reads no",
@@ -285,6 +290,7 @@ ERRORS = {
 }
 SWEEP_ERRORS = {
     "--tune=encoder.dropout=0.1,lots": "error: tune='encoder.dropout=0.1,lots': encoder.dropout='lots': not",
+    "--vary=encoder.dropout=0.1,lots": "error: vary='encoder.dropout=0.1,lots': encoder.dropout='lots': not",
     "--baseline=mse,dot": "error: baseline=mse,dot: not a cell of the grid. Choose one of these:",
     "--loss=mse": "error: --loss=mse: not in --losses. Add it there, or leave it out.",
     "--widen=2": "error: --widen: nothing is tuned. Add --tune, or leave it out.",

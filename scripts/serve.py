@@ -6,6 +6,8 @@ r"""Serves an exported model over HTTP, with the REST routes of TensorFlow Servi
 It answers until Ctrl-C or SIGTERM. There is no encryption and no login: put a proxy before it that has them.
 """
 
+import socket
+
 from absl import flags
 
 from rank4class import compat
@@ -25,9 +27,13 @@ def main() -> None:
 
     from rank4class.pipelines.export import serving
 
-    app = serving.app(_MODEL.value, _NAME.value)
-    print(f"http://{_HOST.value}:{_PORT.value}{app.state.path}", flush=True)
-    uvicorn.run(app, host=_HOST.value, port=_PORT.value, log_level="warning", limit_concurrency=1000)
+    family = socket.AF_INET6 if ":" in _HOST.value else socket.AF_INET
+    # An error of the address comes before the model is loaded.
+    with socket.create_server((_HOST.value, _PORT.value), family=family) as listener:
+        app = serving.app(_MODEL.value, _NAME.value)
+        print(f"http://{_HOST.value}:{_PORT.value}{app.state.path}", flush=True)
+        settings = uvicorn.Config(app, log_level="warning", limit_concurrency=1000)
+        uvicorn.Server(settings).run(sockets=[listener])
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class Columns(NamedTuple):
         if column in names:
             return " Rename all but one."
         missing = dict.fromkeys(field for name, field in self.by_column().items() if name not in names)
-        return f" Choose among them with {' and '.join(missing)}."
+        return f" Choose among them with {' and '.join(missing)}, or rename one."
 
 
 def check_string(where: str, column: str, value: Any) -> str:

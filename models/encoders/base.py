@@ -99,6 +99,8 @@ def load(cls: Any, path: str | None, **options: Any) -> Any:
         options = {name: option for name, option in options.items() if option is not None}
         encoder = cls(**{**checkpoint.settings, **options})
     except (TypeError, ValueError) as error:
+        if str(error).partition("=")[0] in options:
+            raise
         raise ValueError(
             f"{checkpoint.path}: its configuration does not describe this encoder: {error} Choose another "
             "checkpoint."

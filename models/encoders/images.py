@@ -94,6 +94,10 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
 
     def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         image = (features["image"] - self.PIXEL_MEAN) / self.PIXEL_DEVIATION
+        if min(sides := image.shape[1:3]) < 32:
+            raise ValueError(
+                f"encoder='vgg16': images of {sides[0]} x {sides[1]}, below 32 x 32. Choose another."
+            )
         return super().call({"image": image}, training=training)
 
 

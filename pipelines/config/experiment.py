@@ -43,6 +43,7 @@ class Experiment:
       steps: number of training steps; None derives it from `epochs`. A change of `epochs` sets it to None.
       evaluations_per_epoch: how often the validation split is evaluated and a checkpoint is saved; 0.2 is
         every fifth epoch. Both happen at the end too.
+      evaluation_batch_size: number of examples per step of evaluations and predictions.
       monitor: the validation metric that selects the best checkpoint.
       patience: number of evaluations without improvement after which training stops; 0 never stops early.
       metrics: names of the reported metrics; rates are in percent.

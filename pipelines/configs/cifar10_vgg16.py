@@ -3,7 +3,7 @@ r"""CIFAR-10 with VGG16 for 32 x 32 images (Rank4Class, Table 12).
     python -m rank4class.scripts.train --config=cifar10_vgg16 \
         --config.data.path=FOLDER --workdir=runs/cifar10_vgg16
 
-FOLDER holds the published files, binary or Python; without it TensorFlow Datasets downloads them. The paper
+FOLDER holds the published binary files; without it TensorFlow Datasets downloads them. The paper
 trains on all 50,000 training images; here 5,000 of them are the validation split.
 
 Batch size, epochs and Adam follow the paper. Its best learning rates, 1e-5 and 3e-6, are too low for random

@@ -52,12 +52,12 @@ def check(experiment: config.Experiment, *, trains: bool = True) -> None:
     arguments.check_seed(experiment.seed)
     _check_options(experiment, trains)
     check_optimizer(experiment.optimizer)
+    for name in experiment.metrics:
+        losses.get_metric(name)
     for is_wrong, message in _combinations(experiment, trains):
         if is_wrong:
             raise ValueError(message)
     count_priors.get(experiment.count_prior).check(experiment.metrics, experiment.loss)
-    for name in experiment.metrics:
-        losses.get_metric(name)
 
 
 def _check_options(experiment: config.Experiment, trains: bool) -> None:
@@ -130,7 +130,7 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
             yield (
                 encoder.name == "items",
                 f"{kind}.{field}={value!r}: encoder 'items' is a whole model, in which it has no effect. "
-                "Leave it out.",
+                "Leave it out, or set --interactions=dot in a sweep.",
             )
     sorts = experiment.loss.rank_fn in SORTERS
     for is_wrong, problem in (

@@ -183,7 +183,10 @@ class TrainedModel:
 
     def load_task(self) -> TaskData:
         """Loads the data of the training, which may not have changed since."""
-        loaded = load_data(self.experiment, self.run_dir.path, self.description.inputs)
+        try:
+            loaded = load_data(self.experiment, self.run_dir.path, self.description.inputs)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{self.run_dir.path}: its data are not here. {error}") from error
         self.run_dir.check_data(loaded.hashes)
         return loaded
 
@@ -242,8 +245,8 @@ class TrainedModel:
             raise ValueError(f"{path}: not finished, so that its checkpoint may change. Train it to the end.")
         if "calibration" not in loaded.splits:
             raise ValueError(
-                f"{path}: trained without calibration examples. Set data.path to labeled examples that the "
-                "run has not seen."
+                f"{path}: trained without calibration examples. Train with --sets=threshold, or set "
+                "data.path to labeled examples that the run has not seen, if its dataset reads them."
             )
         examples, hashes = loaded.splits["calibration"], self.run_dir.data_hashes()
         for split in ("train", "validation"):
