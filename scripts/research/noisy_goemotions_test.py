@@ -21,3 +21,12 @@ def test_label_noise_changes_training_labels(tmp_path):
     assert (np.bincount(labels[changed], minlength=10) > 10).all()
     for name in ("validation", "test"):
         np.testing.assert_array_equal(noisy.splits[name].labels, clean.splits[name].labels)
+
+    names = "joy love pride fear grief anger surprise confusion curiosity neutral".split()
+    (tmp_path / "emotions.txt").write_text("\n".join(names))
+    alike = noisy_goemotions.noisy_goemotions(str(tmp_path), label_noise=0.3, confusable=True)
+    wrong = alike.splits["train"].labels
+    np.testing.assert_array_equal(wrong != clean.splits["train"].labels, changed)
+    for before, after in zip(clean.splits["train"].labels[changed], wrong[changed], strict=True):
+        assert before == 9 or before // 3 == after // 3
+    assert len(set(wrong[clean.splits["train"].labels == 0])) == 3
