@@ -22,8 +22,8 @@ def test_label_noise_changes_training_labels(tmp_path):
     for name in ("validation", "test"):
         np.testing.assert_array_equal(noisy.splits[name].labels, clean.splits[name].labels)
 
-    names = "joy love pride fear grief anger surprise confusion curiosity neutral".split()
-    (tmp_path / "emotions.txt").write_text("\n".join(names))
+    names = "joy love pride fear grief anger surprise confusion curiosity neutral"
+    (tmp_path / "emotions.txt").write_text(names.replace(" ", "\n"))
     alike = noisy_goemotions.noisy_goemotions(str(tmp_path), label_noise=0.3, confusable=True)
     wrong = alike.splits["train"].labels
     np.testing.assert_array_equal(wrong != clean.splits["train"].labels, changed)
