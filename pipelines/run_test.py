@@ -291,7 +291,7 @@ def test_invalid_arrays(digits, tmp_path, monkeypatch):
         ("empty.npy", {}, r"empty\.npy: no row\. Give an array with rows\."),
         ("object.npy", {}, r"object\.npy: cannot be read: Array can't be memory-mapped:"),
         ("cut.npy", {}, r"cut\.npy: cannot be read: "),
-        ("run.txt", {}, r"run\.txt: unknown format\. Give an array as \.npy or \.npz, or a table"),
+        ("run.txt", {}, r"run\.txt: unknown format\. Give an array as \.npy or \.npz\.$"),
         (
             "flat.npy",
             {"output": "p.pdf"},
