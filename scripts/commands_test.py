@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 
 import numpy as np
@@ -257,6 +258,25 @@ def test_sigterm_leaves_no_part_of_a_file(imported, two_runs, tmp_path):
     assert process.returncode == 128 + signal.SIGTERM
     assert errors.splitlines()[-1] == "Interrupted."
     assert os.listdir(tmp_path / "out") == []
+
+
+@pytest.mark.nightly
+def test_serve_until_sigterm_and_at_a_port_that_is_taken(imported, error_of, small_commands):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        model = f"--model={small_commands[0] / 'model'}"
+        assert "[Errno 98] Address already in use" in error_of("serve", model, f"--port={port}")
+    process = imported("serve", model, f"--port={port}")
+    try:
+        with socket.socket() as client:
+            while client.connect_ex(("127.0.0.1", port)):
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        printed, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, printed) == (0, f"http://127.0.0.1:{port}/v1/models/model\n")
 
 
 # A command in a folder with `file` and `images.npy` -> a part of its error. RUN is a finished run.

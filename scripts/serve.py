@@ -27,13 +27,12 @@ def main() -> None:
 
     from rank4class.pipelines.export import serving
 
-    family = socket.AF_INET6 if ":" in _HOST.value else socket.AF_INET
-    # An error of the address comes before the model is loaded.
-    with socket.create_server((_HOST.value, _PORT.value), family=family) as listener:
+    with socket.socket(socket.AF_INET6 if ":" in _HOST.value else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((_HOST.value, _PORT.value))  # an error comes before the model is loaded
         app = serving.app(_MODEL.value, _NAME.value)
         print(f"http://{_HOST.value}:{_PORT.value}{app.state.path}", flush=True)
-        settings = uvicorn.Config(app, log_level="warning", limit_concurrency=1000)
-        uvicorn.Server(settings).run(sockets=[listener])
+        uvicorn.run(app, fd=listener.fileno(), log_level="warning", limit_concurrency=1000)
 
 
 if __name__ == "__main__":
