@@ -127,10 +127,10 @@ class Kind:
         self, path: str, specs: Specs, bad_rows: rows.BadRows, columns: Columns
     ) -> Iterator[RawInput]:
         """Yields the vectors of a table."""
-        files = tables.files_of(path)
-        if "embedding" not in specs or not files or not files[0].lower().endswith(tables.FORMATS):
+        if "embedding" not in specs or not tables.is_table(path):
             table = ", or a table of vectors" if "embedding" in specs else ""
             raise ValueError(f"{path}: unknown format. Give an array as .npy or .npz{table}.")
+        files = tables.files_of(path)
         if not arrays.is_arrays(path):
             columns = tables.choose_inputs(columns, files[0])
         columns = columns.without_labels()._replace(has_header=not columns.by_position)

@@ -6,8 +6,6 @@ A prediction set contains the class of a new example with the probability that y
 examples are like it. Without --data.path, the examples are the calibration split of a training with --sets.
 """
 
-import os
-
 from absl import flags
 
 from rank4class.pipelines import config
@@ -40,7 +38,7 @@ def main() -> None:
     by_class = {} if _BY_CLASS.value is None else {"sets.by_class": _BY_CLASS.value}
     part = config.override(trained.experiment, {"sets.name": name, **by_class}).sets
     loaded, path = _LOAD(trained), _DATA_PATH.value
-    if path is not None and os.path.realpath(path) == os.path.realpath(str(trained.experiment.data.path)):
+    if trained.trained_on(path):
         raise ValueError(
             f"--data.path={path}: the data of the training. Set it to examples that the run has not seen."
         )

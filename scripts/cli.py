@@ -183,6 +183,7 @@ def _interrupt(number: int, _: object) -> typing.NoReturn:
 def _parse(argv: list[str]) -> None:
     """Parses the flags, imports the modules of `--import`, and builds the experiment of `--config`."""
     problem, rest, experiment = None, argv[:1], None
+    # Shells do not expand ~ after a flag.
     argv = [re.sub("^(--[^=]+=)(~.*)", lambda m: m[1] + os.path.expanduser(m[2]), each) for each in argv]
     flags.FLAGS.set_gnu_getopt()  # the values of fields follow, which are not flags yet
     try:

@@ -241,20 +241,25 @@ def test_every_other_command_runs_on_a_small_problem(small_commands):
     assert 'print(model.signatures["classify"](image=' in card.read_text()
 
 
+def terminated(process, is_ready):
+    """Sends SIGTERM to a process once it is ready, and returns its output and errors."""
+    try:
+        while not is_ready():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        return process.communicate(timeout=60)
+    finally:
+        process.kill()
+
+
 @pytest.mark.nightly
 def test_sigterm_leaves_no_part_of_a_file(imported, two_runs, tmp_path):
     np.save(tmp_path / "images.npy", np.zeros([100_000, 8, 8, 1], np.float32))
     (tmp_path / "out").mkdir()
     flags = (f"--workdir={two_runs[0]}", f"--input={tmp_path / 'images.npy'}", "--batch_size=1")
     process = imported("predict", *flags, f"--output={tmp_path / 'out' / 'predictions.tsv'}")
-    try:
-        while not os.listdir(tmp_path / "out"):
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.01)
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    _, errors = terminated(process, lambda: os.listdir(tmp_path / "out"))
     assert process.returncode == 128 + signal.SIGTERM
     assert errors.splitlines()[-1] == "Interrupted."
     assert os.listdir(tmp_path / "out") == []
@@ -267,15 +272,8 @@ def test_serve_until_sigterm_and_at_a_port_that_is_taken(imported, error_of, sma
         model = f"--model={small_commands[0] / 'model'}"
         assert "[Errno 98] Address already in use" in error_of("serve", model, f"--port={port}")
     process = imported("serve", model, f"--port={port}")
-    try:
-        with socket.socket() as client:
-            while client.connect_ex(("127.0.0.1", port)):
-                assert process.poll() is None, process.communicate()
-                time.sleep(0.1)
-        process.send_signal(signal.SIGTERM)
-        printed, _ = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    with socket.socket() as client:
+        printed, _ = terminated(process, lambda: client.connect_ex(("127.0.0.1", port)) == 0)
     assert (process.returncode, printed) == (0, f"http://127.0.0.1:{port}/v1/models/model\n")
 
 

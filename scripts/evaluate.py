@@ -8,7 +8,6 @@ class has the lowest probability.
 """
 
 import dataclasses
-import os
 from typing import Any
 
 from absl import flags, logging
@@ -83,7 +82,7 @@ def main() -> None:
         files.make_writable(output, f"--output={output}")  # before the evaluation, which may take long
     experiment, path = trained.experiment, _DATA_PATH.value
     loaded = _LOAD(trained)
-    if path is not None and os.path.realpath(path) == os.path.realpath(str(experiment.data.path)):
+    if trained.trained_on(path):
         logging.warning("%s: the data of the training, on whose examples the metrics are too good", path)
     examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
     keep_scores, best = _KEEP_SCORES.value if output else False, 0

@@ -283,7 +283,11 @@ VECTOR = {"vector_column": "v"}
         (csv_of(**TEXTS | {"label": ["a;a"] * 10}), SPLIT, r"csv:2: label 'a' is repeated\. Remove one"),
         (FLAGS, {"label_columns": ("x", "y")}, r"csv:3: y '2' is neither 0 nor 1\. .* To skip it"),
         (FLAGS, {"label_columns": ("x",)}, r"data\.label_columns=\('x',\): it takes at least two"),
-        (FLAGS, {"label_columns": ("x", "z")}, r"no column 'z'.*data\.label_columns, or rename one\.$"),
+        (
+            FLAGS,
+            {"label_columns": ("x", "z")},
+            r"no column 'z'\. .* among them with data\.label_columns, or rename one\.$",
+        ),
         (csv_of(**TEXTS), {"image_column": "Text"}, r"no column 'Text'\. Did you mean 'text'\?"),
         (csv_of(**TEXTS), {"text_column": "text", **VECTOR}, r"data\.text_column=text, data\.vector_col"),
         (csv_of(**TEXTS), {"image_column": "text"}, r"csv:2: text: .*/s: no such file\. Correct the path\."),
@@ -302,11 +306,7 @@ VECTOR = {"vector_column": "v"}
         (npz_of(x=X, y=Y[1:]), {}, r"mine\.npz: y has shape \(59,\), but x has 60 rows\. Give \[N\], or 0"),
         (npz_of(x=X, y=Y), {"text_column": "a"}, r"data\.text_column: .*npz has no columns\. Leave it out\."),
         (npz_of(z=X, y=Y), {}, r"mine\.npz: arrays z, y, no array named 'x'\. Rename one\."),
-        (
-            lambda path: (path / "mine.json").write_text("[]"),
-            {},
-            r"json: unknown format\. Give a file that",
-        ),
+        (lambda path: (path / "mine.json").write_text("[]"), {}, r"json: unknown format\. Give a file that"),
         (lambda path: (path / "mine.svm").write_text("1 0:2\n2 1:3\n"), {}, r"svm: cannot be read: Invalid"),
     ],
 )

@@ -357,7 +357,7 @@ def test_invalid_tables_and_options(tmp_path):
             KEYS,
             ROWS,
             {"label_column": "lable"},
-            r"among them with data\.label_column, or rename one\.$",
+            r"Choose among them with data\.label_column, or rename one\.$",
         ),
         (("Text ", "other", "label"), ROWS, {}, r": no column 'text'\. Did you mean 'Text '\? The columns"),
         (
@@ -366,7 +366,12 @@ def test_invalid_tables_and_options(tmp_path):
             {},
             rf"are '0 {'x' * 38}', .*, '9 {'x' * 38}' and 2 more\. ",
         ),
-        (["x"], [], {}, r"Choose among them with data\.text_column and data\.label_column, or rename"),
+        (
+            ["x"],
+            [],
+            {},
+            r"Choose among them with data\.text_column and data\.label_column, or rename one\.$",
+        ),
         (["text;label"], [("a;ham",)], {}, "They seem to be separated by ';'.$"),
         (["a,b"], [("a,b",)], {"text_column": "1", "label_column": "2"}, "seem to be separated by ','.$"),
         (("text", "text", "label"), ROWS, {}, r": several columns 'text'\. The .*\. Rename all but one\.$"),

@@ -73,8 +73,7 @@ class ImageFiles(Images):
         return {"image_bytes": specs["file"]}  # an image to predict is a file
 
     def _read(self, path, specs, bad_rows, columns, ids):
-        is_table = [*tables.files_of(path), path][0].lower().endswith(tables.FORMATS)
-        if columns.image_column is not None and is_table:
+        if columns.image_column is not None and tables.is_table(path):
             for example in tables.Reader(columns.without_labels(), bad_rows).examples(path):
                 yield example.where, {"image_bytes": _bytes(example.features["file"])}
             return

@@ -78,12 +78,12 @@ class WordPiece(tf.Module):
 
         Args:
           folder: the encoder's folder, with `vocab.txt`, or the `tokenizer.json` that Transformers 5 saves in
-            its place. Lower-casing follows `tokenizer_config.json` if present, and otherwise applies to
-            vocabularies without capital letters.
+            its place. Lower-casing follows `tokenizer_config.json`, or `tokenizer.json` if that does not
+            state it. Without `tokenizer_config.json` it applies to vocabularies without capital letters.
           max_length: see the class.
 
         Raises:
-          FileNotFoundError: none of the two files.
+          FileNotFoundError: neither of the two files.
           ValueError: the vocabulary lacks a special token, or `tokenizer_config.json` describes another
             tokenizer.
         """

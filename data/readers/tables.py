@@ -163,6 +163,11 @@ def files_of(path: str) -> list[str]:
     return [os.path.join(path, name) for name in names if name.lower().endswith(arrow_files.ENDINGS)]
 
 
+def is_table(path: str) -> bool:
+    """Returns whether a path is that of a table by its ending, or a folder of the parts of one."""
+    return [*files_of(path), ""][0].lower().endswith(FORMATS)
+
+
 def choose_inputs(columns: Columns, path: str) -> Columns:
     """Returns columns with those of the inputs, for a path of a table; see `table` for the default."""
     inputs = {

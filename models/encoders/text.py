@@ -102,7 +102,7 @@ class Bert(Part):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        poolings = self.POOLINGS if pooler else self.POOLINGS[-2:]
+        poolings = [name for name in self.POOLINGS if pooler or name != "pooler"]
         self.width, self.pooling = hidden_size, pooling or poolings[0]
         arguments.check_choice(poolings, pooling=self.pooling)
         arguments.check_choice(_ACTIVATIONS, activation=activation)

@@ -78,6 +78,7 @@ from rank4class.pipelines.task import checks
         ({"seed": -1}, r"seed=-1: not an integer in 0\.\.4294967295\. Choose one\."),
         ({"metrics": ("mrr",)}, r"monitor='ndcg@5': not among the metrics\. Choose one of: mrr\."),
         ({"metrics": ("ndgc",)}, "metric='ndgc': unknown"),
+        ({"metrics": ("ndcg@5", "ndgc")}, "metric='ndgc': unknown"),
         ({"loss.name": "gumbel_sftmax"}, "loss='gumbel_sftmax': unknown"),
         ({"loss.prior_temperature": -0.5}, r"loss\.prior_temperature=-0\.5: too small\. Choose at least 0"),
         (

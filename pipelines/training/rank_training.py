@@ -190,6 +190,11 @@ class TrainedModel:
         self.run_dir.check_data(loaded.hashes)
         return loaded
 
+    def trained_on(self, path: str | None) -> bool:
+        """Returns whether a path is that of the data of the training."""
+        trained = str(self.experiment.data.path)
+        return path is not None and os.path.realpath(path) == os.path.realpath(trained)
+
     def load_labeled(self, path: str | os.PathLike, on_invalid_row: str = "fail") -> TaskData:
         """Returns all examples of another labeled file, with the layout of the training's, as each split."""
         name = self.experiment.data.name
