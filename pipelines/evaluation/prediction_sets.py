@@ -4,6 +4,10 @@ A registered function scores how unusual each class is for an example. A set has
 most a limit, which split conformal prediction takes from the true classes of calibration examples. If these
 and a new example are exchangeable, its set contains its class with at least the stated probability.
 
+The last bits of a score depend on the batch and on the path that computes it. So a limit is above the score
+that it comes from by `thresholds.ROUNDING`, relative to one plus its absolute value: inputs that repeat, as
+those of a table with few distinct rows, have the same set in training, predictions, exports and a server.
+
 For examples of several classes conformal risk control takes the limit: the expected recall of the set is at
 least the stated one. With one class per example, both are the same.
 
@@ -29,13 +33,15 @@ import tensorflow as tf
 
 from rank4class import arguments
 from rank4class.pipelines.evaluation.calibration import Labels
+from rank4class.pipelines.evaluation.thresholds import ROUNDING
 from rank4class.registry import SET_SCORES
 
 LEAST_PER_GROUP = 100  # calibration examples of a class, or a cluster of classes, with a separate limit
 LEAST_TO_CLUSTER = 10  # calibration examples of a class that is in a cluster
 COVERAGES = (*(percent / 100 for percent in range(50, 100, 5)), 0.99)  # that an evaluation measures
 _QUANTILES = (0.5, 0.6, 0.7, 0.8, 0.9)  # of the scores of a class, by which classes are clustered
-_DRAWS = 1009.0  # draws repeat when the gap of two log-probabilities changes by the inverse of it
+_STEPS = 64.0  # steps of the gap of two log-probabilities, in a unit, that have different draws
+_GOLDEN = 0.6180339887  # multiples of it, modulo 1, are spread evenly
 _ROUNDING = 1e-9
 
 Block = tuple[Any, Any, Any]  # probabilities and ranking `[B, n]`, and `where`, bool `[B, n]` or None
@@ -74,8 +80,9 @@ def adaptive(
 
     $$\sum_{i \prec j} p_i + u\, p_j + \text{penalty} \cdot \max(\text{rank}_j - \text{free\_ranks}, 0)$$
 
-    The draw `u` in [0, 1) is a function of the seed and of the log-probabilities of the two best classes, so
-    that an example has the same set in any batch. The penalty shortens large sets.
+    The draw `u` in [0, 1) is a function of the seed and of the gap between the log-probabilities of the two
+    best classes, in steps of 1/64: rounding errors, of some 1e-6, do not change it, so that an example has
+    the same set in any batch. The penalty shortens large sets.
 
     References:
       Angelopoulos, Bates, Malik, Jordan (2021), "Uncertainty sets for image classifiers using conformal
@@ -92,7 +99,8 @@ def adaptive(
     best_first = tf.gather(probabilities, order, batch_dims=1)
     before = tf.gather(tf.cumsum(best_first, axis=1, exclusive=True), places, batch_dims=1)
     first, second = tf.unstack(tf.math.log(tf.maximum(best_first[:, :2], 1e-37)), axis=1)
-    draw = tf.math.floormod(_DRAWS * (first - second) + np.float32(seed * 0.6180339887 % 1.0), 1.0)
+    step = tf.floor(_STEPS * (first - second))
+    draw = tf.math.floormod(_GOLDEN * step + np.float32(seed * np.sqrt(2.0) % 1.0), 1.0)
     penalties = penalty * tf.cast(tf.maximum(places + 1 - free_ranks, 0), tf.float32)
     return before + draw[:, None] * probabilities + penalties
 
@@ -109,13 +117,15 @@ class PredictionSets:
     # Whether `rank4class calibrate` has fitted them, so that the run's results are of others.
     after_training: bool = dataclasses.field(default=False, kw_only=True)
     values: np.ndarray  # the scores in increasing order, float32 `[P]`
-    weights: np.ndarray  # one over the number of classes of the example, float32 `[P]`
+    weights: np.ndarray  # one over the number of classes of the example, float64 `[P]`
     groups: np.ndarray  # int32 `[P]`
     examples: np.ndarray  # number of calibration examples of each group, int64 `[G]`
     class_groups: np.ndarray | None = None  # group of each class, int32 `[n]`; None for a single group
 
     def limits(self, coverage: float) -> np.ndarray:
         """Returns the largest score in a set, float32 `[n]`, or `[1]` for all classes.
+
+        It is minus infinity where empty sets suffice.
 
         Raises:
           ValueError: the coverage is not in (0, 1), or needs more calibration examples.
@@ -132,9 +142,10 @@ class PredictionSets:
                     f"{of_all if len(limits) == 1 else of_group}. Lower it, or calibrate with more."
                 )
             values, weights = (each[self.groups == group] for each in (self.values, self.weights))
-            total = weights.sum(dtype=np.float64)
-            missed = total - np.cumsum(weights, dtype=np.float64)  # with a limit at each value
-            limits[group] = -np.inf if total <= allowed else values[np.argmax(missed <= allowed)]
+            total = weights.sum()
+            missed = total - np.cumsum(weights)  # with a limit at each value
+            score = values[np.argmax(missed <= allowed)]
+            limits[group] = -np.inf if total <= allowed else score + ROUNDING * (1.0 + abs(score))
         limits = np.minimum(limits, np.finfo(np.float32).max)  # an infinite score is in no set
         return limits if self.class_groups is None else limits[self.class_groups]
 
@@ -166,7 +177,7 @@ class PredictionSets:
     @staticmethod
     def from_json(content: dict[str, Any]) -> "PredictionSets":
         """Returns the sets that `to_json` described."""
-        types = {"weights": np.float32, "groups": np.int32, "examples": np.int64, "class_groups": np.int32}
+        types = {"weights": np.float64, "groups": np.int32, "examples": np.int64, "class_groups": np.int32}
         lists = {name: content[name] for name in types if content[name] is not None}
         arrays = {name: np.array(values, types[name]) for name, values in lists.items()}
         values = [np.inf if value is None else value for value in content["values"]]
@@ -195,22 +206,26 @@ def fit(
     """Returns the sets that the `true_scores` `[P]` of all calibration examples define.
 
     The labels are class ids, int `[N]`, or for several classes a `scipy.sparse.csr_array` `[N, n]`. An
-    example without a class counts as one whose set has recall 1. With `by_class`, each class with
-    `LEAST_PER_GROUP` examples has a separate limit. Classes with `LEAST_TO_CLUSTER` are clustered by half of
-    their examples, and the other half sets the limit of their cluster; all others have that of all examples.
+    example without a class counts as one whose set has recall 1.
+
+    With `by_class`, each class with `LEAST_PER_GROUP` examples has a separate limit. Classes with
+    `LEAST_TO_CLUSTER` are clustered by half of their examples, and the other half sets the limit of their
+    cluster. All other classes share the limit of their examples; if these are fewer than `LEAST_PER_GROUP`,
+    the groups with the fewest examples join them. The coverage holds in each of these groups.
     """
     rows, classes = _pairs(labels)
     size = labels.shape[0]
-    weights = (1.0 / np.bincount(rows, minlength=size)[rows]).astype(np.float32)
-    groups, class_groups = [np.arange(len(pairs))], None
+    weights = 1.0 / np.bincount(rows, minlength=size)[rows]
+    groups, class_groups, examples = [np.arange(len(pairs))], None, [size]
     if by_class:
         assert num_classes is not None
         groups, class_groups = _by_class(pairs, classes, num_classes)
-    examples = np.array([size, *map(len, groups[1:])], np.int64)
+        examples = list(map(len, groups))
     groups = [pairs_of[np.argsort(pairs[pairs_of], kind="stable")] for pairs_of in groups]
     ids = np.repeat(np.arange(len(groups), dtype=np.int32), [len(each) for each in groups])
     order = np.concatenate(groups)
-    return PredictionSets(name, options, pairs[order], weights[order], ids, examples, class_groups)
+    counts = np.array(examples, np.int64)
+    return PredictionSets(name, options, pairs[order], weights[order], ids, counts, class_groups)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,32 +291,38 @@ def coverage_interval(examples: int, coverage: float) -> tuple[float, float]:
 
 
 def _by_class(values: np.ndarray, classes: np.ndarray, n: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Returns the examples of each group, all of them first, and the group of each class; see `fit`."""
-    counts = np.bincount(classes, minlength=n)
-    groups, class_groups = [np.arange(len(values))], np.zeros(n, np.int32)
+    """Returns the examples of each group, and the group of each class; see `fit`."""
+    rows_of = [np.flatnonzero(classes == j) for j in range(n)]
+    counts = np.array(list(map(len, rows_of)))
+    groups = [([j], rows_of[j]) for j in np.flatnonzero(counts >= LEAST_PER_GROUP)]
+    groups += _clusters(
+        values, {j: rows_of[j] for j in range(n) if LEAST_TO_CLUSTER <= counts[j] < LEAST_PER_GROUP}
+    )
+    groups.sort(key=lambda group: -len(group[1]))
+    others = sorted(set(range(n)).difference(*(members for members, _ in groups)))
+    rest = np.concatenate([np.array([], int), *(rows_of[j] for j in others)])
+    while others and groups and len(rest) < LEAST_PER_GROUP:
+        members, rows = groups.pop()
+        others, rest = [*others, *members], np.append(rest, rows)
+    groups += [(others, rest)] if others else []
+    class_groups = np.empty(n, np.int32)
+    for i, (members, _) in enumerate(groups):
+        class_groups[members] = i
+    return [rows for _, rows in groups], class_groups
 
-    def add(members: Any, rows: np.ndarray) -> None:
-        class_groups[members] = len(groups)
-        groups.append(rows)
 
-    for j in np.flatnonzero(counts >= LEAST_PER_GROUP):
-        add([j], np.flatnonzero(classes == j))
+def _clusters(values: np.ndarray, rows_of: dict[int, np.ndarray]) -> list[tuple[list[int], np.ndarray]]:
+    """Returns the classes of each cluster, and the examples that set its limit; see `fit`."""
     clusters = np.random.default_rng(0).random(len(values)) < 0.5  # these examples cluster the classes
-    rows_of = {
-        j: np.flatnonzero(classes == j) for j in range(n) if LEAST_TO_CLUSTER <= counts[j] < LEAST_PER_GROUP
-    }
     halves = {j: (rows[clusters[rows]], rows[~clusters[rows]]) for j, rows in rows_of.items()}
     halves = {j: pair for j, pair in halves.items() if len(pair[0])}
     number = min(len(halves), sum(len(rest) for _, rest in halves.values()) // (2 * LEAST_PER_GROUP))
     if number < 1:
-        return groups, class_groups
+        return []
     vectors = [np.quantile(values[first], _QUANTILES, method="higher") for first, _ in halves.values()]
     sizes = np.sqrt([len(first) for first, _ in halves.values()])
     means = sklearn.cluster.KMeans(number, random_state=0)
     labels = means.fit_predict(np.minimum(vectors, np.finfo(np.float32).max), sample_weight=sizes)
-    for i in range(number):
-        members = [j for j, label in zip(halves, labels, strict=True) if label == i]
-        rows = np.concatenate([halves[j][1] for j in members])
-        if len(rows) >= LEAST_PER_GROUP:
-            add(members, rows)
-    return groups, class_groups
+    members = [[j for j, label in zip(halves, labels, strict=True) if label == i] for i in range(number)]
+    groups = [(each, np.concatenate([halves[j][1] for j in each])) for each in members]
+    return [group for group in groups if len(group[1]) >= LEAST_PER_GROUP]

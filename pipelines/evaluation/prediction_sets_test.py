@@ -1,11 +1,13 @@
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.special
 import tensorflow as tf
 
-from rank4class.pipelines.evaluation import prediction_sets
+from rank4class.pipelines.evaluation import prediction_sets, thresholds
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
 from rank4class.pipelines.storage import files
 
@@ -25,6 +27,11 @@ def fit(name, block, labels, **by_class):
     return prediction_sets.fit(name, {}, pairs, labels, **by_class)
 
 
+def above(score):
+    """Returns the limit that comes from a score."""
+    return np.float32(score + thresholds.ROUNDING * (1 + score))
+
+
 def _in_sets(sets, probabilities, coverage):
     return sets.scores(probabilities, probabilities).numpy() <= sets.limits(coverage)
 
@@ -33,9 +40,9 @@ def test_limit_is_the_order_statistic_of_split_conformal_prediction():
     # Ranks of the true classes: 1, 1, 2, 3; the limit of coverage 0.6 is the ceil(5 * 0.6) = 3rd smallest.
     probabilities = np.array([[0.7, 0.2, 0.1]] * 4, np.float32)
     sets = fit("rank", (probabilities, probabilities, None), np.array([0, 2, 1, 0]))
-    assert sets.limits(0.6) == [2.0]
-    assert sets.limits(0.2) == [1.0]
-    assert sets.limits(0.8) == [3.0]
+    assert sets.limits(0.6) == [above(2.0)]
+    assert sets.limits(0.2) == [above(1.0)]
+    assert sets.limits(0.8) == [above(3.0)]
     assert _in_sets(sets, probabilities[:1], 0.6).tolist() == [[True, True, False]]
 
 
@@ -68,8 +75,8 @@ def test_threshold_has_the_smallest_sets_and_adaptive_no_empty_one():
 def test_adaptive_scores_by_hand():
     probabilities = tf.constant([[0.1, 0.6, 0.3]])
     scores = prediction_sets.adaptive(probabilities, tf.constant([[2, 0, 1]]), penalty=0.5, free_ranks=1)
-    u = (1009.0 * np.log(0.6 / 0.3)) % 1.0
-    np.testing.assert_allclose(scores, [[0.9 + 0.1 * u + 1.0, 0.6 * u, 0.6 + 0.3 * u + 0.5]], atol=1e-3)
+    u = (0.6180339887 * np.floor(64 * np.log(0.6 / 0.3))) % 1.0
+    np.testing.assert_allclose(scores, [[0.9 + 0.1 * u + 1.0, 0.6 * u, 0.6 + 0.3 * u + 0.5]], atol=1e-4)
 
 
 def test_several_classes_have_the_expected_recall():
@@ -94,9 +101,30 @@ def test_limit_of_several_classes_by_hand():
     labels = scipy.sparse.csr_array(np.array([[1.0, 1.0], [0.0, 0.0]], np.float32))
     sets = fit("rank", (None, ranking, None), labels)
     # (missed recall + 1) / (2 + 1) is at most 1 - coverage.
-    assert sets.limits(0.5) == [1.0]
-    assert sets.limits(0.6) == [2.0]
+    assert sets.limits(0.5) == [above(1.0)]
+    assert sets.limits(0.6) == [above(2.0)]
     assert sets.limits(0.3) == [-np.inf]
+
+
+def test_limits_of_several_classes_are_exact(rng):
+    """One over the number of classes is a fraction that floats round."""
+    for size in range(30, 60):
+        counts = rng.integers(1, 8, size)
+        labels = scipy.sparse.csr_array((np.arange(8) < counts[:, None]).astype(np.float32))
+        scores = np.float32(rng.permutation(size * 8).reshape(size, 8))
+        sets = prediction_sets.fit("rank", {}, scores[labels.nonzero()], labels)
+        for percent in (50, 60, 75, 80, 90):
+            allowed = size - Fraction(percent, 100) * (size + 1)
+            weights = {
+                score: Fraction(1, int(c)) for c, row in zip(counts, scores, strict=True) for score in row[:c]
+            }
+            missed, limit = Fraction(0), max(weights)
+            for score in sorted(weights, reverse=True):  # the lowest limit that misses no more than allowed
+                limit = score
+                missed += weights[score]
+                if missed > allowed:
+                    break
+            assert sets.limits(percent / 100) == [above(limit)]
 
 
 def test_limits_by_class_cover_each_class():
@@ -112,11 +140,54 @@ def test_limits_by_class_cover_each_class():
     counts = np.bincount(labels[:half], minlength=n)
     separate = sets.class_groups[counts >= prediction_sets.LEAST_PER_GROUP]
     assert len(set(separate)) == len(separate)
-    assert 0 not in separate
-    assert sets.class_groups[-1] == 0
     inside = _in_sets(sets, probabilities[half:], 0.8)[np.arange(half), labels[half:]]
-    for j in np.flatnonzero(counts >= prediction_sets.LEAST_PER_GROUP):
-        assert abs(inside[labels[half:] == j].mean() - 0.8) < 0.08
+    for group in range(len(sets.examples)):
+        assert abs(inside[sets.class_groups[labels[half:]] == group].mean() - 0.8) < 0.08
+
+
+def test_groups_of_classes_by_hand():
+    """The last class has no example: the class with the fewest joins it."""
+    labels = np.repeat([0, 1], [150, 120])
+    scores = np.arange(270.0)
+    sets = prediction_sets.fit("threshold", {}, scores.astype(np.float32), labels, True, 3)
+    assert sets.class_groups.tolist() == [0, 1, 1]
+    assert sets.examples.tolist() == [150, 120]
+    np.testing.assert_array_equal(sets.limits(0.5), np.float32([above(75), above(210), above(210)]))
+    labels = np.repeat([0, 1, 2], [150, 112, 8])
+    sets = prediction_sets.fit("threshold", {}, scores.astype(np.float32), labels, True, 3)
+    assert sets.class_groups.tolist() == [0, 1, 1]
+    assert sets.examples.tolist() == [150, 120]
+    alone = prediction_sets.fit("threshold", {}, scores.astype(np.float32)[:99], labels[:99], True, 3)
+    assert alone.class_groups.tolist() == [0, 0, 0]
+
+
+def frequencies(name):
+    """Returns the relative frequencies of classes, and how much easier than chance each of them is."""
+    if name == "rare":
+        return np.repeat([0.2, 0.2 / 56], [4, 56]), np.repeat([4.0, 2.0], [4, 56])
+    n = int(name)
+    return 1 / np.arange(1, n + 1), np.linspace(2.0, 4.0, n)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["rare", "5", "20", "60", "150", "500"])
+def test_limits_by_class_cover_all_and_rare_classes(name):
+    weights, gains = frequencies(name)
+    n, m, draws, covered = len(weights), 1000, 40, []
+    rare = weights < weights.max() / 2
+    for seed in range(draws):
+        rng = np.random.default_rng(seed)
+        labels = rng.choice(n, m + 2000, p=weights / weights.sum())
+        scores = rng.normal(size=(len(labels), n)) + np.log(weights / weights.max())
+        scores[np.arange(len(labels)), labels] += gains[labels]
+        probabilities = scipy.special.softmax(scores, axis=1).astype(np.float32)
+        first = probabilities[:m]
+        sets = fit("threshold", (first, first, None), labels[:m], by_class=True, num_classes=n)
+        inside = _in_sets(sets, probabilities[m:], 0.9)[np.arange(2000), labels[m:]]
+        covered.append([inside.mean(), inside[rare[labels[m:]]].mean()])
+    mean, error = np.mean(covered, axis=0), np.std(covered, axis=0) / np.sqrt(draws)
+    assert (mean > 0.9 - 3 * error - [0.0, 0.01]).all()
+    assert mean[0] < 0.92
 
 
 def test_classes_with_few_examples_share_the_limit_of_their_cluster():
@@ -127,7 +198,7 @@ def test_classes_with_few_examples_share_the_limit_of_their_cluster():
     sets = fit("rank", (None, scores, None), labels, by_class=True, num_classes=n)
     easy, hard = sets.class_groups[: n // 2], sets.class_groups[n // 2 :]
     assert len(set(easy)) == 1
-    assert not set(easy) & {0, *hard}
+    assert not set(easy) & set(hard)
     assert sets.limits(0.9)[0] < 5
     assert sets.limits(0.9)[n // 2 :].min() > 20
 

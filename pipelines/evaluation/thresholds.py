@@ -4,6 +4,10 @@ A registered function rates the thresholds of a class. It takes, for each thresh
 above it that have the class, `hits`, and of all above it, `decided`, floats `[T]`, and the number of all that
 have the class, `relevant`. The highest rating wins, and of equal ones that of the highest threshold. A class
 is never decided if no rating is positive.
+
+Neighboring scores that differ by rounding errors are taken for equal, so that no threshold is between the
+scores that an input has in two batches: by less than `ROUNDING` of the largest score, or of many examples by
+less than the mean difference.
 """
 
 import dataclasses
@@ -20,6 +24,9 @@ from rank4class import arguments
 from rank4class.registry import THRESHOLDS
 
 LEAST = 10  # positive examples that the threshold of a class needs
+# A bound on the relative difference of a float32 score between two batches, or an export and its run: the
+# largest that was seen is a tenth of it.
+ROUNDING = 2.0**-15
 _STEPS = 8  # tested thresholds until the number of decided examples has doubled
 
 
@@ -130,11 +137,13 @@ def _best(rate: Callable[..., np.ndarray], scores: np.ndarray, positive: np.ndar
         return math.inf
     order = np.argsort(-scores, kind="stable")
     scores = np.append(scores[order], -np.inf).astype(np.float64)
-    last = np.flatnonzero(scores[:-1] > scores[1:])  # of equal scores
+    margin = np.abs(scores[:-1]).max() * min(ROUNDING, 1.0 / len(scores))
+    last = np.flatnonzero(scores[:-1] - scores[1:] > margin)  # of equal scores
     hits = np.cumsum(positive[order])[last]
     values = rate(hits.astype(np.float64), last + 1.0, int(hits[-1]))
     best = int(np.argmax(values))
     lowest, next_lower = scores[last[best]], scores[last[best] + 1]
     if not values[best] > 0.0:
         return math.inf
-    return float(np.nextafter(lowest, -np.inf) if next_lower == -np.inf else (lowest + next_lower) / 2)
+    below = np.nextafter(lowest - margin, -np.inf)
+    return float(below if next_lower == -np.inf else (lowest + next_lower) / 2)

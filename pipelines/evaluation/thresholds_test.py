@@ -113,9 +113,20 @@ def test_excluded_classes_are_left_out(rng, monkeypatch):
         assert fitted.values[j] == alone.values[0]
 
 
-def test_neighboring_scores_are_told_apart():
-    low = np.float32(0.1)
-    high = np.nextafter(low, np.float32(1.0))
-    scores, positive = np.array([[low], [high]] * 10), csr_array(np.array([[False], [True]] * 10))
-    decided = thresholds.fit(RATES["f1"], scores, positive).decide(scores).numpy()
-    np.testing.assert_array_equal(decided, positive.toarray())
+def test_no_threshold_is_between_the_scores_of_an_input_in_two_batches(rng):
+    """Scores of two inputs, with rounding errors by which positive examples of the lower one look better."""
+    positive = np.arange(40) % 4 < np.repeat([1, 3], 20)
+    rounding = np.where(positive, 1e-7, -1e-7).astype(np.float32)
+    scores = (np.repeat([np.float32(0.1), np.float32(0.3)], 20) + rounding)[:, None]
+    (value,) = thresholds.fit(RATES["f1"], scores, csr_array(positive[:, None])).values
+    assert value == pytest.approx(0.2, abs=1e-6)
+    apart = scores + np.float32([[0.0], [0.01]] * 20)
+    assert 0.1 < thresholds.fit(RATES["f1"], apart, csr_array(positive[:, None])).values[0] < 0.3
+
+
+def test_many_scores_have_as_good_a_threshold(rng):
+    positive = rng.random([100_000, 1]) < 0.3
+    scores = (rng.normal(size=positive.shape) + positive).astype(np.float32)
+    decided = thresholds.fit(RATES["f1"], scores, csr_array(positive)).decide(scores).numpy()
+    best = best_rating("f1", positive[:, 0], scores[:, 0])
+    assert rating("f1", positive[:, 0], decided[:, 0]) == pytest.approx(best, abs=5e-5)

@@ -124,6 +124,55 @@ def test_excluded_classes_are_in_no_set(runs, images, name):
         assert sorted(ids) == np.flatnonzero(results["in_set"][row]).tolist()
 
 
+@pytest.fixture(scope="module", params=NAMES)
+def repeated(request, digits_run, images):
+    """A run calibrated on 1,000 copies of 20 images: many scores equal the limit but for the last bits."""
+    distinct = images[:20]
+    rows = np.random.default_rng(0).integers(20, size=1000)
+    run, outputs = rank4class.load(digits_run.workdir), digits_run.outputs(distinct[rows])
+    labels = data.get("digits").splits["test"].labels[:20][rows]
+    block = outputs["probabilities"], outputs["scores"], None
+    pairs = prediction_sets.true_scores(request.param, {}, block, labels)
+    sets = prediction_sets.fit(request.param, {}, pairs, labels, num_classes=10)
+    run._trained = dataclasses.replace(run._trained, sets=sets)
+    return run, distinct[rows], rows
+
+
+def test_an_input_has_one_set_in_all_batches(repeated):
+    run, inputs, rows = repeated
+    sets, batches = run._trained.sets, [(0, 1000), *((i, 1) for i in range(60)), (100, 3), (200, 64)]
+    scores = []
+    for first, size in batches:
+        outputs = run.answers.score({"image": tf.constant(inputs[first : first + size])})
+        scores.append(sets.scores(outputs["probabilities"], outputs["scores"]).numpy())
+    for percent in range(30, 95, 4):
+        in_set, *others = (each <= sets.limits(percent / 100) for each in scores)
+        assert len({(row, tuple(each)) for row, each in zip(rows, in_set, strict=True)}) == 20
+        for (first, size), other in zip(batches[1:], others, strict=True):
+            np.testing.assert_array_equal(other, in_set[first : first + size])
+
+
+@pytest.mark.nightly
+def test_an_input_has_one_set_in_exports_and_requests(repeated, tmp_path):
+    served_models = pytest.importorskip("rank4class.pipelines.export.serving_test")
+    run, inputs, _ = repeated
+    for coverage in (0.5, 0.65, 0.8, 0.9):
+        sets = run.outputs(inputs, coverage=coverage)["in_set"]
+        folder = tmp_path / f"{coverage}" / "1"
+        run.export(folder, coverage=coverage)
+        score = tf.saved_model.load(str(folder)).signatures["score"]
+        for size in (1, 64):
+            batches = (tf.constant(inputs[i : i + size]) for i in range(0, 1000, size))
+            in_set = np.concatenate([score(image=batch)["in_set"] for batch in batches])
+            np.testing.assert_array_equal(in_set, sets)
+        with served_models.served(served_models.serving.app(folder, "model")) as address:
+            for first, size in ((0, 1000), *((i, 1) for i in range(50)), (100, 64)):
+                body = {"signature_name": "score", "inputs": inputs[first : first + size].tolist()}
+                status, answer = served_models.request(address, "model:predict", body)
+                assert status == 200
+                np.testing.assert_array_equal(answer["outputs"]["in_set"], sets[first : first + size])
+
+
 @pytest.mark.parametrize("ending", READERS)
 def test_files_of_sets(run, images, array, tmp_path, ending):
     output = tmp_path / f"sets.{ending}"
