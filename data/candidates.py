@@ -106,7 +106,11 @@ class Sampled:
         return tf.minimum(drawn, self.num_classes - 1)
 
     def log_q(self, ids: tf.Tensor) -> tf.Tensor:
-        r"""Returns $\log \pi$ of classes, float32 `[m]`."""
+        r"""Returns $\log \pi$ of classes, float32 `[m]`.
+
+        The examples of a batch count as drawn from one epoch. In a batch that spans two, an example may be
+        twice, and the probability of its classes is up to that of one more example too high.
+        """
         return tf.gather(tf.constant(self._log_q), ids)
 
 

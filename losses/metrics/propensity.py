@@ -10,6 +10,10 @@ Common arguments:
     then 0.
   num_relevant: the number of relevant classes of each example, `[N]`.
 
+Where scores are equal, the caller's order of the classes decides the gains. The metrics by name, such as
+"psp@5", take the worst one: of equal scores, the class with the lower gain is first. So they are at most
+those of other packages, which take any order.
+
 Each metric returns its values and the best possible ones, both float64 `[N]` and divided by the mean of the
 latter. The mean of the values is the metric of all examples, in [0, 1]; that of some examples is the sum of
 their values over the sum of their best ones. It is 0 if no example has a class.

@@ -362,7 +362,8 @@ class Sets(Part):
       fraction: of the validation examples that calibrate, in (0, 1), drawn with `data.split_seed`; a dataset
         with a split "calibration" has it instead.
       by_class: whether classes with enough calibration examples have separate limits: then the sets of each
-        of them contain it with the probability. Other classes share limits in clusters.
+        of them contain it with the probability. Other classes share limits in clusters, and the rest shares
+        one: the sets of each group contain its classes with the probability.
     """
 
     kind = "sets"

@@ -1,4 +1,4 @@
-"""Reliability of probabilities: calibration error, likelihood and risk-coverage curve, with intervals.
+"""Reliability of probabilities: calibration error, likelihood and risk-coverage curve.
 
 A prediction is the top class of an example of one class, or each pair of an example and a ranked class if
 examples may have several. Its confidence is its probability. Among classes that share the highest score, the
@@ -45,26 +45,22 @@ class Reliability:
         return pd.DataFrame({"from": edges[:-1], "to": edges[1:], **columns, "low": low, "high": high})
 
     def summarize(self) -> dict[str, Any]:
-        r"""Returns "ece" in percent, "nll", and "intervals": name -> [low, high].
+        r"""Returns "ece" in percent, "nll", "ece_if_calibrated", and "intervals": name -> [low, high].
 
         "ece" is the expected calibration error $\sum_b (n_b / n) |right_b - confidence_b|$, "nll" the mean.
         Examples of one class have "aurc" in percent too, the area under the `risk_coverage` curve, and
         "aurc_optimal", its value if all right predictions had a higher confidence than the wrong ones.
 
-        The 95% intervals are from a bootstrap of the examples, and None if all resamples are equal. Noise
-        raises the "ece" of a resample, so its interval is the basic one, which reflects the quantiles at the
-        estimate.
+        The 95% intervals are from a bootstrap of the examples, and None if all resamples are equal. The "ece"
+        has none: noise raises it, also that of probabilities that are right. In its place, 95% of the draws
+        of labels by a calibrated model with these confidences have an "ece" in "ece_if_calibrated"; see
+        `_errors_if_calibrated`.
         """
-        columns = np.column_stack([self.gaps, self.nlls, self.predictions, np.ones(len(self.nlls))])
-        sums = np.vstack([columns.sum(axis=0), *statistics.resampled_sums(columns)])
-        error, *errors = 100.0 * np.abs(sums[:, :BINS]).sum(axis=1) / sums[:, -2]
-        nll, *nlls = sums[:, -3] / sums[:, -1]
-        low, high = 2.0 * error - np.percentile(errors, [97.5, 2.5])
-        intervals = {
-            "ece": [float(np.clip(low, 0.0, error)), float(max(high, error))],
-            "nll": np.percentile(nlls, [2.5, 97.5]).tolist(),
-        }
-        summary = {"ece": float(error), "nll": float(nll)}
+        columns = np.column_stack([self.nlls, np.ones(len(self.nlls))])
+        nll, *nlls = np.divide(*np.vstack([columns.sum(axis=0), *statistics.resampled_sums(columns)]).T)
+        intervals = {"nll": np.percentile(nlls, [2.5, 97.5]).tolist()}
+        reference = 100.0 * np.percentile(self._errors_if_calibrated(), [2.5, 97.5])
+        summary = {"ece": 100.0 * self.ece, "ece_if_calibrated": reference.tolist(), "nll": float(nll)}
         if self.top is not None:
             confidence, right = self.top.T
             errors = 100.0 * (1.0 - right)
@@ -75,7 +71,24 @@ class Reliability:
     @property
     def ece(self) -> float:
         """The expected calibration error, in [0, 1]; see `summarize`."""
-        return float(np.abs(self.gaps.sum(axis=0)).sum() / self.predictions.sum())
+        return float(np.abs(self.gaps.sum(axis=0)).sum() / self.counts.sum())
+
+    def _errors_if_calibrated(self) -> np.ndarray:
+        """Returns draws of the "ece" of a calibrated model with these confidences, float64 `[R]`.
+
+        The right top classes of a bin have a binomial law with its mean confidence. The pairs of an example
+        and its classes depend on one another: their gaps have the normal law whose covariance is the sum of
+        the examples' products, those of a calibrated model in the limit of many examples.
+
+        Reference: Bröcker, Smith (2007), "Increasing the reliability of reliability diagrams".
+        """
+        rng, draws = np.random.default_rng(0), statistics.RESAMPLES
+        if self.top is None:
+            gaps = rng.multivariate_normal(np.zeros(BINS), self.gaps.T @ self.gaps, draws)
+        else:
+            means = np.clip(self.confidences / np.maximum(self.counts, 1), 0.0, 1.0)
+            gaps = rng.binomial(self.counts, means, [draws, BINS]) - self.confidences
+        return np.abs(gaps).sum(axis=1) / self.counts.sum()
 
     def risk_coverage(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the share of at least as confident examples and their error, by confidence, highest first.

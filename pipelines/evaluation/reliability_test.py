@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.special
+import scipy.stats
 import sklearn.metrics
 
 from rank4class.pipelines.evaluation import reliability, statistics
@@ -105,11 +106,11 @@ def test_equal_scores_are_right_in_their_share():
     assert measured.nlls == pytest.approx(np.log(4))
 
 
-def test_intervals_cover_the_true_calibration_error(monkeypatch):
+def test_intervals_cover_the_true_reliability(monkeypatch):
     monkeypatch.setattr(statistics, "RESAMPLES", 200)
-    # Two classes with confidence 0.9 are right in 0.7, those with 0.6 in 0.5: the error is 0.15.
-    covered = {"ece": 0, "nll": 0, "aurc": 0}
-    truth = {"ece": 15.0, "nll": -0.5 * (np.log([0.9, 0.1]) @ [0.7, 0.3] + np.log([0.6, 0.4]) @ [0.5, 0.5])}
+    # Two classes with confidence 0.9 are right in 0.7, those with 0.6 in 0.5.
+    covered = {"nll": 0, "aurc": 0}
+    truth = {"nll": -0.5 * (np.log([0.9, 0.1]) @ [0.7, 0.3] + np.log([0.6, 0.4]) @ [0.5, 0.5])}
     # The error of the most confident share c is 0.3 up to 1/2, and then (0.15 + 0.5 (c - 1/2)) / c.
     truth["aurc"] = 100.0 * (0.15 + 0.25 - 0.1 * np.log(2.0))
     for seed in range(100):
@@ -119,10 +120,50 @@ def test_intervals_cover_the_true_calibration_error(monkeypatch):
         labels = (rng.random(400) > np.where(sure, 0.7, 0.5)).astype(int)
         scores = np.log(np.stack([p, 1 - p], axis=1))
         summary = reliability.measure(Temperature(1.0), scores, labels).summarize()
+        assert summary["ece"] > summary["ece_if_calibrated"][1]  # it is 15%
         for name, (low, high) in summary["intervals"].items():
             covered[name] += low <= truth[name] <= high
             assert low <= summary[name] <= high
     assert all(0.9 * 100 <= count <= 0.99 * 100 for count in covered.values()), covered
+
+
+def test_error_of_a_calibrated_model_by_hand():
+    """100 examples of confidence 0.8: the number of right ones has the law B(100, 0.8)."""
+    scores = np.tile(np.log([[0.8, 0.2]]), [100, 1])
+    labels = (np.arange(100) < 30).astype(int)  # 70 are right
+    measured = reliability.measure(Temperature(1.0), scores, labels).summarize()
+    assert measured["ece"] == pytest.approx(10.0)
+    errors = np.abs(np.arange(101) - 80)
+    law = scipy.stats.binom.pmf(np.arange(101), 100, 0.8)
+    cumulative = [law[errors <= error].sum() for error in range(101)]
+    expected = [next(e for e in range(101) if cumulative[e] >= level) for level in (0.025, 0.975)]
+    assert measured["ece_if_calibrated"] == pytest.approx(expected)
+
+
+def simulated(kind, size, n, seed):
+    """Returns the reliability of a calibrated model; of several classes each depends on the others."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=[size, n]) * 2.0
+    if kind == "one":
+        classes = scipy.special.softmax(scores, axis=1).cumsum(axis=1) > rng.random([size, 1])
+        return reliability.measure(Temperature(1.0), scores, classes.argmax(axis=1))
+    normal = np.sqrt(0.4) * rng.normal(size=[size, 1]) + np.sqrt(0.6) * rng.normal(size=[size, n])
+    labels = scipy.stats.norm.cdf(normal) < scipy.special.expit(scores)
+    return reliability.measure(IDENTITY, scores, scipy.sparse.csr_array(labels.astype(np.float32)))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("kind", "size", "n"),
+    [("one", 500, 5), ("one", 2000, 5), ("one", 2000, 77), ("one", 5000, 28), ("several", 1000, 28)],
+)
+def test_calibrated_models_have_the_error_of_calibrated_models(kind, size, n):
+    inside = 0
+    for seed in range(200):
+        measured = simulated(kind, size, n, seed)
+        low, high = np.percentile(measured._errors_if_calibrated(), [2.5, 97.5])
+        inside += low <= measured.ece <= high
+    assert 0.9 * 200 <= inside <= 0.98 * 200
 
 
 def test_a_calibration_is_compared_with_raw_scores(rng):

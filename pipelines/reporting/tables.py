@@ -103,13 +103,19 @@ def calibration_table(summaries: dict[str, dict[str, Any]]) -> str:
     for name, when in itertools.product(headings, ("before", "after")):
         results = [calibration[when] for calibration in calibrated.values()]
         if all(name in one for one in results):
-            cells = (f"{one[name]:.3f}  {format_interval(one['intervals'][name], 3)}" for one in results)
-            rows.append([f"{headings[name]} {when}", *cells])
+            rows.append([f"{headings[name]} {when}", *(_reliability_cell(one, name) for one in results)])
     if rows[-1][0] == "aurc (%) after":
         rows.append(
             ["aurc (%) optimal", *(f"{one['after']['aurc_optimal']:.3f}" for one in calibrated.values())]
         )
     return text_table(rows)
+
+
+def _reliability_cell(reliability: dict[str, Any], name: str) -> str:
+    """Returns a metric with its interval, or the calibration error with that of a calibrated model."""
+    if expected := reliability.get(f"{name}_if_calibrated"):
+        return f"{reliability[name]:.3f}  if calibrated {expected[0]:.3f} to {expected[1]:.3f}"
+    return f"{reliability[name]:.3f}  {format_interval(reliability['intervals'][name], 3)}"
 
 
 def unknown_inputs_line(summary: dict[str, Any]) -> str:

@@ -65,8 +65,8 @@ def calibration_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
         values, intervals = {}, {}
         for name, when in _CALIBRATION:
             values[f"{name} {when}"] = np.array([one[when][name] for one in stored])
-            ends = [one[when]["intervals"][name] for one in stored]
-            intervals[f"{name} {when}"] = [float(np.min(ends)), float(np.max(ends))]
+            ends = [one[when]["intervals"][name] for one in stored if name in one[when]["intervals"]]
+            intervals[f"{name} {when}"] = [float(np.min(ends)), float(np.max(ends))] if ends else None
         seeds = [run.experiment.seed for run in group]
         cells.append(grid_summary.Cell(group[0].cell, seeds, values, intervals))
     return cells

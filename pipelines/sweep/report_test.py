@@ -169,11 +169,12 @@ def test_baselines():
 
 
 def calibrated(ece_before, ece_after, nll_before, nll_after):
-    """Returns the errors and likelihoods before and after, whose intervals are 0.1 to each side."""
+    """Returns the errors and likelihoods before and after, with ranges of 0.1 to each side."""
     calibration = {"parameters": "temperature 2"}
     for when, ece, nll in (("before", ece_before, nll_before), ("after", ece_after, nll_after)):
-        intervals = {"ece": [ece - 0.1, ece + 0.1], "nll": [nll - 0.1, nll + 0.1]}
-        calibration[when] = {"ece": ece, "nll": nll, "intervals": intervals}
+        intervals = {"nll": [nll - 0.1, nll + 0.1]}
+        expected = [ece - 0.1, ece + 0.1]
+        calibration[when] = {"ece": ece, "ece_if_calibrated": expected, "nll": nll, "intervals": intervals}
     return {"calibration": calibration}
 
 
@@ -195,9 +196,9 @@ def test_a_grids_calibration_by_hand():
     rows = grid_tables.cells_table(report.summarize_calibration(cells), digits=3)
     assert rows == [
         ["loss", "interaction", "ece before", "ece after", "nll before", "nll after"],
-        # Two seeds of the same value have the interval over the examples.
+        # Two seeds of the same value have the interval over the examples, which calibration errors have not.
         [
-            *("mse", "dot", f"5.000 [0.000, {5 + t:.3f}]", "2.000 [1.900, 2.100]"),
+            *("mse", "dot", f"5.000 [0.000, {5 + t:.3f}]", "2.000 no interval"),
             *(f"{mean:.3f} [0.000, {mean + t / 10:.3f}]" for mean in (0.6, 0.3)),
         ],
     ]
@@ -210,8 +211,8 @@ def test_calibration_table():
     header, _, *rows = (" ".join(line.split()) for line in table.splitlines())
     assert header == "temperature 2 validation test"
     assert rows == [
-        "ece (%) before 3.000 [2.900, 3.100] 4.000 [3.900, 4.100]",
-        "ece (%) after 0.250 [0.150, 0.350] 0.250 [0.150, 0.350]",
+        "ece (%) before 3.000 if calibrated 2.900 to 3.100 4.000 if calibrated 3.900 to 4.100",
+        "ece (%) after 0.250 if calibrated 0.150 to 0.350 0.250 if calibrated 0.150 to 0.350",
         "nll before 0.500 [0.400, 0.600] 0.500 [0.400, 0.600]",
         "nll after 0.125 [0.025, 0.225] 0.125 [0.025, 0.225]",
     ]
