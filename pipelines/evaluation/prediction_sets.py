@@ -292,9 +292,9 @@ def coverage_interval(examples: int, coverage: float) -> tuple[float, float]:
 
 def _by_class(values: np.ndarray, classes: np.ndarray, n: int) -> tuple[list[np.ndarray], np.ndarray]:
     """Returns the examples of each group, and the group of each class; see `fit`."""
-    rows_of = [np.flatnonzero(classes == j) for j in range(n)]
-    counts = np.array(list(map(len, rows_of)))
-    groups = [([j], rows_of[j]) for j in np.flatnonzero(counts >= LEAST_PER_GROUP)]
+    counts = np.bincount(classes, minlength=n)
+    rows_of = np.split(np.argsort(classes, kind="stable"), np.cumsum(counts)[:-1])
+    groups = [([j], rows_of[j]) for j in range(n) if counts[j] >= LEAST_PER_GROUP]
     groups += _clusters(
         values, {j: rows_of[j] for j in range(n) if LEAST_TO_CLUSTER <= counts[j] < LEAST_PER_GROUP}
     )
