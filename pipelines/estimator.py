@@ -158,14 +158,15 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> Any:
         """Returns the best class of each example, `[N]`; or the decided ones, in the form of `y`.
 
-        Of several labels, these are the most probable set by a count prior, or those by the thresholds of
-        `experiment={"thresholds.name": "f1"}`, or else those with a probability of at least 1/2.
+        Of several labels, these are those by `decisions.decision_rule`: by a count prior, the thresholds of
+        `experiment={"thresholds.name": "f1"}`, the threshold of the loss, or a probability of at least 1/2.
         """
         outputs = self._outputs(X)
         if not self._several:
             return self._encoder.inverse_transform(outputs["scores"].argmax(axis=1))
-        decided = outputs["in_set"] if "in_set" in outputs else _probabilities(outputs) >= 0.5
-        return self._encoder.inverse_transform(decided)
+        if "in_set" not in outputs:
+            raise ValueError("calibration='none': no rule decides the classes. Call decision_function.")
+        return self._encoder.inverse_transform(outputs["in_set"])
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Returns the calibrated probability of each class, float64 `[N, n]`; rows of single labels sum to 1.

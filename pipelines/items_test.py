@@ -12,7 +12,7 @@ import tensorflow as tf
 from rank4class import models
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import letor_linear
-from rank4class.pipelines.evaluation import baselines, evaluator
+from rank4class.pipelines.evaluation import baselines, evaluator, trained_model
 from rank4class.pipelines.reporting import dataset_report
 from rank4class.pipelines.task import checks, loading
 from rank4class.pipelines.training import optimization, rank_training
@@ -87,7 +87,7 @@ def test_ndcg_of_padded_lists_equals_scikit_learn(queries):
 
 def assert_restored(path, results):
     """Asserts that the restored model of a run has the results of the run."""
-    restored = rank_training.restore(path)
+    restored = trained_model.restore(path)
     assert isinstance(restored.model, models.ItemModel)
     assert restored.step == results["best_step"]
     evaluated = restored.evaluate(restored.load_task())

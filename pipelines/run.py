@@ -15,7 +15,7 @@ from rank4class import arguments, data
 from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import evaluator, worst_examples
+from rank4class.pipelines.evaluation import evaluator, trained_model, worst_examples
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.export import prediction, prediction_files, saved_model, text_encoder
 from rank4class.pipelines.export.answers import Answers
@@ -62,7 +62,7 @@ class Run:
         workdir = os.fspath(workdir)
         if workdir and files.is_local(workdir):  # the program may change its working directory
             workdir = os.path.abspath(workdir)
-        self._trained = rank_training.restore(workdir, strategy)
+        self._trained = trained_model.restore(workdir, strategy)
         self.workdir = self._trained.run_dir.path
         self.experiment: config.Experiment = self._trained.experiment
         self.class_names, self.step = self._trained.description.class_names, self._trained.step

@@ -25,12 +25,12 @@ _BY_CLASS = flags.DEFINE_bool("by_class", None, "Separate limits for classes wit
 
 def main() -> None:
     from rank4class.pipelines import distribution
-    from rank4class.pipelines.evaluation import prediction_sets
+    from rank4class.pipelines.evaluation import prediction_sets, trained_model
+    from rank4class.pipelines.evaluation.stages.sets import describe
     from rank4class.pipelines.reporting import tables
-    from rank4class.pipelines.training import rank_training, run_sets
 
     strategy = _STRATEGY()
-    trained = rank_training.restore(_WORKDIR.value, strategy)
+    trained = trained_model.restore(_WORKDIR.value, strategy)
     names = (_SETS.value, trained.experiment.sets.name, "threshold")
     if _SETS.value == "none":
         raise ValueError(f"--sets=none: fits none. Choose one of {', '.join(config.Sets.names()[1:])}.")
@@ -45,7 +45,7 @@ def main() -> None:
     sets = trained.calibrate(loaded, part)
     if not distribution.is_chief(strategy):
         return
-    print(run_sets.describe(loaded.splits["calibration"]))
+    print(describe(loaded.splits["calibration"]))
     if name == "rank":
         possible = [c for c in (0.8, 0.9, 0.95) if prediction_sets.least_examples(c) <= sets.examples.min()]
         rows = [[f"{coverage:.0%}", f"{sets.limits(coverage).max():.0f}"] for coverage in possible]

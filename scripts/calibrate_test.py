@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rank4class.pipelines.evaluation import prediction_sets
-from rank4class.pipelines.training import rank_training
+from rank4class.pipelines.evaluation import prediction_sets, trained_model
 
 pytestmark = pytest.mark.nightly
 
@@ -33,7 +32,7 @@ def test_sets_of_another_file_cover_new_examples(output_of, error_of, write, tmp
     before = (tmp_path / "run/results.json").read_bytes()
     printed = output_of("calibrate", run, f"--data.path={labeled}")
     assert printed.startswith("calibration: 400 examples; sets for 90% will cover 86.9% to 92.8%")
-    trained = rank_training.restore(tmp_path / "run")
+    trained = trained_model.restore(tmp_path / "run")
     assert (trained.sets.name, trained.sets.examples.tolist()) == ("threshold", [400])
     result = trained.evaluate(trained.load_labeled(new))
     position = result.sets.coverages.tolist().index(0.9)
@@ -41,12 +40,12 @@ def test_sets_of_another_file_cover_new_examples(output_of, error_of, write, tmp
     assert low - 0.03 < result.sets.covered[:, position].mean() < high + 0.03
     assert result.names == tuple(trained.experiment.metrics)  # no metric of sets is asked for
     printed = output_of("calibrate", run, f"--data.path={labeled}", "--sets=rank")
-    ranks = rank_training.restore(tmp_path / "run").sets.limits(0.8)
+    ranks = trained_model.restore(tmp_path / "run").sets.limits(0.8)
     assert f"80%       {ranks[0]:.0f}" in printed
     assert (tmp_path / "run/results.json").read_bytes() == before
     few = write("few.csv", 8, 3)
     assert "8 examples; sets for 90% need 9. Give" in error_of("calibrate", run, f"--data.path={few}")
-    assert rank_training.restore(tmp_path / "run").sets.examples.tolist() == [400]
+    assert trained_model.restore(tmp_path / "run").sets.examples.tolist() == [400]
     line = error_of("calibrate", run, f"--data.path={train}")
     assert f"--data.path={train}: the data of the training. Set it to examples that the run has not" in line
     train.rename(tmp_path / "moved.csv")

@@ -25,8 +25,8 @@ from rank4class.pipelines.training.preemption import Interrupted
 if typing.TYPE_CHECKING:
     import tensorflow as tf
 
+    from rank4class.pipelines.evaluation.trained_model import TrainedModel
     from rank4class.pipelines.task.task import TaskData
-    from rank4class.pipelines.training.rank_training import TrainedModel
 
 flags.DEFINE_bool(
     "debug", False, "Print the full traceback of an error, and the messages of TensorFlow and other packages."

@@ -68,15 +68,15 @@ def main() -> None:
     import numpy as np
 
     from rank4class.pipelines import distribution
-    from rank4class.pipelines.evaluation import per_class, predictions, worst_examples
+    from rank4class.pipelines.evaluation import per_class, predictions, trained_model, worst_examples
+    from rank4class.pipelines.evaluation.stages import calibration
     from rank4class.pipelines.reporting import tables
     from rank4class.pipelines.storage import files
     from rank4class.pipelines.storage.code_version import git_commit
-    from rank4class.pipelines.training import rank_training, run_calibration
 
     strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
     is_chief = distribution.is_chief(strategy)
-    trained = rank_training.restore(_WORKDIR.value, strategy)
+    trained = trained_model.restore(_WORKDIR.value, strategy)
     coverage = _coverage(trained)
     if output and is_chief:
         files.make_writable(output, f"--output={output}")  # before the evaluation, which may take long
@@ -95,7 +95,7 @@ def main() -> None:
     if _WORST.value:
         worst_examples.check(examples, _WORST.value)
     has_unknown = bool(experiment.data.held_out) and path is None and split == "test"
-    few_scores = len(examples) * len(class_names) <= run_calibration.MAX_SCORES
+    few_scores = len(examples) * len(class_names) <= calibration.MAX_SCORES
     needs_scores = keep_scores or (bool(_WORST.value) and few_scores) or has_unknown
     coverages = () if coverage is None else (coverage,)
     result = trained.evaluate(loaded, split, keep_scores=needs_scores, best=best, coverages=coverages)

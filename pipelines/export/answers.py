@@ -10,8 +10,9 @@ from rank4class import arguments, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines.evaluation.calibration import Platt, Temperature
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
+from rank4class.pipelines.evaluation.stages.decisions import Rule, decision_rule
+from rank4class.pipelines.evaluation.trained_model import TrainedModel
 from rank4class.pipelines.task import class_frequencies, count_priors
-from rank4class.pipelines.training.rank_training import TrainedModel
 
 Features = Mapping[str, tf.Tensor]
 
@@ -23,8 +24,8 @@ class Answers(tf.Module):
 
     Args:
       trained: the model.
-      coverage: of prediction sets, in (0, 1); their classes are then the decided ones. None decides by the
-        thresholds or the count prior of the run.
+      coverage: of prediction sets, in (0, 1); their classes are then the decided ones. None decides for
+        inputs of several classes by `decisions.decision_rule`.
       prior: relative frequencies of the classes among the inputs, for examples of one class; None: those of
         the training. They change the scores; see `score`.
 
@@ -50,6 +51,10 @@ class Answers(tf.Module):
             self.limits = self.sets.limits(coverage)
         self._prior_shift = None if prior is None else _prior_shift(trained, prior)
         self._count_prior = count_priors.get(trained.experiment.count_prior)
+        several = trained.description.multi_label and not self.has_items
+        self._rule: Rule | None = None
+        if coverage is None and (several or self._count_prior.is_model or self.thresholds is not None):
+            self._rule = decision_rule(trained.experiment, trained.fitted)
         model, parts = trained.model, [inputs.preprocess, inputs.encoder]
         if isinstance(model, models.RankModel):
             # An export has the vectors of the classes in place of the class encoder.
@@ -95,9 +100,9 @@ class Answers(tf.Module):
         If the scores are calibrated, "probabilities" of the classes too, float32 `[B, n]`. With a count prior
         these are the marginals, and "counts" are the probabilities of `0..m` classes, float32 `[B, m + 1]`.
 
-        With a coverage, a count prior or thresholds, "in_set", bool `[B, n]`, has the decided classes, and
-        "set_size", int32 `[B]`, their number. The most probable set by a count prior has the highest scores.
-        A prediction set has all classes if a score is not finite.
+        With a coverage, and for inputs of several classes, "in_set", bool `[B, n]`, has the decided
+        classes, and "set_size", int32 `[B]`, their number. The most probable set by a count prior has the
+        highest scores. A prediction set has all classes if a score is not finite.
 
         With a prior $q$, the scores $s$ of a run with the temperature $T$ become
 
@@ -119,11 +124,10 @@ class Answers(tf.Module):
         if log_counts is not None:
             results["probabilities"] = set_sizes.marginals(scores, log_counts, where=where)
             results["counts"] = tf.exp(log_counts)
-            in_set = set_sizes.most_probable(scores, log_counts, where=where)
         elif self._calibration is not None:
             results["probabilities"] = self._calibration.apply(scores, where)
-        if self.thresholds is not None:
-            in_set = self.thresholds.decide(scores, where)
+        if self._rule is not None:
+            in_set = self._rule(scores, log_counts, where)
         if self.sets is not None:
             unusual = self.sets.scores(results.get("probabilities"), self._ranking(scores), where)
             finite = tf.reduce_all(tf.math.is_finite(scores), axis=1, keepdims=True)

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from rank4class import compat
 from rank4class.models import interactions
+from rank4class.pipelines.evaluation.trained_model import TrainedModel
 from rank4class.pipelines.export.answers import Answers, Features
-from rank4class.pipelines.training.rank_training import TrainedModel
 
 MIN_CLASSES = 1_000  # below this many, the exact scores take less time than the search
 SAMPLE = 250_000  # classes from which the partitions are learned

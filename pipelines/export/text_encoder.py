@@ -4,8 +4,8 @@ import os
 
 from rank4class.models import checkpoints
 from rank4class.models.encoders import Bert
+from rank4class.pipelines.evaluation.trained_model import TrainedModel
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.training.rank_training import TrainedModel
 
 
 def save(trained: TrainedModel, folder: str | os.PathLike) -> None:

@@ -24,6 +24,20 @@ def steps_in(folder: str) -> list[int]:
     return sorted(int(match[1]) for match in matches)
 
 
+class Owner(tf.train.experimental.PythonState):
+    """Marks a checkpoint as that of the run with a `run_hash`."""
+
+    def __init__(self, run: str):
+        self._run = run
+
+    def serialize(self) -> str:
+        return self._run
+
+    def deserialize(self, string_value: str | bytes) -> None:
+        if tf.compat.as_text(string_value) != self._run:
+            raise ValueError("it was made by another experiment or with other data")
+
+
 class Checkpoints:
     """A folder of checkpoints `step-N` of one object; a checkpoint exists if and only if its index does.
 
@@ -123,3 +137,9 @@ class Checkpoints:
         ]
         names.sort(key=lambda name: not name.endswith(".index"))
         return [os.path.join(self.folder, name) for name in names]
+
+
+def best_checkpoints(folder: str, model: tf.keras.Model, run: str, writes: bool = True) -> Checkpoints:
+    """Returns the `Checkpoints` of a run's best models."""
+    best = tf.train.Checkpoint(model=model, owner=Owner(run))
+    return Checkpoints(os.path.join(folder, "best"), best, writes)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.evaluation import trained_model
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, write_json
 from rank4class.pipelines.sweep import grid, parallel, report, space, tensorboard_grid
@@ -33,7 +34,7 @@ def test_a_grid_in_object_storage(tmp_path, capsys):
     runs = run_small(root, interactions=["dot"], seeds=[1], tune={RATE: (0.02,)})
     assert len(runs) == 2
     assert "[  2/2] mse-dot-seed1: test top1_error" in capsys.readouterr().out
-    assert rank_training.restore(runs[0].path).model.count_params() > 0
+    assert trained_model.restore(runs[0].path).model.count_params() > 0
     report.write_grid(runs, root, baseline=report.BASELINE)
     assert "1,078 training, 359 validation, 360 test" in files.read_text(f"{root}/report.md")
     for name in ("differences.png", "curves.png"):

@@ -13,11 +13,12 @@ import rank4class
 from rank4class import data, losses, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import model_building
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.export.inputs_test import assert_takes_no_rows
 from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.task import checks, count_priors
-from rank4class.pipelines.training import rank_training, trainable_rank_model
+from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.rank_training_test import events_of
 
 
@@ -79,7 +80,7 @@ def test_priors_without_weights_are_evaluated(loaded, prior):
     experiment = digits(count_prior=prior, loss=config.Loss(loss))
     checks.check(experiment)
     model = loaded.build_model(experiment)
-    evaluate = trainable_rank_model.build_evaluators(experiment, loaded, model)["test"]
+    evaluate = model_building.build_evaluators(experiment, loaded, model)["test"]
     evaluated = evaluate(loaded.evaluation_batches("test", experiment.evaluation_batch_size))
     assert_likelihood(evaluated.means()["nll"], experiment, loaded, model)
 
@@ -242,7 +243,7 @@ def test_scores_without_excluded_classes(loaded):
     test = dataclasses.replace(test, labels=csr_array(labels), excluded=csr_array(excluded))
     again = dataclasses.replace(loaded, splits={**loaded.splits, "test": test})
     model = again.build_model(experiment)
-    evaluate = trainable_rank_model.build_evaluators(experiment, again, model)["test"]
+    evaluate = model_building.build_evaluators(experiment, again, model)["test"]
     evaluated = evaluate(again.evaluation_batches("test", experiment.evaluation_batch_size), keep_scores=True)
     scores = evaluated.scores[:, 1:]
     expected = np.sum(tf.nn.sigmoid_cross_entropy_with_logits(labels[:, 1:], scores), axis=1)

@@ -28,6 +28,7 @@ class Description:
     seen: np.ndarray | None  # ids of the classes of training and validation; None for all
     training_counts: np.ndarray  # training examples of each class, int64 `[n]`
     num_train: int  # training examples of all classes together
+    multi_label: bool  # whether an example may have several classes
     inputs: inputs.Inputs
     instance_ids: Mapping[str, int]  # name -> id; empty for other inputs
     _structure: dict[str, Any]
@@ -53,8 +54,9 @@ def write(folder: str, task: TaskData, model: tf.keras.Model) -> None:
     seen = None if task.seen is None else task.seen.tolist()
     counts = task.training_counts("test").tolist()  # of all classes
     sizes = {"training_examples": counts, "num_train": len(task.splits["train"])}
+    labels = {"multi_label": task.splits["train"].multi_label}
     contents = {
-        "classes.json": files.to_json({"names": task.class_names, "seen": seen, **sizes}),
+        "classes.json": files.to_json({"names": task.class_names, "seen": seen, **sizes, **labels}),
         "model.json": files.to_json(
             {"structure": tf.keras.layers.serialize(model), "features": inputs.specs_to_json(specs)}
         ),
@@ -106,6 +108,7 @@ def read(folder: str) -> Description:
         None if classes["seen"] is None else np.array(classes["seen"]),
         np.array(classes["training_examples"]),
         classes["num_train"],
+        classes.get("multi_label", False),  # runs before it
         inputs.read(folder),
         _read_instances(folder),
         model["structure"],

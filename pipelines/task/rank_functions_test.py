@@ -10,6 +10,7 @@ from rank4class import losses
 from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.evaluation import trained_model
 from rank4class.pipelines.task import checks, rank_functions, task
 from rank4class.pipelines.training import optimization, rank_training
 
@@ -57,7 +58,7 @@ def test_a_sorter_file_of_the_user(tmp_path):
     )
     rank_training.train(tuned, str(tmp_path / "tuned"), progress=False)
     path.rename(tmp_path / "moved.safetensors")
-    assert rank_training.restore(str(tmp_path / "tuned")).model.rank_sorter.get_weights()
+    assert trained_model.restore(str(tmp_path / "tuned")).model.rank_sorter.get_weights()
     with pytest.raises(ValueError, match=r"^loss\.sorter=.*blunt\.safetensors: cannot be read"):
         rank_training.train(tuned, str(tmp_path / "again"), progress=False)
 

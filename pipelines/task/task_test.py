@@ -14,7 +14,7 @@ from rank4class import data, losses, models
 from rank4class.data.datasets import imagenet_test
 from rank4class.models import class_encoders
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.evaluation import evaluator, trained_model
 from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task import checks, class_texts, description, frozen_features, hashing
@@ -271,10 +271,10 @@ def test_changed_class_texts_are_refused(tiny_goemotions, tiny_bert, tmp_path):
     texts.write_text("joy\tgreat\nanger\tawful\nneutral\ttable\n")
     experiment, loaded = load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
     rank_training.train(experiment, path, loaded=loaded, progress=False)
-    before = rank_training.restore(path).model.encode_classes().numpy()
+    before = trained_model.restore(path).model.encode_classes().numpy()
     texts.write_text("joy\tawful\nanger\tgreat\nneutral\ttable\n")
     # A restored model keeps the texts of its training.
-    np.testing.assert_array_equal(rank_training.restore(path).model.encode_classes(), before)
+    np.testing.assert_array_equal(trained_model.restore(path).model.encode_classes(), before)
     (tmp_path / "run" / "results.json").unlink()
     with pytest.raises(ValueError, match=r"run: made with other class texts\. Restore those in"):
         rank_training.train(experiment, path, progress=False)

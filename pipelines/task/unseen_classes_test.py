@@ -6,6 +6,7 @@ from scipy.sparse import csr_array
 
 from rank4class import data
 from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import trained_model
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import rank_training
@@ -110,7 +111,7 @@ def test_vectors_of_names_are_not_trained_for_them(tiny_bert, tmp_path):
     splits = {split: data.Split(features, labels) for split, features in texts.items()}
     whole = data.Dataset(NAMES[:3], {**splits, "validation": splits["test"]})
     rank_training.train(by_names, tmp_path / "run", dataset=whole, progress=False)
-    trained = rank_training.restore(tmp_path / "run").model.encode_classes().numpy()
+    trained = trained_model.restore(tmp_path / "run").model.encode_classes().numpy()
     initial = rank_training.load_data(by_names, tmp_path, dataset=whole).class_vectors
     changed = np.abs(trained - initial).max(axis=1)
     assert changed[1] == 0.0

@@ -12,6 +12,7 @@ import tensorflow as tf
 from rank4class import models
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.evaluation import trained_model
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory
 from rank4class.pipelines.training import initialization, rank_training
 
@@ -39,14 +40,14 @@ def initial_weights(experiment, tmp_path, **changes):
 
 
 def test_weights_of_another_run(first, tmp_path, caplog):
-    expected = rank_training.restore(first).model.get_weights()
+    expected = trained_model.restore(first).model.get_weights()
     weights = initial_weights(small(init_from=first), tmp_path)
     np.testing.assert_equal(weights, expected)
     assert "4 of 4 weights are those of init_from" in caplog.text
 
 
 def test_weights_of_other_classes_and_layers_are_new(first, tmp_path, caplog):
-    expected = rank_training.restore(first).model.encoder.get_weights()
+    expected = trained_model.restore(first).model.encoder.get_weights()
     names = tuple(f"digit {i}" for i in range(10))
     weights = initial_weights(small(init_from=first), tmp_path, class_names=names)
     np.testing.assert_equal(weights[: len(expected)], expected)  # the encoder's weights come first
@@ -102,6 +103,6 @@ def test_a_resumed_run_keeps_its_own_weights(first, tmp_path):
     history = RunDirectory(path).history()
     assert history[0]["loss"] < RunDirectory(first).history()[1]["loss"]  # of its second epoch
     (tmp_path / "run" / "results.json").unlink()
-    before = rank_training.restore(path).model.get_weights()
+    before = trained_model.restore(path).model.get_weights()
     rank_training.train(small(init_from=copy), path, progress=False)
-    np.testing.assert_equal(rank_training.restore(path).model.get_weights(), before)
+    np.testing.assert_equal(trained_model.restore(path).model.get_weights(), before)

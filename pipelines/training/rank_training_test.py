@@ -18,7 +18,7 @@ import rank4class
 from rank4class import data, progress
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.evaluation import baselines, evaluator
+from rank4class.pipelines.evaluation import baselines, evaluator, model_building, trained_model
 from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import rank_training, tensorboard, trainable_rank_model, trainer
@@ -106,7 +106,7 @@ def test_no_step_is_added_by_rounding():
 
 def test_evaluations_show_their_progress(finished_once, monkeypatch, capsys):
     monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
-    trained = rank_training.restore(finished_once[0])
+    trained = trained_model.restore(finished_once[0])
     trained.evaluate(trained.load_task())
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("|")[-1].split(" ")[1] for line in lines] == ["0/360", "256/360", "360/360", "360/360"]
@@ -163,7 +163,7 @@ def test_tensorboard_has_losses_metrics_and_config(finished_once):
         "test/reliability_diagram",
         "test/risk_coverage",
     }
-    trained = rank_training.restore(finished_once[0])
+    trained = trained_model.restore(finished_once[0])
     loaded = trained.load_task()
     scores = trained.evaluate(loaded, "validation", keep_scores=True).scores
     log_probabilities = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
@@ -180,7 +180,7 @@ def test_the_projector_has_errors_and_examples_of_the_classes(finished_once):
     names, errors, examples = zip(*(row.split("\t") for row in rows), strict=True)
     assert names == tuple(f"class {i}" for i in range(10))
     assert sum(map(int, examples)) == 1078
-    test = rank_training.restore(str(finished)).load_task().splits["test"]
+    test = trained_model.restore(str(finished)).load_task().splits["test"]
     wrong = np.array(errors, float) / 100.0 @ test.class_counts(10)
     results = RunDirectory(str(finished)).results()
     assert 100.0 * wrong / len(test) == pytest.approx(results["test"]["top1_error"], abs=1e-3)
@@ -303,7 +303,7 @@ def test_a_training_of_no_epoch_is_the_initial_model(tmp_path):
     [evaluation] = RunDirectory(path).history()
     assert (evaluation["step"], evaluation["loss"]) == (0, np.inf)  # there is no training loss
     assert evaluation["ndcg@5"] == pytest.approx(results["validation"]["ndcg@5"])
-    best = rank_training.restore(path)
+    best = trained_model.restore(path)
     assert best.step == 0
     assert best.evaluate(best.load_task()).means()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"])
     os.remove(f"{path}/results.json")  # a kill before the end
@@ -334,7 +334,7 @@ def test_class_vectors_start_at_names_or_means(tmp_path, tiny_goemotions, tiny_b
         np.testing.assert_allclose(model.class_encoder.table, expected, rtol=1e-4, atol=1e-6)
         if init == "names":  # the cosine ranks as the dot product with vectors of length 1
             for split in ("validation", "test"):
-                evaluate = trainable_rank_model.build_evaluators(started, loaded, model)[split]
+                evaluate = model_building.build_evaluators(started, loaded, model)[split]
                 evaluated = evaluate(loaded.read(split, started.evaluation_batch_size)).means()
                 [of_names, _] = baselines.evaluate(encoded, split, experiment.metrics, 8).values()
                 assert of_names["mrr"] == pytest.approx(evaluated["mrr"])
@@ -344,7 +344,7 @@ def test_class_vectors_start_at_names_or_means(tmp_path, tiny_goemotions, tiny_b
     ("part", "problem"), [("train", "examples of the train split"), ("classes", "classes")]
 )
 def test_runs_of_other_data_are_refused(finished, digits, part, problem):
-    trained = rank_training.restore(finished)
+    trained = trained_model.restore(finished)
     hashes = json.loads((finished / "data.json").read_text())
     assert hashes[part] == digits.hashes[part]
     (finished / "data.json").write_text(json.dumps(hashes | {part: "0" * 16}))
@@ -366,7 +366,7 @@ def test_a_dataset_in_memory_without_a_test_split(finished, tmp_path):
     in_memory = data.Dataset(digits.class_names, {"train": train, "validation": validation})
     run = rank4class.train(small(), path, dataset=in_memory, progress=False)
     assert run.experiment.data == config.Data("memory")
-    weights = rank_training.restore(finished).model.get_weights()
+    weights = trained_model.restore(finished).model.get_weights()
     assert all(map(np.array_equal, run.model.get_weights(), weights))
     expected = {name: value for name, value in RunDirectory(finished).results().items() if name != "test"}
     assert run.results == rank_training.train(small(), path, dataset=in_memory) == expected
@@ -421,7 +421,7 @@ def test_evaluators_use_max_relevant_of_all_splits(tmp_path):
     section = config.Data(name="synthetic_retrieval", num_classes=30, num_examples=40, num_relevant=6)
     experiment = config.Experiment(data=section, metrics=("recall@5", "mrr"), evaluation_batch_size=64)
     loaded = rank_training.load_data(experiment, tmp_path)
-    evaluators = trainable_rank_model.build_evaluators(
+    evaluators = model_building.build_evaluators(
         experiment, loaded, lambda features, training: tf.random.normal([64, 30])
     )
     most = {name: loaded.max_relevant(name) for name in loaded.splits}

@@ -6,6 +6,7 @@ import pytest
 
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.evaluation import trained_model
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import rank_training
@@ -25,7 +26,7 @@ def test_a_restored_checkpoint_has_the_metrics_of_training(tmp_path):
     rank_training.train(experiment, path, progress=False)
     results = RunDirectory(path).results()
     (line,) = (line for line in RunDirectory(path).history() if line["step"] == results["best_step"])
-    restored = rank_training.restore(path)
+    restored = trained_model.restore(path)
     assert restored.step == results["best_step"]
     metrics = restored.evaluate(restored.load_task(), "validation").summarize()
     for name in ("top1_error", "top5_error", "ndcg@5"):
@@ -38,14 +39,14 @@ def test_a_run_whose_metrics_were_all_nan(finished):
     files.remove([run_dir.checkpoints])
     run_dir.write_results({**run_dir.results(), "best_step": None})
     with pytest.raises(FileNotFoundError, match="no value of the monitor was a number. Train again."):
-        rank_training.restore(finished)
+        trained_model.restore(finished)
 
 
 @pytest.mark.nightly
 def test_restore_does_not_change_the_folder(finished, tmp_path):
     (tmp_path / "run" / "checkpoints" / "last" / "step-999.data-00000-of-00001").write_text("half written")
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    rank_training.restore(finished)
+    trained_model.restore(finished)
     assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
 
 
@@ -58,4 +59,4 @@ def test_a_damaged_best_checkpoint_is_refused(finished, tmp_path):
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     with pytest.raises(ValueError, match=f"{folder}/step-34: the checkpoint is damaged"):
-        rank_training.restore(finished)
+        trained_model.restore(finished)

@@ -7,23 +7,9 @@ import os
 import tensorflow as tf
 
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.storage.checkpoints import Checkpoints, steps_in
+from rank4class.pipelines.storage.checkpoints import Checkpoints, Owner, best_checkpoints, steps_in
 
 MAX_CHECKPOINTS = 2  # to resume from: the newest, and the one before in case it is damaged
-
-
-class Owner(tf.train.experimental.PythonState):
-    """Marks a checkpoint as that of the run with a `run_hash`."""
-
-    def __init__(self, run: str):
-        self._run = run
-
-    def serialize(self) -> str:
-        return self._run
-
-    def deserialize(self, string_value: str | bytes) -> None:
-        if tf.compat.as_text(string_value) != self._run:
-            raise ValueError("it was made by another experiment or with other data")
 
 
 class TrainProgress(tf.train.experimental.PythonState):
@@ -126,9 +112,3 @@ class TrainState:
 def has_checkpoint(folder: str) -> bool:
     """Whether a run's folder of checkpoints has one to resume from."""
     return bool(steps_in(os.path.join(folder, "last")))
-
-
-def best_checkpoints(folder: str, model: tf.keras.Model, run: str, writes: bool = True) -> Checkpoints:
-    """Returns the `Checkpoints` of a run's best models."""
-    best = tf.train.Checkpoint(model=model, owner=Owner(run))
-    return Checkpoints(os.path.join(folder, "best"), best, writes)

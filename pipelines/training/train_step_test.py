@@ -7,8 +7,9 @@ import tensorflow as tf
 from rank4class import data, losses, models
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.evaluation import model_building
 from rank4class.pipelines.task import inputs, task
-from rank4class.pipelines.training import optimization, rank_training, trainable_rank_model
+from rank4class.pipelines.training import optimization, rank_training
 from rank4class.pipelines.training.train_step import build_steps
 
 MIRRORED = "mirrored"  # over the two logical CPUs of conftest.py
@@ -37,7 +38,7 @@ def build(experiment, strategy="default", loaded=None, make_optimizer=None):
     loaded = loaded or build_task(experiment)
     strategy = distribution.get(strategy)
     tf.keras.utils.set_random_seed(0)
-    model = trainable_rank_model.build_model(experiment, loaded, strategy)
+    model = model_building.build_model(experiment, loaded, strategy)
     with strategy.scope():
         optimizer = make_optimizer() if make_optimizer else build_optimizer(experiment)
         optimizer.build(model.trainable_variables)

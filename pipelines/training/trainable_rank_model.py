@@ -1,10 +1,9 @@
 """A rank model as a task of the trainer: its losses, batches, evaluations and pictures."""
 
-import dataclasses
 import io
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,25 +11,16 @@ from absl import logging
 
 from rank4class import arguments, data, losses, models
 from rank4class.data.candidates import Mined, Sampled, nearest_wrong
-from rank4class.losses.metrics.sets import is_of_scores
-from rank4class.models import precision
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.evaluation.calibration import Calibration
-from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
-from rank4class.pipelines.evaluation.thresholds import Thresholds
+from rank4class.pipelines.evaluation.chain import Chain
+from rank4class.pipelines.evaluation.model_building import build_evaluators, build_model, build_rank_fn
+from rank4class.pipelines.evaluation.stages.stage import Context, Fitted
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import class_frequencies, count_priors, description, rank_functions
+from rank4class.pipelines.task import class_frequencies, count_priors, description
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
-from rank4class.pipelines.training import (
-    optimization,
-    run_calibration,
-    run_decisions,
-    run_sets,
-    run_split_metrics,
-    tensorboard,
-)
+from rank4class.pipelines.training import optimization, tensorboard
 from rank4class.pipelines.training.trainer import Schedule
 from rank4class.registry import CANDIDATES
 
@@ -62,10 +52,8 @@ class TrainableRankModel:
             experiment.evaluation_batch_size, len(loaded.class_names), strategy.num_replicas_in_sync
         )
         self._sorter = part.sorter if part.fine_tune else None
-        self._calibration: Calibration | None = None
-        self._thresholds: Thresholds | None = None
-        self._sets: PredictionSets | None = None
-        self._is_final = False
+        self._chain = Chain(experiment, (loaded.training_counts("test"), len(splits["train"])))
+        self._fitted, self._is_final = Fitted(), False
         self.loss_name, self.train_examples = part.name, len(splits["train"])
         self.hashes, self.class_texts, self.evaluated = loaded.hashes, loaded.class_texts, loaded.evaluated
         num_classes = loaded.num_scored("validation")
@@ -81,12 +69,7 @@ class TrainableRankModel:
         log_prior = class_frequencies.log_prior(part, splits["train"], loaded.training_counts("train"))
         self._candidates = build_candidates(experiment, loaded, strategy)
         self.mines = isinstance(self._candidates, Mined)
-        run_decisions.check(experiment, splits["validation"])
-        for name in loaded.evaluated:
-            run_decisions.need_scores(experiment, splits[name])
-        run_sets.check(experiment, splits)
-        run_split_metrics.check(experiment, splits["validation"])
-        self._calibrates = run_calibration.has_calibration(experiment, splits["validation"])
+        self._chain.check(loaded)
         self.model = build_model(experiment, loaded, strategy)
         self.forward = loaded.scorer(self.model, "train", self._count_prior)
         rank_fn = None
@@ -159,61 +142,30 @@ class TrainableRankModel:
         split = self._data.splits["train"]
         return [split.origin(i) for i in self._data.training_examples(self._batch_size, self._seed, step)]
 
-    def _score(
-        self, split: str, should_stop: Callable[[], bool], consume: evaluator.Consume | None = None
-    ) -> evaluator.EvaluationResult | None:
-        """Evaluates the model on a split, with the scores that the run's fits and their metrics need."""
-        examples = self._data.splits[split]
-        # All evaluations keep the scores, so that the last ones run the function that is compiled already.
-        keep_scores: bool | np.ndarray = run_decisions.need_scores(self._experiment, examples)
-        if self._calibrates and not keep_scores and split != "calibration":
-            keep_scores = run_calibration.measured_examples(len(examples), self._data.num_scored(split))
-        best = run_split_metrics.num_best(self._experiment, self._data.num_scored(split))
-        evaluate, batches = self._evaluators[split], self._read(split, self._data)
-        return evaluate(batches, keep_scores=keep_scores, best=best, stopping=should_stop, consume=consume)
-
     def _read(self, split: str, loaded: TaskData, title: str = "evaluating") -> Iterable[tuple]:
         title = title if self._progress else ""
         return loaded.read(split, self._evaluation_batch_size, self._strategy, title)
 
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
-        examples, measured = self._data.splits[split], None
-        if self._sets is not None:
-            measured = run_sets.Measurement(self._experiment, examples, self._sets, self._calibration)
-        result = self._score(split, should_stop, measured.add if measured else None)
-        if result is None:
-            return None
-        if self._is_final and self._calibrates and split == "validation":
-            self._calibration = run_calibration.fit(result, self._data)
-        result = run_calibration.measure(result, self._calibration, split, examples)
-        sizes = self._data.training_counts("test"), self.train_examples
-        result = run_split_metrics.measure(result, self._experiment, self._data, split, sizes)
-        if split == "validation":
-            self._thresholds = run_decisions.fit(result, self._experiment, examples)
-        result = run_decisions.measure(result, self._experiment, self._data, split, self._thresholds)
-        result = measured.add_to(result) if measured else result
-        result = dataclasses.replace(result, scores=None, unseen=self._data.unseen(split))
-        if self._is_final and split == "validation" and self._experiment.sets.name != "none":
-            return result if self._calibrate(should_stop) else None
-        return result
+        def score(
+            split: str, keep_scores: bool | np.ndarray, best: int, consume: evaluator.Consume | None
+        ) -> evaluator.EvaluationResult | None:
+            return self._evaluators[split](
+                self._read(split, self._data),
+                keep_scores=keep_scores,
+                best=best,
+                stopping=should_stop,
+                consume=consume,
+            )
 
-    def _calibrate(self, should_stop: Callable[[], bool]) -> bool:
-        """Fits sets and certain thresholds to the split "calibration"; returns False if it should stop."""
-        part, examples, fit = self._experiment.sets, self._data.splits["calibration"], None
-        if run_sets.can_fit(self._experiment, self._calibration):
-            fit = run_sets.Fit(part, examples, self._calibration)
+        if split == "validation":
+            evaluated = self._chain.validate(self._data, score, self._fitted, is_last=self._is_final)
         else:
-            logging.warning("No prediction sets: the scores are not calibrated")
-        certain = self._experiment.thresholds.options().get("confidence")
-        if not fit and not certain:
-            return True
-        result = self._score("calibration", should_stop, fit.add if fit else None)
-        if result is None:
-            return False
-        self._sets = fit.sets() if fit else None
-        if certain:
-            self._thresholds = run_decisions.fit(result, self._experiment, examples)
-        return True
+            evaluated = self._chain.evaluate(Context(self._data, split, self._fitted), score)
+        if evaluated is None:
+            return None
+        result, self._fitted = evaluated
+        return result
 
     def pictures(self, split: str, evaluation: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
         if self._draw is None:
@@ -247,8 +199,12 @@ class TrainableRankModel:
         """Writes the test values, what the run has fitted, and for the projector the vectors of classes."""
         if test is not None:
             run_dir.write_test_values(test.names, test.values)
-        fitted = {"calibration": self._calibration, "thresholds": self._thresholds}
-        for name, each in {**fitted, "prediction_sets": self._sets}.items():
+        fitted = self._fitted
+        for name, each in (
+            ("calibration", fitted.calibration),
+            ("thresholds", fitted.thresholds),
+            ("prediction_sets", fitted.sets),
+        ):
             if each is not None:
                 run_dir.write_fitted(name, each.to_json())
         if isinstance(self.model, models.RankModel):
@@ -298,67 +254,3 @@ def build_candidates(
             f"{n:,}",
         )
     return None
-
-
-ModelSource: TypeAlias = TaskData | description.Description  # of a new model, or of a trained one
-
-
-def build_model(
-    experiment: config.Experiment, source: ModelSource, strategy: tf.distribute.Strategy
-) -> tf.keras.Model:
-    """Builds the model of an experiment in its precision under a strategy."""
-    with precision.scope(experiment.precision), strategy.scope():
-        model = source.build_model(experiment)
-    if experiment.loss.fine_tune:
-        model.rank_sorter = build_rank_fn(experiment, source, strategy).sorter
-    return model
-
-
-def build_rank_fn(
-    experiment: config.Experiment, source: ModelSource, strategy: tf.distribute.Strategy
-) -> Any:
-    """Builds the rank function of a loss, for lists of all classes or of a replica's batch."""
-    assert experiment.loss.rank_fn is not None
-    n = source.num_scored("train")
-    if experiment.loss.name in losses.BATCH_LOSSES:
-        n = experiment.batch_size // (strategy.num_replicas_in_sync * experiment.accumulation_steps)
-        if n < 2:
-            raise ValueError(
-                f"batch_size={experiment.batch_size}: loss {experiment.loss.name!r} ranks the examples of a "
-                "part of a batch, which has one. Raise it, or lower accumulation_steps."
-            )
-    with strategy.scope():
-        return rank_functions.get(experiment.loss.rank_fn, n, experiment.loss.sorter)
-
-
-def build_evaluators(
-    experiment: config.Experiment,
-    loaded: TaskData,
-    model: tf.keras.Model,
-    *,
-    strategy: tf.distribute.Strategy | None = None,
-    loss: Callable[..., tf.Tensor] | None = None,
-) -> dict[str, evaluator.Evaluator]:
-    """Returns split -> its `evaluator.Evaluator`; splits that rank the same classes share one.
-
-    A `loss` is evaluated where the classes are those of the training.
-    """
-    count_prior = count_priors.get(experiment.count_prior)
-
-    def build(*splits: str) -> evaluator.Evaluator:
-        metrics = evaluator.applicable_metrics(experiment.metrics, loaded.num_scored(splits[0]))
-        return evaluator.Evaluator(
-            loaded.scorer(model, splits[0], count_prior),
-            [name for name in metrics if is_of_scores(name)],
-            max_relevant=loaded.max_relevant(*splits),
-            strategy=strategy,
-            jit_compile=experiment.jit_compile,
-            loss=loss if "train" in splits else None,
-            encode_classes=getattr(model, "encode_classes", None),
-        )
-
-    evaluators: dict[str, evaluator.Evaluator] = {}
-    for ranks_all in (False, True):
-        if splits := [split for split in loaded.splits if loaded.ranks_all(split) == ranks_all]:
-            evaluators |= dict.fromkeys(splits, build(*splits))
-    return evaluators

@@ -16,6 +16,7 @@ from rank4class import losses
 from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp, embedded_digits, embedded_digits_logistic
+from rank4class.pipelines.evaluation import trained_model
 from rank4class.pipelines.evaluation.reliability import Reliability
 from rank4class.pipelines.storage.run_directory import read_json
 from rank4class.pipelines.sweep import inference
@@ -65,7 +66,7 @@ def measure_counts(folder: str) -> dict[str, Any]:
     ):
         path = os.path.join(folder, name)
         results = rank_training.train(config.override(experiment, COUNT_FIELDS), path, progress=False)
-        trained = rank_training.restore(path)
+        trained = trained_model.restore(path)
         loaded = trained.load_task()
         log_counts = trained.evaluate(loaded, keep_scores=True).log_counts
         assert log_counts is not None
@@ -83,7 +84,7 @@ def measure_digits(folder: str) -> dict[str, Any]:
     probabilities.
     """
     rank_training.train(digits_mlp.get_config(), folder, progress=False)
-    trained = rank_training.restore(folder)
+    trained = trained_model.restore(folder)
     loaded = trained.load_task()
     evaluation = trained.evaluate(loaded, keep_scores=True)
     calibrated, scores = evaluation.calibrated, evaluation.scores

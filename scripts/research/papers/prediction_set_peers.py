@@ -12,9 +12,8 @@ import scipy.stats
 import tensorflow as tf
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from rank4class.pipelines.evaluation import prediction_sets
+from rank4class.pipelines.evaluation import prediction_sets, trained_model
 from rank4class.pipelines.reporting import tables
-from rank4class.pipelines.training import rank_training
 
 COVERAGES = prediction_sets.COVERAGES
 SCORES = ("rank", "threshold", "adaptive")
@@ -27,7 +26,7 @@ def compare(workdir: str, splits: int) -> dict[str, Any]:
     Returns the mean size of the sets of each score, for the `COVERAGES` of an evaluation, and the coverages
     of random splits of the calibration and test examples together.
     """
-    trained = rank_training.restore(workdir)
+    trained = trained_model.restore(workdir)
     loaded = trained.load_task()
     parts = []
     for split in ("calibration", "test"):

@@ -5,6 +5,7 @@ import functools
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn.metrics
 import tensorflow as tf
@@ -13,14 +14,23 @@ from scipy.sparse import csr_array
 import rank4class
 from rank4class import data
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import calibration, per_class, predictions, statistics, thresholds
+from rank4class.pipelines.evaluation import (
+    calibration,
+    per_class,
+    predictions,
+    statistics,
+    thresholds,
+    trained_model,
+)
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.split_metrics import Decisions
+from rank4class.pipelines.evaluation.stages.decisions import DecisionStage
+from rank4class.pipelines.evaluation.stages.sets_test import ITEMS, SEVERAL
+from rank4class.pipelines.evaluation.stages.stage import Context
 from rank4class.pipelines.run_test import READERS
 from rank4class.pipelines.task.count_priors_test import digits
 from rank4class.pipelines.task.task import TaskData
-from rank4class.pipelines.training import rank_training, run_decisions
-from rank4class.pipelines.training.run_sets_test import ITEMS, SEVERAL
+from rank4class.pipelines.training import rank_training
 
 ONE = data.Split({}, np.array([0, 1, 2]))
 NAMES = ("f1_micro", "f1_macro", "subset_accuracy")
@@ -33,13 +43,26 @@ def experiment(loss="sigmoid_cross_entropy", count_prior="none", **changes):
     return digits(**parts, **{"metrics": (*NAMES, "map"), "monitor": "f1_micro", **changes})
 
 
+def check(experiment, split):
+    DecisionStage(experiment).check(TaskData(("a", "b", "c"), {"validation": split}, None, None, None))
+
+
+def need_scores(experiment, split):
+    loaded = TaskData(("a", "b", "c"), {"test": split}, None, None, None)
+    return DecisionStage(experiment).needs(Context(loaded, "test")).scores
+
+
+def measure(result, experiment, loaded):
+    return DecisionStage(experiment).measure(Context(loaded, "test"), result)
+
+
 def test_rules_that_fit_the_data_and_the_model():
     for loss in ("sigmoid_cross_entropy", "asl", "zlpr"):
-        run_decisions.check(experiment(loss), SEVERAL)
-    run_decisions.check(experiment("softmax", "empirical"), SEVERAL)
-    run_decisions.check(experiment("softmax", thresholds=RECALL), SEVERAL)
-    run_decisions.check(experiment("softmax"), ONE)
-    run_decisions.check(experiment("softmax", metrics=("map",)), SEVERAL)
+        check(experiment(loss), SEVERAL)
+    check(experiment("softmax", "empirical"), SEVERAL)
+    check(experiment("softmax", thresholds=RECALL), SEVERAL)
+    check(experiment("softmax"), ONE)
+    check(experiment("softmax", metrics=("map",)), SEVERAL)
 
 
 @pytest.mark.parametrize(
@@ -56,18 +79,18 @@ def test_rules_that_fit_the_data_and_the_model():
 def test_rules_that_do_not_fit(loss, count_prior, rule, split, message):
     changes = {} if rule is None else {"thresholds": rule}
     with pytest.raises(ValueError, match=f"^{message}"):
-        run_decisions.check(experiment(loss, count_prior, **changes), split)
+        check(experiment(loss, count_prior, **changes), split)
 
 
 def test_scores_that_do_not_fit(monkeypatch):
-    assert run_decisions.need_scores(experiment("asl"), SEVERAL)
-    assert not run_decisions.need_scores(experiment("softmax", metrics=("map",)), SEVERAL)
+    assert need_scores(experiment("asl"), SEVERAL)
+    assert not need_scores(experiment("softmax", metrics=("map",)), SEVERAL)
     monkeypatch.setattr(predictions, "LARGEST_SCORES", 47)
     message = (
         r"^metrics='f1_micro': needs the scores of 4 examples and 3 classes, 0\.0 GB, .* GB\. Leave it out"
     )
     with pytest.raises(ValueError, match=message):
-        run_decisions.need_scores(experiment("asl"), SEVERAL)
+        need_scores(experiment("asl"), SEVERAL)
 
 
 def assert_equal_scikit_learns(results, labels, decided):
@@ -81,7 +104,7 @@ def assert_equal_scikit_learns(results, labels, decided):
 def trained(experiment, path):
     """Returns the restored run, its data, its test evaluation, and the true and decided classes."""
     rank_training.train(experiment, path, progress=False)
-    restored = rank_training.restore(path)
+    restored = trained_model.restore(path)
     loaded = restored.load_task()
     result = restored.evaluate(loaded, "test", keep_scores=True)
     assert result.summarize() == restored.run_dir.results()["test"]
@@ -98,11 +121,53 @@ def test_decisions_by_the_loss(tmp_path):
     np.testing.assert_array_equal(decided, result.scores > 0.0)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("rule", ["prior", "thresholds", "loss", "probability"])
+def test_all_callers_decide_by_one_rule(tmp_path, rule):
+    changes = {
+        "prior": {"loss": "softmax", "count_prior": "empirical"},
+        "thresholds": {"thresholds": config.Thresholds("f1")},
+        "loss": {"loss": "zlpr"},
+        "probability": {"loss": "softmax", "metrics": ("map",), "monitor": "map"},
+    }[rule]
+    rank_training.train(experiment(**changes), tmp_path / "run", progress=False)
+    run = rank4class.load(tmp_path / "run")
+    restored = run._trained
+    loaded = restored.load_task()
+    result = restored.evaluate(loaded, "test", keep_scores=True)
+    expected = {
+        "prior": lambda: result.decisions.decided.toarray(),
+        "thresholds": lambda: result.scores > np.array(restored.thresholds.values),
+        "loss": lambda: result.scores > 0.0,
+        "probability": lambda: restored.calibration.probabilities(result.scores) >= 0.5,
+    }[rule]()
+    assert 0 < expected.sum() < expected.size
+    if rule != "probability":  # whose calibration is fitted after the training's evaluations
+        np.testing.assert_array_equal(result.decisions.decided.toarray(), expected)
+        assert result.summarize() == run.results["test"]
+    vectors, names = loaded.splits["test"].features["embedding"], list(loaded.class_names)
+    np.testing.assert_array_equal(run.outputs(vectors)["in_set"], expected)
+    frame = run.predict(vectors, k=10).pivot(index="input", columns="class", values="in_set")
+    np.testing.assert_array_equal(frame[names], expected)
+    np.save(tmp_path / "vectors.npy", vectors)
+    run.predict_file(tmp_path / "vectors.npy", tmp_path / "best.tsv")
+    assert pd.read_csv(tmp_path / "best.tsv", sep="\t")["set_size"].tolist() == expected.sum(axis=1).tolist()
+    run.export(tmp_path / "model" / "1", k=10)
+    score = tf.saved_model.load(str(tmp_path / "model" / "1")).signatures["score"]
+    np.testing.assert_array_equal(score(embedding=vectors)["in_set"], expected)
+    served_models = pytest.importorskip("rank4class.pipelines.export.serving_test")
+    with served_models.served(served_models.serving.app(tmp_path / "model")) as address:
+        body = {"signature_name": "score", "inputs": {"embedding": vectors.tolist()}}
+        status, answer = served_models.request(address, "model:predict", body)
+    assert status == 200
+    np.testing.assert_array_equal(answer["outputs"]["in_set"], expected)
+
+
 def test_certain_thresholds_need_calibration_examples():
     part = config.Thresholds("precision", at_least=0.9, confidence=0.95)
     with pytest.raises(ValueError, match=r"thresholds\.confidence=0\.95: needs calibration examples\. Set"):
-        run_decisions.check(experiment("softmax", thresholds=part), SEVERAL)
-    run_decisions.check(experiment("softmax", thresholds=part, sets=config.Sets("threshold")), SEVERAL)
+        check(experiment("softmax", thresholds=part), SEVERAL)
+    check(experiment("softmax", thresholds=part, sets=config.Sets("threshold")), SEVERAL)
 
 
 @pytest.mark.nightly
@@ -169,7 +234,7 @@ def test_one_class_per_example_decides_for_the_top_class(rng):
     top, labels = rng.integers(4, size=[2, 50])
     result = EvaluationResult((), np.zeros([50, 0]), top, top == labels, top)
     loaded = TaskData(("a", "b", "c", "d"), {"test": data.Split({}, labels)}, None, None, None)
-    measured = run_decisions.measure(result, experiment(), loaded, "test", None)
+    measured = measure(result, experiment(), loaded)
     assert_equal_scikit_learns(measured.means(), np.eye(4)[labels], np.eye(4)[top])
     assert measured.means()["f1_micro"] == pytest.approx(measured.means()["subset_accuracy"])
 
@@ -179,7 +244,7 @@ def test_mean_recall_of_examples_of_one_class(rng):
     result = EvaluationResult((), np.zeros([50, 0]), top, top == labels, top)
     loaded = TaskData(tuple("abcde"), {"test": data.Split({}, labels)}, None, None, None)
     names = ("balanced_accuracy", "macro_top1_error")
-    measured = run_decisions.measure(result, experiment("softmax", metrics=names), loaded, "test", None)
+    measured = measure(result, experiment("softmax", metrics=names), loaded)
     recalls = 100.0 * sklearn.metrics.recall_score(labels, top, average=None, labels=range(4))
     summary = measured.summarize()
     assert [summary[name] for name in names] == pytest.approx([recalls.mean(), 100.0 - recalls.mean()])
@@ -190,7 +255,7 @@ def test_mean_recall_of_examples_of_one_class(rng):
         ordered = per_class.worst_first(table, name)["decided recall (%)"]
         np.testing.assert_allclose(ordered, [*sorted(recalls), np.nan])
     with pytest.raises(ValueError, match=r"^metrics='balanced_accuracy': an example may have several clas"):
-        run_decisions.check(experiment(metrics=("map", *names)), SEVERAL)
+        check(experiment(metrics=("map", *names)), SEVERAL)
 
 
 def test_scores_that_are_not_finite_decide_for_no_class():
@@ -199,7 +264,7 @@ def test_scores_that_are_not_finite_decide_for_no_class():
     split = data.Split({}, csr_array(np.float32([[1, 0], [0, 0]])))
     loaded = TaskData(("a", "b"), {"test": split}, None, None, None)
     names = ("subset_accuracy", "f1_micro")
-    measured = run_decisions.measure(result, experiment(metrics=names), loaded, "test", None)
+    measured = measure(result, experiment(metrics=names), loaded)
     assert measured.means() == {"subset_accuracy": 50.0, "f1_micro": 100.0}
 
 

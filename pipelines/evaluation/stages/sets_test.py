@@ -13,10 +13,13 @@ from rank4class import data
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.evaluation import evaluator, prediction_sets
+from rank4class.pipelines.evaluation import evaluator, prediction_sets, trained_model
 from rank4class.pipelines.evaluation.calibration import Platt, Temperature
+from rank4class.pipelines.evaluation.stages import sets as stage
+from rank4class.pipelines.evaluation.stages.stage import Context, Fitted
 from rank4class.pipelines.task import checks
-from rank4class.pipelines.training import rank_training, run_sets
+from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.training import rank_training
 
 SEVERAL = data.Split({}, csr_array(np.eye(4, 3, dtype=np.float32)))
 GRADED = data.Split({}, csr_array(2 * np.eye(4, 3, dtype=np.float32)))
@@ -89,6 +92,10 @@ def test_too_few_validation_examples(tmp_path):
         rank_training.load_data(few, tmp_path)
 
 
+def task_of(name, examples):
+    return TaskData(("a", "b", "c", "d", "e"), {name: examples}, None, None, None)
+
+
 @pytest.mark.parametrize(
     ("examples", "changes", "message"),
     [
@@ -102,7 +109,7 @@ def test_too_few_validation_examples(tmp_path):
 )
 def test_sets_that_do_not_fit_the_data(examples, changes, message):
     with pytest.raises(ValueError, match=f"^{message}"):
-        run_sets.check(experiment(**changes), {"calibration": examples})
+        stage.SetStage(experiment(**changes)).check(task_of("calibration", examples))
 
 
 def test_few_calibration_examples_are_reported(monkeypatch):
@@ -111,7 +118,7 @@ def test_few_calibration_examples_are_reported(monkeypatch):
         monkeypatch.setattr(logging, level, lambda text, *v, level=level: logged.append((level, text % v)))
     plain = experiment(metrics=("top1_error",))
     for size in (5, 200, 1000):
-        run_sets.check(plain, {"calibration": data.Split({}, np.zeros(size, np.int32))})
+        stage.SetStage(plain).check(task_of("calibration", data.Split({}, np.zeros(size, np.int32))))
     assert logged == [
         ("warning", "calibration: 5 examples; sets for 90% need 9."),
         ("warning", "calibration: 200 examples; sets for 90% will cover 85.6% to 93.8% (95% of draws)."),
@@ -120,7 +127,7 @@ def test_few_calibration_examples_are_reported(monkeypatch):
 
 
 def test_a_run_writes_sets_that_cover_the_test_split(finished):
-    trained = rank_training.restore(finished)
+    trained = trained_model.restore(finished)
     loaded = trained.load_task()
     result = trained.evaluate(loaded)
     assert result.summarize() == trained.run_dir.results()["test"]
@@ -144,13 +151,13 @@ def test_a_run_writes_sets_that_cover_the_test_split(finished):
 
 def test_a_finished_run_is_calibrated_again(finished, tmp_path):
     copy = shutil.copytree(finished, tmp_path / "run")
-    trained = rank_training.restore(copy)
+    trained = trained_model.restore(copy)
     loaded = trained.load_task()
     fitted = trained.calibrate(loaded, config.Sets("rank"))
-    again = rank_training.restore(copy)
+    again = trained_model.restore(copy)
     assert again.sets.to_json() == fitted.to_json()
     assert (trained.sets.after_training, again.sets.after_training) == (False, True)
-    assert fitted.limits(0.9) == np.ceil(fitted.limits(0.9))
+    assert fitted.limits(0.9) == pytest.approx(np.round(fitted.limits(0.9)), rel=1e-4)  # a rank
     assert fitted.examples.tolist() == trained.sets.examples.tolist()
     trained_on = dataclasses.replace(loaded, hashes={"calibration": loaded.hashes["train"]})
     with pytest.raises(ValueError, match=r"^data\.path: the train split of the run\. Set it to examples"):
@@ -165,7 +172,7 @@ def test_a_finished_run_is_calibrated_again(finished, tmp_path):
 
 @pytest.mark.nightly
 def test_calibration_labels_change_neither_checkpoint_nor_temperature(finished, tmp_path):
-    first = rank_training.restore(finished)
+    first = trained_model.restore(finished)
     loaded = first.load_task()
     shuffled = np.random.default_rng(0).permutation(loaded.splits["calibration"].labels)
     splits = loaded.splits | {
@@ -176,7 +183,7 @@ def test_calibration_labels_change_neither_checkpoint_nor_temperature(finished, 
     changed = dataclasses.replace(changed, splits=splits, hashes=hashes)
     tf.keras.backend.clear_session()
     rank_training.train(experiment(), tmp_path / "run", loaded=changed, progress=False)
-    second = rank_training.restore(tmp_path / "run")
+    second = trained_model.restore(tmp_path / "run")
     assert (second.step, second.calibration) == (first.step, first.calibration)
     np.testing.assert_equal(first.model.get_weights(), second.model.get_weights())
     assert second.sets.limits(0.9) > first.sets.limits(0.9)
@@ -193,14 +200,15 @@ def result_of(scores, **changes):
 def fit_and_measure(scores, experiment, examples, calibration, rows=None, log_counts=None):
     """Returns the sets that examples calibrate and measure, which come in batches of `rows`."""
     scores, everything = np.float32(scores), np.arange(len(scores))
-    fit = run_sets.Fit(experiment.sets, examples, calibration)
+    fit = stage.Fit(experiment.sets, examples, calibration)
 
     def add_to(part):
         for batch in [everything] if rows is None else rows:
             part.add(batch, scores[batch], None if log_counts is None else log_counts[batch])
 
     add_to(fit)
-    measurement = run_sets.Measurement(experiment, examples, fit.sets(), calibration)
+    fitted = Fitted(calibration=calibration, sets=fit.sets())
+    measurement = stage.Measurement(experiment, Context(task_of("test", examples), "test", fitted))
     add_to(measurement)
     return fit.sets(), measurement.add_to(result_of(scores))
 
@@ -248,5 +256,5 @@ def test_probabilities_of_a_count_prior_are_its_marginals(rng):
 
 
 def test_scores_without_a_calibration_have_no_sets_by_probabilities():
-    assert not run_sets.can_fit(experiment(), None)
-    assert run_sets.can_fit(experiment(**{"sets.name": "rank"}), None)
+    assert not stage.can_fit(experiment(), None)
+    assert stage.can_fit(experiment(**{"sets.name": "rank"}), None)

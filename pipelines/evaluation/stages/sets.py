@@ -1,7 +1,7 @@
-"""The prediction sets of a run: their fit to the split "calibration", and their metrics."""
+"""The stage of prediction sets: their fit to the split "calibration", and their metrics."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,32 +15,58 @@ from rank4class.pipelines.evaluation import prediction_sets
 from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
+from rank4class.pipelines.evaluation.stages.stage import Context, Fitted, Needs, Stage
 from rank4class.pipelines.task import count_priors
+from rank4class.pipelines.task.task import TaskData
 
 FEW = 500  # calibration examples, with fewer of which a warning says how far the coverage may be
 
 
-def check(experiment: config.Experiment, splits: Mapping[str, data.Split]) -> None:
-    """Raises ValueError if prediction sets do not fit the dataset; logs how far their coverage may be."""
-    part = experiment.sets
-    if part.name == "none":
-        return
-    if experiment.data.held_out:
-        raise ValueError(
-            f"sets={part.name!r}: cannot cover the classes of data.held_out, which no calibration example "
-            "has. Set sets to 'none'."
-        )
-    examples = splits["calibration"]
-    check_examples(part, examples)
-    for metric in experiment.metrics:
-        needed = prediction_sets.least_examples(stated_coverage(metric) or 0.0)
-        if len(examples) < needed:
+class SetStage(Stage):
+    """Fits prediction sets to the split "calibration", and measures those of other splits."""
+
+    def __init__(self, experiment: config.Experiment):
+        self._experiment, self._part = experiment, experiment.sets
+
+    def check(self, loaded: TaskData) -> None:
+        """Raises ValueError if prediction sets do not fit the data; logs how far their coverage may be."""
+        part = self._part
+        if part.name == "none":
+            return
+        if self._experiment.data.held_out:
             raise ValueError(
-                f"metrics={metric!r}: needs {needed} calibration examples, and there are {len(examples)}. "
-                "Leave it out, or give more validation examples."
+                f"sets={part.name!r}: cannot cover the classes of data.held_out, which no calibration "
+                "example has. Set sets to 'none'."
             )
-    log = logging.warning if len(examples) < FEW else logging.info
-    log("%s", describe(examples))
+        examples = loaded.splits["calibration"]
+        check_examples(part, examples)
+        for metric in self._experiment.metrics:
+            needed = prediction_sets.least_examples(stated_coverage(metric) or 0.0)
+            if len(examples) < needed:
+                raise ValueError(
+                    f"metrics={metric!r}: needs {needed} calibration examples, and there are "
+                    f"{len(examples)}. Leave it out, or give more validation examples."
+                )
+        log = logging.warning if len(examples) < FEW else logging.info
+        log("%s", describe(examples))
+
+    def needs(self, context: Context) -> Needs:
+        fitted = context.fitted
+        if context.split != "calibration":
+            return Needs(consumer=None if fitted.sets is None else Measurement(self._experiment, context))
+        if can_fit(self._experiment, fitted.calibration):
+            return Needs(consumer=Fit(self._part, context.examples, fitted.calibration))
+        if self._part.name != "none":
+            logging.warning("No prediction sets: the scores are not calibrated")
+        return Needs()
+
+    def fit(self, context: Context, result: EvaluationResult, consumer: Any) -> Fitted:
+        if context.split != "calibration":
+            return context.fitted
+        return dataclasses.replace(context.fitted, sets=consumer and consumer.sets())
+
+    def measure(self, context: Context, result: EvaluationResult, consumer: Any) -> EvaluationResult:
+        return result if consumer is None else consumer.add_to(result)
 
 
 def check_examples(part: config.Sets, examples: data.Split) -> None:
@@ -99,20 +125,15 @@ class Fit:
 
 
 class Measurement:
-    """Prediction sets of evaluated examples, also for `coverages`, batch after batch."""
+    """Prediction sets of evaluated examples, batch after batch."""
 
-    def __init__(
-        self,
-        experiment: config.Experiment,
-        examples: data.Split,
-        sets: PredictionSets,
-        calibration: Calibration | None,
-        coverages: Collection[float] = (),
-    ):
-        self._examples, self._sets, self._calibration = examples, sets, calibration
+    def __init__(self, experiment: config.Experiment, context: Context):
+        examples, sets = context.examples, context.fitted.sets
+        assert sets is not None
+        self._examples, self._sets, self._calibration = examples, sets, context.fitted.calibration
         stated = ((name, stated_coverage(name)) for name in experiment.metrics)
         self._stated = {name: coverage for name, coverage in stated if coverage is not None}
-        evaluated = prediction_sets.evaluated_coverages(sets, [*self._stated.values(), *coverages])
+        evaluated = prediction_sets.evaluated_coverages(sets, [*self._stated.values(), *context.coverages])
         self._limits = [sets.limits(coverage) for coverage in evaluated.tolist()]
         shape = len(examples), len(evaluated)
         arrays = np.empty(shape, np.int32), np.empty(shape, np.float32)

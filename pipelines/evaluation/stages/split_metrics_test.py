@@ -13,8 +13,9 @@ from rank4class.losses import metrics
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import per_class
 from rank4class.pipelines.evaluation.evaluator import Evaluator
+from rank4class.pipelines.evaluation.stages.split_metrics import SplitMetricStage
+from rank4class.pipelines.evaluation.stages.stage import Context
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
-from rank4class.pipelines.training import run_split_metrics
 
 NAMES = ("psp@1", "psp@3", "psndcg@3", "psr@3", "coverage@1", "coverage@3", "median_rank")
 
@@ -33,9 +34,9 @@ def evaluate(scores, labels, train, part=None):
     dense = labels if isinstance(labels, np.ndarray) else labels.toarray()
     evaluator = Evaluator(lambda features, training: ModelOutputs(features), ())
     batches = [(tf.constant(scores, tf.float32), dense, tf.range(len(scores)))]
-    result = evaluator(batches, best=run_split_metrics.num_best(part, n))
     sizes = loaded.training_counts("test"), len(splits["train"])
-    return run_split_metrics.measure(result, part, loaded, "test", sizes)
+    stage, context = SplitMetricStage(part, sizes), Context(loaded, "test")
+    return stage.measure(context, evaluator(batches, best=stage.needs(context).best))
 
 
 def draw(rng, several, examples=200, n=40):
@@ -178,9 +179,10 @@ def test_a_run_is_trained_evaluated_and_compared(tmp_path, caplog):
 
 def test_refused_combinations():
     items = data.Split({"items": np.zeros([4, 3, 2])}, csr_array(np.eye(4, 3)))
-    run_split_metrics.check(experiment("median_rank"), items)
+    loaded = TaskData(("1", "2", "3"), {"validation": items}, None, None, None)
+    SplitMetricStage(experiment("median_rank"), ()).check(loaded)
     with pytest.raises(ValueError, match=r"metrics='psp@1': the items of a list are not classes\. Leave"):
-        run_split_metrics.check(experiment("psp@1"), items)
+        SplitMetricStage(experiment("psp@1"), ()).check(loaded)
 
 
 @pytest.mark.nightly

@@ -1,14 +1,17 @@
-"""Calibration of a run's scores: whether it has one, its fit on validation, its reliability on a split."""
+"""The stage that calibrates scores: whether a run does, its fit to validation, its reliability on a split."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import calibration, evaluator, reliability
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.evaluation.stages.stage import Context, Fitted, Needs, Stage
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
 
 _BATCH = 256  # examples that are ranked at a time
@@ -44,35 +47,51 @@ def measured_examples(examples: int, classes: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(examples, most, replace=False))
 
 
-def fit(result: EvaluationResult, loaded: TaskData) -> calibration.Calibration | None:
-    """Fits a calibration to the scores of the validation split; returns None if a score is not finite.
+class CalibrationStage(Stage):
+    """Calibrates the scores by those of the validation split at the end of a training."""
 
-    With `data.held_out`, validation ranks only the other classes. Its temperature is applied to the scores of
-    all classes, which the test split ranks.
-    """
-    scores, validation = _measured(result, "validation", loaded.splits["validation"])
-    if scores is None:
-        return None
-    return calibration.fit(scores, validation.labels, ranked_classes(validation))
+    def __init__(self, experiment: config.Experiment):
+        self._experiment, self._fits = experiment, False
 
+    def check(self, loaded: TaskData) -> None:
+        self._fits = has_calibration(self._experiment, loaded.splits["validation"])
 
-def measure(
-    result: EvaluationResult, fitted: calibration.Calibration | None, name: str, split: data.Split
-) -> EvaluationResult:
-    """Returns an evaluation ranked by `Calibration.ranking`, with the reliability of finite scores.
+    def needs(self, context: Context) -> Needs:
+        # All evaluations of a training keep the scores: the last ones run the function that is compiled.
+        if context.split == "calibration" or not (self._fits or context.fitted.calibration):
+            return Needs()
+        return Needs(measured_examples(len(context.examples), context.loaded.num_scored(context.split)))
 
-    It has the scores of all examples of the named split, or of the `measured_examples`. Without a
-    calibration it stays as it is.
-    """
-    if fitted is None:
-        return result
-    if not fitted.keeps_order:
-        result = _ranked_by_probability(result, fitted, split)
-    scores, split = _measured(result, name, split)
-    if scores is None:
-        return result
-    calibrated = reliability.evaluate(fitted, scores, split.labels, ranked_classes(split))
-    return dataclasses.replace(result, calibrated=calibrated)
+    def fit(self, context: Context, result: EvaluationResult, consumer: Any) -> Fitted:
+        """Fits a calibration to finite scores.
+
+        With `data.held_out`, validation ranks only the other classes. Its temperature is applied to the
+        scores of all classes, which the test split ranks.
+        """
+        if context.split != "validation" or not self._fits:
+            return context.fitted
+        scores, validation = _measured(result, "validation", context.examples)
+        if scores is None:
+            return context.fitted
+        fitted = calibration.fit(scores, validation.labels, ranked_classes(validation))
+        return dataclasses.replace(context.fitted, calibration=fitted)
+
+    def measure(self, context: Context, result: EvaluationResult, consumer: Any = None) -> EvaluationResult:
+        """Returns an evaluation ranked by `Calibration.ranking`, with the reliability of finite scores.
+
+        It has the scores of all examples, or of the `measured_examples`. Without a calibration it stays as it
+        is.
+        """
+        fitted, split = context.fitted.calibration, context.examples
+        if fitted is None:
+            return result
+        if not fitted.keeps_order:
+            result = _ranked_by_probability(result, fitted, split)
+        scores, split = _measured(result, context.split, split)
+        if scores is None:
+            return result
+        calibrated = reliability.evaluate(fitted, scores, split.labels, ranked_classes(split))
+        return dataclasses.replace(result, calibrated=calibrated)
 
 
 def _ranked_by_probability(
@@ -80,7 +99,7 @@ def _ranked_by_probability(
 ) -> EvaluationResult:
     """Returns an evaluation with the metrics and the order of `Calibration.ranking`."""
 
-    def ranking(features, training):
+    def ranking(features: dict[str, tf.Tensor], training: bool) -> ModelOutputs:
         where = ~features["excluded"] if "excluded" in features else None
         return ModelOutputs(fitted.ranking(features["scores"]), where)
 

@@ -13,11 +13,12 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import calibration
+from rank4class.pipelines.evaluation import calibration, trained_model
+from rank4class.pipelines.evaluation.stages import calibration as stage
+from rank4class.pipelines.evaluation.stages.sets_test import GRADED, ITEMS, SEVERAL, result_of
+from rank4class.pipelines.evaluation.stages.stage import Context, Fitted
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import TaskData
-from rank4class.pipelines.training import rank_training, run_calibration
-from rank4class.pipelines.training.run_sets_test import GRADED, ITEMS, SEVERAL, result_of
 
 
 @pytest.fixture
@@ -34,7 +35,20 @@ def task_of(labels, excluded=None):
 
 
 def has_calibration(split, **changes):
-    return run_calibration.has_calibration(config.override(config.Experiment(), changes), split)
+    return stage.has_calibration(config.override(config.Experiment(), changes), split)
+
+
+def fit(result, loaded):
+    fits = stage.CalibrationStage(config.Experiment())
+    fits.check(loaded)
+    return fits.fit(Context(loaded, "validation"), result, None).calibration
+
+
+def measure(result, fitted, split):
+    """Returns the evaluation of a split of `task_of`."""
+    loaded = TaskData(("a", "b", "c"), {"test": split}, None, tf.keras.layers.Dense, Inputs({}))
+    context = Context(loaded, "test", Fitted(calibration=fitted))
+    return stage.CalibrationStage(config.Experiment()).measure(context, result)
 
 
 def test_calibration_of_one_and_of_several_classes():
@@ -65,9 +79,9 @@ def test_excluded_classes_are_left_out(rng):
     labels = scipy.sparse.csr_array(scores > 0.3)
     excluded = scipy.sparse.csr_array(scores < -0.5)
     loaded = task_of(labels, excluded)
-    fitted = run_calibration.fit(result_of(scores), loaded)
+    fitted = fit(result_of(scores), loaded)
     assert fitted == calibration.fit(np.float32(scores), labels, scores >= -0.5)
-    measured = run_calibration.measure(result_of(scores), fitted, "test", loaded.splits["test"])
+    measured = measure(result_of(scores), fitted, loaded.splits["test"])
     assert measured.calibrated.after.predictions.sum() == np.sum(scores >= -0.5)
 
 
@@ -75,50 +89,50 @@ def test_metrics_rank_the_classes_by_their_probabilities():
     # The logits (2 - 3, 1, 0) rank the first class last.
     scores, fitted = [[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]], calibration.Platt((1.0,) * 3, (-3.0, 0.0, 0.0))
     split = data.Split({}, scipy.sparse.csr_array(np.float32([[1, 0, 0], [1, 1, 0]])))
-    measured = run_calibration.measure(result_of(scores), fitted, "test", split)
+    measured = measure(result_of(scores), fitted, split)
     assert measured.values.tolist() == [[1.0], [0.0]]  # top1_error
     assert measured.top_classes.tolist() == [1, 1]
     assert measured.right.tolist() == [0, 1]
     assert measured.ranks.tolist() == [3.0, 1.0]
     excluded = dataclasses.replace(split, excluded=scipy.sparse.csr_array([[0, 1, 0], [0, 0, 1]], dtype=bool))
-    without = run_calibration.measure(result_of(scores), fitted, "test", excluded)
+    without = measure(result_of(scores), fitted, excluded)
     assert (without.top_classes.tolist(), without.ranks.tolist()) == ([2, 1], [2.0, 1.0])
     scores[0][2] = np.nan
-    broken = run_calibration.measure(result_of(scores), fitted, "test", split)
+    broken = measure(result_of(scores), fitted, split)
     assert broken.top_classes.tolist() == [-1, 1]
     assert broken.ranks.tolist() == [np.inf, 1.0]
     shared = calibration.Platt((0.5,), (0.0,))
     result = result_of([[2.0, 1.0, 0.0]] * 2)
-    assert run_calibration.measure(result, shared, "test", split).values is result.values
+    assert measure(result, shared, split).values is result.values
 
 
 def test_of_many_scores_a_random_part_of_the_examples_is_calibrated(rng, monkeypatch):
-    monkeypatch.setattr(run_calibration, "MAX_SCORES", 60)
-    assert len(run_calibration.measured_examples(100, 3)) == 100
+    monkeypatch.setattr(stage, "MAX_SCORES", 60)
+    assert len(stage.measured_examples(100, 3)) == 100
     monkeypatch.setattr(calibration, "MAX_PER_CLASS", 2)
     scores, labels = rng.normal(size=[100, 3]), rng.integers(0, 3, 100)
     loaded, split = task_of(labels), task_of(labels).splits["test"]
-    rows = run_calibration.measured_examples(100, 3)
+    rows = stage.measured_examples(100, 3)
     assert len(rows) == 20
     assert np.all(np.diff(rows) > 0)
     fitted = calibration.fit(np.float32(scores[rows]), labels[rows])
     part = dataclasses.replace(result_of(scores), scores=np.float32(scores[rows]))
     for result in (result_of(scores), part):
-        assert run_calibration.fit(result, loaded) == fitted
-        measured = run_calibration.measure(result, fitted, "test", split).calibrated.after
+        assert fit(result, loaded) == fitted
+        measured = measure(result, fitted, split).calibrated.after
         np.testing.assert_allclose(
             measured.nlls, fitted.negative_log_likelihood(scores[rows], labels[rows]), rtol=1e-5
         )
-    monkeypatch.setattr(run_calibration, "MAX_SCORES", 300)
-    np.testing.assert_array_equal(run_calibration.measured_examples(100, 3), np.arange(100))
+    monkeypatch.setattr(stage, "MAX_SCORES", 300)
+    np.testing.assert_array_equal(stage.measured_examples(100, 3), np.arange(100))
 
 
 def test_scores_that_are_not_finite_are_neither_fitted_nor_measured(messages):
     scores = [[0.0, np.nan, 1.0]]
     loaded = task_of(np.array([0]))
-    assert run_calibration.fit(result_of(scores), loaded) is None
+    assert fit(result_of(scores), loaded) is None
     fitted = calibration.Temperature(1.0)
-    measured = run_calibration.measure(result_of(scores), fitted, "test", loaded.splits["test"])
+    measured = measure(result_of(scores), fitted, loaded.splits["test"])
     assert "calibration" not in measured.summarize()
     reason = "some of its scores are not finite"
     assert messages == [f"No calibration of the {split} split: {reason}" for split in ("validation", "test")]
@@ -126,7 +140,7 @@ def test_scores_that_are_not_finite_are_neither_fitted_nor_measured(messages):
 
 def test_a_run_writes_the_temperature_of_its_validation_split(digits_run):
     path, results = pathlib.Path(digits_run.workdir), digits_run.results
-    restored = rank_training.restore(path)
+    restored = trained_model.restore(path)
     loaded, model = restored.load_task(), restored.model
     content = json.loads((path / "calibration.json").read_text())
     assert content.keys() == {"method", "temperature"}

@@ -1,0 +1,94 @@
+"""The chain of stages that evaluates a model, in a training and after it."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from rank4class.pipelines import config
+from rank4class.pipelines.evaluation.evaluator import Consume, EvaluationResult
+from rank4class.pipelines.evaluation.stages.calibration import CalibrationStage
+from rank4class.pipelines.evaluation.stages.decisions import DecisionStage
+from rank4class.pipelines.evaluation.stages.sets import SetStage
+from rank4class.pipelines.evaluation.stages.split_metrics import SplitMetricStage
+from rank4class.pipelines.evaluation.stages.stage import Context, Fitted, Stage
+from rank4class.pipelines.task.task import TaskData
+
+# Of the name of a split, and `keep_scores`, `best` and `consume` of `Evaluator`; None: it was stopped.
+Score = Callable[[str, bool | np.ndarray, int, Consume | None], EvaluationResult | None]
+
+
+class Chain:
+    """Calibration, metrics of a split, decisions and prediction sets, each by the results of those before.
+
+    Args:
+      experiment: of which calibration, metrics, thresholds and sets are read.
+      training_sizes: see `SplitMetricStage`.
+    """
+
+    def __init__(self, experiment: config.Experiment, training_sizes: tuple[Any, Any]):
+        self._calibration, self._decisions = CalibrationStage(experiment), DecisionStage(experiment)
+        self._sets = SetStage(experiment)
+        self._stages: tuple[Stage, ...] = (
+            self._calibration,
+            SplitMetricStage(experiment, training_sizes),
+            self._decisions,
+            self._sets,
+        )
+
+    def check(self, loaded: TaskData) -> None:
+        """Raises ValueError if a stage does not fit the data of a training."""
+        for stage in self._stages:
+            stage.check(loaded)
+
+    def evaluate(
+        self,
+        context: Context,
+        score: Score,
+        *,
+        keep_scores: bool = False,
+        best: int = 0,
+        fits: Iterable[Stage] = (),
+    ) -> tuple[EvaluationResult, Fitted] | None:
+        """Evaluates a split; returns the result, and what the run has fitted, also by the stages `fits`.
+
+        The result has the `best` classes of each example, and with `keep_scores` the scores. None if `score`
+        was stopped.
+        """
+        needs = [stage.needs(context) for stage in self._stages]
+        rows = next((each.scores for each in needs if isinstance(each.scores, np.ndarray)), False)
+        has_all = keep_scores or any(each.scores is True for each in needs)
+        consume = next((each.consumer.add for each in needs if each.consumer is not None), None)
+        most = max(best, *(each.best for each in needs))
+        result = score(context.split, has_all or rows, most, consume)
+        if result is None:
+            return None
+        for stage, each in zip(self._stages, needs, strict=True):
+            if stage in fits:
+                context = dataclasses.replace(context, fitted=stage.fit(context, result, each.consumer))
+            if context.split != "calibration":
+                result = stage.measure(context, result, each.consumer)
+        scores = result.scores if keep_scores else None
+        unseen = context.loaded.unseen(context.split)
+        return dataclasses.replace(result, scores=scores, unseen=unseen), context.fitted
+
+    def validate(
+        self, loaded: TaskData, score: Score, fitted: Fitted, *, is_last: bool
+    ) -> tuple[EvaluationResult, Fitted] | None:
+        """Evaluates the validation split in a training; see `evaluate`.
+
+        Each evaluation fits the thresholds, and the last one the calibration and the prediction sets too.
+        """
+        fits = self._stages if is_last else (self._decisions,)
+        evaluated = self.evaluate(Context(loaded, "validation", fitted), score, fits=fits)
+        if evaluated is None or not is_last or "calibration" not in loaded.splits:
+            return evaluated
+        calibrated = self.calibrate(loaded, score, evaluated[1])
+        return None if calibrated is None else (evaluated[0], calibrated)
+
+    def calibrate(self, loaded: TaskData, score: Score, fitted: Fitted) -> Fitted | None:
+        """Returns what the run has fitted, with what it fits to the split "calibration"; None if stopped."""
+        context = Context(loaded, "calibration", fitted)
+        evaluated = self.evaluate(context, score, fits=(self._decisions, self._sets))
+        return None if evaluated is None else evaluated[1]

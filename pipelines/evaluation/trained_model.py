@@ -1,0 +1,220 @@
+"""The model of a run, restored to evaluate, calibrate, predict and export."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class import data
+from rank4class.pipelines import config, distribution
+from rank4class.pipelines.evaluation import (
+    calibration,
+    evaluator,
+    prediction_sets,
+    predictions,
+    unknown_inputs,
+)
+from rank4class.pipelines.evaluation.calibration import Calibration, Temperature
+from rank4class.pipelines.evaluation.chain import Chain
+from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.evaluation.model_building import build_evaluators, build_model
+from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
+from rank4class.pipelines.evaluation.stages import sets as sets_stage
+from rank4class.pipelines.evaluation.stages.stage import Context, Fitted
+from rank4class.pipelines.evaluation.thresholds import Thresholds
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage.checkpoints import best_checkpoints
+from rank4class.pipelines.storage.run_directory import RunDirectory, run_hash
+from rank4class.pipelines.task import checks, description, loading
+from rank4class.pipelines.task.loading import load_data
+from rank4class.pipelines.task.task import TaskData
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """The model of a run, restored without the data and the encoder checkpoint of its training.
+
+    The `calibration`, the `thresholds`, the `sets` and the `class_vectors` of texts are None if the run has
+    none.
+    """
+
+    run_dir: RunDirectory
+    experiment: config.Experiment
+    description: description.Description
+    model: tf.keras.Model
+    step: int
+    strategy: tf.distribute.Strategy
+    calibration: Calibration | None = None
+    thresholds: Thresholds | None = None
+    sets: PredictionSets | None = None
+    class_vectors: np.ndarray | None = None
+
+    def encode_classes(self) -> tf.Tensor:
+        """Returns the vectors of all classes, `[n, d]`, as the run has written them, or encoded now."""
+        if self.class_vectors is None:
+            return self.model.encode_classes(training=False)
+        return tf.constant(self.class_vectors)
+
+    def load_task(self) -> TaskData:
+        """Loads the data of the training, which may not have changed since."""
+        try:
+            loaded = load_data(self.experiment, self.run_dir.path, self.description.inputs)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{self.run_dir.path}: its data are not here. {error}") from error
+        self.run_dir.check_data(loaded.hashes)
+        return loaded
+
+    def trained_on(self, path: str | None) -> bool:
+        """Returns whether a path is that of the data of the training."""
+        trained = str(self.experiment.data.path)
+        return path is not None and os.path.realpath(path) == os.path.realpath(trained)
+
+    def load_labeled(self, path: str | os.PathLike, on_invalid_row: str = "fail") -> TaskData:
+        """Returns all examples of another labeled file, with the layout of the training's, as each split."""
+        name = self.experiment.data.name
+        if name not in data.LABELED:
+            raise ValueError(
+                f"data.path={path}: dataset {name!r} reads no other labeled files. They can be read for "
+                f"{', '.join(data.LABELED)}."
+            )
+        data_config = config.override(self.experiment, {"data.on_invalid_row": on_invalid_row}).data
+        described = self.description
+        return loading.load_labeled(data_config, described.inputs, described.class_names, path)
+
+    def evaluate(
+        self,
+        loaded: TaskData,
+        split: str = "test",
+        *,
+        keep_scores: bool = False,
+        best: int = 0,
+        coverages: Collection[float] = (),
+    ) -> EvaluationResult:
+        """Evaluates the model on a split, and its calibration and prediction sets if it has them.
+
+        The result holds the `best` classes of each example, and with `keep_scores` the scores, if they take
+        at most `LARGEST_SCORES`. Sets have these `coverages` too, besides `prediction_sets.COVERAGES`.
+        """
+        keep_scores &= predictions.scores_fit(len(loaded.splits[split]), loaded.num_scored(split))
+        context = Context(loaded, split, self.fitted, coverages)
+        score = functools.partial(self._score, loaded)
+        evaluated = self._chain(self.experiment).evaluate(context, score, keep_scores=keep_scores, best=best)
+        assert evaluated is not None  # nothing stops it
+        return evaluated[0]
+
+    @property
+    def fitted(self) -> Fitted:
+        """All that the run has fitted to its scores."""
+        return Fitted(self.calibration, self.thresholds, self.sets)
+
+    def _chain(self, experiment: config.Experiment) -> Chain:
+        return Chain(experiment, (self.description.training_counts, self.description.num_train))
+
+    def calibrate(self, loaded: TaskData, sets: config.Sets) -> PredictionSets:
+        """Fits prediction sets to the split "calibration", writes them to the run's folder, and returns them.
+
+        Raises:
+          ValueError: the run is not finished, or the examples or the sets do not fit the run.
+        """
+        path = self.run_dir.path
+        if self.run_dir.results() is None:
+            raise ValueError(f"{path}: not finished, so that its checkpoint may change. Train it to the end.")
+        if "calibration" not in loaded.splits:
+            raise ValueError(
+                f"{path}: trained without calibration examples. Train with --sets=threshold, or set "
+                "data.path to labeled examples that the run has not seen, if its dataset reads them."
+            )
+        examples, hashes = loaded.splits["calibration"], self.run_dir.data_hashes()
+        for split in ("train", "validation"):
+            if hashes[split] == loaded.hashes["calibration"]:
+                raise ValueError(
+                    f"data.path: the {split} split of the run. Set it to examples that the run has not seen."
+                )
+        size, needed = len(examples), prediction_sets.least_examples(0.9)
+        if size < needed:  # they would replace sets that the run may have
+            raise ValueError(f"data.path: {size} examples; sets for 90% need {needed}. Give more examples.")
+        experiment = dataclasses.replace(self.experiment, sets=sets)
+        checks.check(experiment)
+        sets_stage.check_examples(sets, examples)
+        if not sets_stage.can_fit(experiment, self.calibration):
+            raise ValueError(f"sets={sets.name!r}: the scores are not calibrated. Choose 'rank'.")
+        score = functools.partial(self._score, loaded)
+        calibrated = self._chain(experiment).calibrate(loaded, score, self.fitted)
+        assert calibrated is not None  # nothing stops it
+        assert calibrated.sets is not None
+        fitted = dataclasses.replace(calibrated.sets, after_training=True)
+        if distribution.is_chief(self.strategy):
+            self.run_dir.write_fitted("prediction_sets", fitted.to_json())
+        return fitted
+
+    def _score(
+        self,
+        loaded: TaskData,
+        split: str,
+        keep_scores: bool | np.ndarray,
+        best: int,
+        consume: evaluator.Consume | None,
+    ) -> EvaluationResult:
+        """Evaluates the model on a split, see `evaluator.Evaluator`, without what the run has fitted."""
+        replicas = self.strategy.num_replicas_in_sync
+        batch_size = -(-self.experiment.evaluation_batch_size // replicas) * replicas
+        batch_size = evaluator.batch_size(batch_size, len(self.description.class_names), replicas)
+        evaluate = build_evaluators(self.experiment, loaded, self.model, strategy=self.strategy)[split]
+        if isinstance(self.strategy, tf.distribute.TPUStrategy):
+            loaded = loaded.with_static_lengths()
+        batches = loaded.read(split, batch_size, self.strategy, "evaluating")
+        with distribution.lost_worker_errors(self.strategy):
+            result = evaluate(batches, keep_scores=keep_scores, best=best, consume=consume)
+        assert result is not None  # nothing stops it
+        return result
+
+    def evaluate_unknown(self, loaded: TaskData, test: EvaluationResult) -> dict[str, Any] | None:
+        """Tells the test examples, of the classes `data.held_out`, from those of validation by their scores.
+
+        Both have the scores of the trained classes; see `unknown_inputs.evaluate`. None without finite
+        scores, or if these exceed `LARGEST_SCORES`.
+        """
+        known = self.evaluate(loaded, "validation", keep_scores=True).scores
+        if known is None or test.scores is None:
+            return None
+        unknown = test.scores[:, loaded.seen]
+        if not (np.isfinite(known).all() and np.isfinite(unknown).all()):
+            return None
+        temperature = self.calibration.temperature if isinstance(self.calibration, Temperature) else 1.0
+        return unknown_inputs.evaluate(known, unknown, temperature)
+
+
+def restore(path: str | os.PathLike, strategy: tf.distribute.Strategy | None = None) -> TrainedModel:
+    """Restores a run's model with the weights of its best checkpoint, or their moving averages.
+
+    It raises FileNotFoundError if there is no such checkpoint, and ValueError if it is damaged.
+    """
+    strategy = strategy or tf.distribute.get_strategy()
+    run_dir = RunDirectory(path)
+    experiment, results = run_dir.experiment(), run_dir.results()
+    checks.check(experiment)
+    described = description.read(run_dir.model)
+    sorter = os.path.join(run_dir.model, description.SORTER)  # the copy of its file, if there is one
+    copied = config.override(experiment, {"loss.sorter": sorter}) if files.exists(sorter) else experiment
+    model = build_model(copied, described, strategy)
+    run = run_hash(experiment, run_dir.data_hashes())
+    checkpoints = best_checkpoints(run_dir.checkpoints, model, run, writes=False)
+    if results is None:
+        step = checkpoints.read_newest()
+    elif (step := results["best_step"]) is not None:
+        checkpoints.read(step)
+    if step is None:
+        never = "no checkpoint, as no value of the monitor was a number. Train again."
+        remedy = never if results else "no checkpoint yet. Train it first."
+        raise FileNotFoundError(f"{run_dir.path}: {remedy}")
+    fitted = (
+        run_dir.fitted("calibration", calibration.from_json),
+        run_dir.fitted("thresholds", Thresholds.from_json),
+        run_dir.fitted("prediction_sets", PredictionSets.from_json),
+    )
+    vectors = run_dir.class_vectors() if results else None
+    return TrainedModel(run_dir, experiment, described, model, step, strategy, *fitted, vectors)
