@@ -8,6 +8,9 @@ import tensorflow as tf
 
 from rank4class import compat, data
 from rank4class.data.datasets import letor
+from rank4class.data.kinds.items import Items
+from rank4class.data.readers import rows
+from rank4class.data.readers.columns import Columns
 
 # Queries of two, one and three documents. Line numbers include the comment and the empty line.
 TRAIN = """\
@@ -279,6 +282,36 @@ def test_invalid_records(tmp_path, write_records, form, lists, message):
     path = write_fold(tmp_path, write_records, form, train=lists)
     with pytest.raises(ValueError, match=f"train.tfrecord.*{message}"):
         letor.letor(path, features=FEATURES)
+
+
+@FORMS
+def test_records_to_predict(tmp_path, write_records, form):
+    path = tmp_path / "new.tfrecord"
+    write_records(path, [*LISTS, (CONTEXTS[0], []), *UNLABELED], form)
+
+    def read(width, policy="fail", columns=FEATURES):
+        bad_rows = rows.BadRows(policy, "on_invalid_row")
+        specs = {"items": tf.TensorSpec([None, None, width])}
+        return [
+            *Items().read(str(path), specs, bad_rows, Columns(feature_columns=columns), {})
+        ], bad_rows.messages
+
+    inputs, messages = read(4, "skip")
+    assert [name for name, _ in inputs] == [f"new.tfrecord query {i}" for i in (1, 2, 4)]
+    assert messages == ["new.tfrecord query 3: no document."]
+    expected = [
+        [0.5, 1, 2, 0.25],
+        [-1.5, 0, 7, 0.25],
+        [9, 9, 9, 0.25],
+    ]  # with those that are padding in training
+    np.testing.assert_array_equal(inputs[0][1]["items"], np.float32(expected))
+    with pytest.raises(ValueError, match="query 3: no document. To skip it, set on_invalid_row=skip"):
+        read(4)
+    for width in (3, 5):
+        with pytest.raises(ValueError, match=f"features up to 4, but the model takes {width}. Give the"):
+            read(width)
+    with pytest.raises(ValueError, match="new.tfrecord: the model was trained on SVMlight rows. Give such"):
+        read(4, columns=())
 
 
 def test_invalid_files_and_options_of_records(tmp_path, write_records):
