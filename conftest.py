@@ -450,6 +450,42 @@ def write_queries():
     return write
 
 
+@pytest.fixture(scope="session")
+def write_records():
+    """Returns a function that writes lists as TF-Ranking's records: contexts and items, name -> values."""
+    import tensorflow as tf
+    from tensorflow_serving.apis import input_pb2
+
+    def feature(values):
+        if isinstance(values[0], str):
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=[each.encode() for each in values]))
+        if isinstance(values[0], int):
+            return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+
+    def features(named):
+        return tf.train.Features(feature={name: feature(values) for name, values in named.items()})
+
+    def message(context, items, form):
+        if form == "example_list_with_context":
+            examples = [tf.train.Example(features=features(item)) for item in items]
+            context = tf.train.Example(features=features(context))
+            return input_pb2.ExampleListWithContext(examples=examples, context=context)
+        lists = {
+            name: tf.train.FeatureList(feature=[feature(item[name]) for item in items if name in item])
+            for name in {name for item in items for name in item}
+        }
+        lists = tf.train.FeatureLists(feature_list=lists)
+        return tf.train.SequenceExample(context=features(context), feature_lists=lists)
+
+    def write(path, lists, form):
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for context, items in lists:
+                writer.write(message(context, items, form).SerializeToString())
+
+    return write
+
+
 @pytest.fixture
 def tiny_goemotions(tmp_path):
     """Writes a small folder in GoEmotions' published layout; returns its path."""

@@ -87,7 +87,8 @@ class Kind:
           path: texts or ids as `.txt` (one per line), `.tsv`, `.csv` or `.jsonl`, or "-" for one per line of
             standard input; an image, or a folder of images and folders; arrays as `.npy` or `.npz`
             `[N, ...]`, in the range of the training data; texts, images and vectors also as the tables of
-            dataset `table`; or queries as SVMlight rows.
+            dataset `table`; or queries as SVMlight rows, or in a TFRecord file of TF-Ranking's, for a model
+            trained on such files.
           specs: from `raw_specs`.
           bad_rows: the policy for invalid rows.
           columns: of the inputs, and of labels, which are not read.

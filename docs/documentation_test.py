@@ -15,10 +15,11 @@ import textwrap
 import types
 
 import pytest
+import tensorflow as tf
 import yaml
 from absl import flags
 
-from rank4class import data, losses, models
+from rank4class import compat, data, losses, models
 from rank4class.losses import metrics
 from rank4class.models import sorters
 from rank4class.pipelines import config, configs
@@ -265,6 +266,38 @@ def test_the_site_builds(tmp_path):
     assert not [address for page in pages for address in offline.addresses(page.read_text())]
     page = (tmp_path / "site" / "reference" / "losses" / "index.html").read_text()
     assert page.count('<span class="gp">') == page.count("&gt;&gt;&gt; ") > 50  # doctests are highlighted
+
+
+def rows_of(page, heading):
+    """Returns the cells of the table below a heading, of each the names in code."""
+    section = page.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[re.findall(r"`([^`]+)`", cell) for cell in line.split("|")[1:-1]] for line in lines[2:]]
+
+
+def concrete(module, base):
+    return {
+        name
+        for name, c in vars(module).items()
+        if inspect.isclass(c) and issubclass(c, base) and not name.startswith("_")
+    }
+
+
+def test_names_beside_those_of_tf_ranking_exist():
+    theirs = compat.import_tensorflow_ranking().keras
+    page = DOCS / "guides" / "from_tf_ranking.md"
+    table = rows_of(page, "Losses")
+    assert {name for [name], *_ in table} == concrete(theirs.losses, tf.keras.losses.Loss)
+    assert {key for _, keys, *_ in table for key in keys} == {*theirs.losses.RankingLossKey.all_keys()}
+    for [their_name], keys, [ours], [name] in table:
+        assert losses.LOSSES[name] is getattr(losses, ours)
+        assert [type(theirs.losses.get(key)).__name__ for key in keys] == [their_name] * len(keys)
+    table = rows_of(page, "Metrics")
+    assert {name for [name], *_ in table} == concrete(theirs.metrics, tf.keras.metrics.Metric)
+    known = {key for name, key in vars(theirs.metrics.RankingMetricKey).items() if name.isupper()}
+    assert {key for _, keys, *_ in table for key in keys} == known
+    for _, _, ours, names in table:
+        assert [type(metrics.get_metric(name)).__name__ for name in names] == ours * len(names)
 
 
 def test_the_navigation_lists_every_page():

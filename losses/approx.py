@@ -94,7 +94,7 @@ def approx_metric(
 
     Args:
       metric: "ndcg", "mrr" or "map", or one of "ndcg@K", "map@K", "recall@K" and "precision@K". With fewer
-        than `K` other classes, all count.
+        than `K` other classes, all count: recall and precision are then constant, without a gradient.
       temperature, rank_fn: see `approx_ndcg`.
 
     >>> approx_metric([[3., 1., 2.]], [2], metric="recall@2", temperature=0.01).numpy()
@@ -119,7 +119,7 @@ def approx_metric(
         """Returns soft indicators of the first K classes, `[..., n]`."""
         assert k is not None
         competing = scores if where is None else tf.where(where, scores, ranks.MASKED)
-        if competing.shape[-1] is None:  # there may be K classes or fewer
+        if (competing.shape[-1] or k) <= k:  # all count: minus infinity is the next score
             paddings = [[0, 0]] * (competing.shape.rank - 1) + [[0, k]]
             competing = tf.pad(competing, paddings, constant_values=ranks.MASKED)
         middle = tf.reduce_mean(tf.math.top_k(competing, k + 1).values[..., -2:], axis=-1, keepdims=True)
@@ -143,7 +143,7 @@ def approx_metric(
         else:
             rank = ranks.true_score(rank_fn(scores / temperature, where), labels)
         losses = of_rank(rank)
-        if k is not None and k < (scores.shape[-1] or k + 1):
+        if k is not None:
             losses *= ranks.true_score(in_top(scores, where), labels)
         losses = base.zero_without_relevant(losses, labels, where)
         return losses if rank_fn is None else base.nan_unless_finite(losses, scores)  # exact ranks ignore NaN
@@ -168,7 +168,7 @@ def approx_metric(
             values = share / k if name == "precision" else tf.math.divide_no_nan(share, number)
             if name == "map":  # the relevant classes up to each one are its rank among them
                 values *= rank_of(scores / temperature, relevant) / soft_ranks
-        if k is not None and k < (scores.shape[-1] or k + 1):
+        if k is not None:
             values *= in_top(scores, where)
         return -tf.reduce_sum(values, axis=-1)
 

@@ -327,6 +327,45 @@ def test_the_order_of_one_class_has_no_gradient(where):
     assert not gradient.any()
 
 
+def slope_of_order(scores, labels):
+    """Returns the gradient of `list_mle` for labels from high to low."""
+    del labels
+    slope = np.zeros(len(scores))
+    for i in range(len(scores) - 1):
+        remaining = exp(scores[i:] - scores[i:].max())
+        slope[i:] += remaining / remaining.sum()
+        slope[i] -= 1.0
+    return slope
+
+
+def slope_of_differences(scores, labels):
+    """Returns the gradient of `pairwise_mse`: 4 times the distances from the mean error."""
+    errors = scores - labels
+    return 4 * (errors - errors.mean())
+
+
+@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize(
+    ("name", "labels", "slope"),
+    [
+        # Noise does not change the order of labels that are far apart.
+        ("list_mle", [2e3, 1e3, 0.0], slope_of_order),
+        ("coupled_rank_distil", [2e3, 1e3, 0.0], slope_of_order),
+        ("pairwise_mse", [2.0, 1.0, 0.0], slope_of_differences),
+        ("pairwise_mse", [1.0, 0.0, 0.0], slope_of_differences),  # as class ids too
+    ],
+)
+def test_gradient_at_extreme_scores_equals_float64(name, labels, slope, xla, rng):
+    far = 1e4 * np.array([[1, -1, 1], [-1, 1, -1], [1, 1, -1], [1, 1, 1], [-1, -1, -1]])
+    scores = np.float32([*far, *(far + rng.normal(size=far.shape))])
+    expected = np.array([slope(np.float64(row), labels) for row in scores])
+    forms = [np.tile(np.float32(labels), [10, 1])] + [np.zeros(10, np.int32)] * (sum(labels) == 1.0)
+    function = tf.function(values_and_gradients(pure(name)), jit_compile=xla, autograph=False)
+    for actual in function(tf.constant(scores), *forms)[1::2]:
+        errors = np.abs(actual - expected).max(axis=1) / np.abs(expected).max(axis=1)
+        assert errors.max() <= 1e-5, errors
+
+
 def noise_by_class(monkeypatch):
     """Makes the noise of a class independent of the shape of the scores."""
 
@@ -667,6 +706,25 @@ def test_metrics_with_soft_ranks_tend_to_the_metrics(metric, rng):
     if same is not None:
         expected = same(scores, labels, where=where, temperature=1.0)
         np.testing.assert_array_equal(loss(temperature=1.0), expected)
+
+
+@pytest.mark.parametrize("k", [3, 4, 9])
+def test_all_of_at_most_k_classes_count(k):
+    scores, ids = tf.constant([[1.0, 0.0, 3.0], [0.0, 0.0, -20.0]]), tf.constant([0, 0])
+    dense = tf.constant([[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    rank = np.array([1 + 1 / (1 + exp(1)) + 1 / (1 + exp(-2)), 1 + 1 / 2 + 1 / (1 + exp(20))])
+    for metric, labels, expected in (
+        ("recall", ids, [-1, -1]),
+        ("recall", dense, [-2 / 2, -1 / 1]),
+        ("precision", ids, [-1 / k, -1 / k]),
+        ("precision", dense, [-2 / k, -1 / k]),
+        ("ndcg", ids, -1 / log2(1 + rank)),
+        ("map", ids, -1 / rank),
+    ):
+        loss = functools.partial(losses.approx_metric, metric=f"{metric}@{k}", temperature=1.0)
+        value, gradient = value_and_gradient(loss, scores, labels)
+        np.testing.assert_allclose(value, expected, rtol=1e-6)
+        assert gradient.any() == (metric in ("ndcg", "map"))  # the others are constant
 
 
 @pytest.mark.parametrize("loss", [losses.approx_ndcg, losses.approx_mrr, losses.approx_metric])

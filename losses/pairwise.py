@@ -166,8 +166,15 @@ def pairwise_mse(
     arguments.check_positive(temperature=temperature)
     arguments.check_choice(pairs.NORMALIZERS, normalize=normalize)
 
+    def below_highest(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+        """Returns exact differences: XLA may round a mean of far scores in several ways."""
+        competing = scores if where is None else tf.where(where, scores, scores.dtype.min)
+        highest = tf.stop_gradient(tf.reduce_max(competing, axis=-1, keepdims=True))
+        apart = (scores - highest) / temperature
+        return apart if where is None else tf.where(where, apart, 0.0)
+
     def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-        scores /= temperature
+        scores = below_highest(scores, where)
         size = ranks.list_size(scores, where)
         relevant = 1.0 if where is None else tf.cast(base.is_relevant(labels, where), scores.dtype)
         mean = tf.math.divide_no_nan(tf.reduce_sum(scores, axis=-1) - relevant, size)
@@ -176,7 +183,7 @@ def pairwise_mse(
 
     def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
         size = ranks.list_size(scores, where)
-        errors = tf.where(where, scores / temperature - labels, 0.0)
+        errors = below_highest(scores, where) - labels
         mean = tf.math.divide_no_nan(tf.reduce_sum(errors, axis=-1), size)
         squares = tf.reduce_sum(tf.where(where, tf.square(errors - mean[..., None]), 0.0), axis=-1)
         return pairs.normalized(2.0 * size * squares, normalize, size, num_pairs=size * (size - 1.0))

@@ -1,15 +1,19 @@
 """Models of instances with items to rank: from files of queries to trained runs."""
 
 import dataclasses
+import itertools
 import pathlib
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import sklearn.metrics
 import tensorflow as tf
 
+import rank4class
 from rank4class import models
+from rank4class.data.datasets import letor
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import letor_linear
 from rank4class.pipelines.evaluation import baselines, evaluator, trained_model
@@ -101,6 +105,38 @@ def test_training_finds_the_feature_that_determines_the_grade(queries, tmp_path)
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
     assert results["test"]["ndcg@5"] > 95.0
     assert_restored(str(tmp_path / "run"), results)
+
+
+@pytest.mark.nightly
+def test_training_on_tf_rankings_records_equals_that_on_rows(queries, tmp_path, write_records):
+    folders = {"rows": pathlib.Path(queries)}
+    for form in ("example_list_with_context", "sequence_example"):
+        folders[form] = tmp_path / form
+        folders[form].mkdir()
+        for split in ("train", "vali", "test"):
+            rows = letor.read_queries(f"{queries}/{split}.txt")
+            lists = []
+            for first, end in itertools.pairwise(rows.bounds):
+                documents = zip(rows.values[first:end].toarray(), rows.grades[first:end], strict=True)
+                named = [{"a": [x[0]], "b": x[1:], "relevance": [int(grade)]} for x, grade in documents]
+                lists.append(({}, named))
+            write_records(folders[form] / f"{split}.tfrecord", lists, form)
+    results, scores = {}, {}
+    for form, folder in folders.items():
+        changes = {"loss.name": "softmax"} | ({} if form == "rows" else {"data.features": ("a", "b")})
+        run = rank4class.train(
+            experiment_on(str(folder), **changes), tmp_path / f"run_{form}", progress=False
+        )
+        results[form] = [run.results[name]["ndcg@5"] for name in ("validation", "test")]
+        test = folder / ("test.txt" if form == "rows" else "test.tfrecord")
+        run.predict_file(test, tmp_path / f"{form}.jsonl")
+        predictions = pd.read_json(tmp_path / f"{form}.jsonl", lines=True)
+        scores[form] = predictions[["classes", "scores"]].to_dict()
+        evaluated = rank4class.load(tmp_path / f"run_{form}").evaluate()
+        assert evaluated["ndcg@5"] == results[form][1]
+    for form in folders:
+        assert results[form] == results["rows"]
+        assert scores[form] == scores["rows"]
 
 
 @pytest.mark.nightly

@@ -4,9 +4,13 @@ import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from rank4class import data
+from rank4class import compat, data
 from rank4class.data.datasets import letor
+from rank4class.data.kinds.items import Items
+from rank4class.data.readers import rows
+from rank4class.data.readers.columns import Columns
 
 # Queries of two, one and three documents. Line numbers include the comment and the empty line.
 TRAIN = """\
@@ -147,7 +151,7 @@ def test_invalid_rows(tmp_path, row, message):
         ({"rank.train.query": None}, "{}/rank.train.query: no such file"),
         ({"rank.test": None}, "{}/rank.test: no such file"),
         ({"rank.test": ""}, "rank.test: no row"),
-        ({"rank.train": None}, "data.path={}: neither train.txt (a fold of LETOR) nor rank.train"),
+        ({"rank.train": None}, "data.path={}: neither train.txt (a fold of LETOR), rank.train"),
     ],
 )
 def test_invalid_folders(tmp_path, changed, message):
@@ -168,6 +172,168 @@ def test_lists_above_the_memory_limit_are_rejected(tmp_path):
     path = write_letor(tmp_path, test="1 qid:5 300000000:1\n")  # 6 queries x 3 documents x 300 million
     with pytest.raises(ValueError, match=r"6 queries of up to 3 documents with 300,000,000 .* take 21\.6 GB"):
         letor.letor(path)
+
+
+tfr = compat.import_tensorflow_ranking()
+FORMS = pytest.mark.parametrize("form", [tfr.data.ELWC, tfr.data.SEQ])
+FEATURES = ("bm25", "counts", "age")
+CONTEXTS = [{"age": [0.25], "query": ["red shoes"]}, {"age": [3.5]}, {"age": [-1.0]}]
+# Documents without a label, or with a negative one, are padding.
+LISTS = [
+    (
+        CONTEXTS[0],
+        [
+            {"bm25": [0.5], "counts": [1, 2], "title": ["shoes"], "relevance": [2]},
+            {"bm25": [-1.5], "counts": [0, 7], "title": ["red"], "relevance": [0]},
+            {"bm25": [9.0], "counts": [9, 9], "title": ["-"], "relevance": [-1]},
+        ],
+    ),
+    (CONTEXTS[1], [{"bm25": [0.1], "counts": [3, 0], "relevance": [1]}, {"bm25": [8.0], "counts": [8, 8]}]),
+]
+UNLABELED = [(CONTEXTS[2], [{"bm25": [1.0], "counts": [1, 1]}])]
+
+
+def write_fold(folder, write_records, form, **changed):
+    contents = {"train": LISTS, "vali": LISTS[:1], "test": LISTS[1:], **changed}
+    for name, lists in contents.items():
+        write_records(folder / f"{name}.tfrecord", lists, form)
+    return str(folder)
+
+
+@FORMS
+def test_tf_ranking_layout(tmp_path, write_records, form):
+    dataset = data.get("letor", path=write_fold(tmp_path, write_records, form), features=FEATURES)
+    items = [[[0.5, 1, 2, 0.25], [-1.5, 0, 7, 0.25]], [[0.1, 3, 0, 3.5], [0, 0, 0, 0]]]
+    labels, excluded = np.array([[2, 0], [1, 0]]), np.array([[0, 0], [0, 1]])
+    for name, part in (("train", slice(2)), ("validation", slice(1)), ("test", slice(1, 2))):
+        split = dataset.splits[name]
+        assert split.features["items"].dtype == split.labels.dtype == np.float32
+        np.testing.assert_array_equal(split.features["items"], np.float32(items)[part])
+        np.testing.assert_array_equal(split.labels.toarray(), labels[part])
+        np.testing.assert_array_equal(split.excluded.toarray(), excluded[part])
+    assert dataset.splits["train"].origins.tolist() == ["train.tfrecord query 1", "train.tfrecord query 2"]
+    assert dataset.columns == FEATURES
+    assert sorted(dataset.files) == [str(tmp_path / f"{name}.tfrecord") for name in ("test", "train", "vali")]
+
+
+@FORMS
+def test_records_equal_those_of_tf_rankings_parser(tmp_path, write_records, form):
+    write_records(tmp_path / "train.tfrecord", LISTS, form)
+    of_padding = [0, 0] if form == tfr.data.ELWC else None  # the other form takes a scalar alone
+    specs = {"bm25": tf.io.FixedLenFeature([1], tf.float32, [0.0])}
+    specs["counts"] = tf.io.FixedLenFeature([2], tf.int64, of_padding)
+    specs["relevance"] = tf.io.FixedLenFeature([1], tf.int64, [-1])
+    parse = tfr.data.make_parsing_fn(
+        form, context_feature_spec={"age": tf.io.FixedLenFeature([1], tf.float32)}, example_feature_spec=specs
+    )
+    records = list(tf.data.TFRecordDataset(str(tmp_path / "train.tfrecord")).as_numpy_iterator())
+    theirs = {name: values.numpy() for name, values in parse(records).items()}
+    queries = letor.read_records([str(tmp_path / "train.tfrecord")], FEATURES, "relevance")
+    is_document = theirs["relevance"][..., 0] >= 0
+    age = np.broadcast_to(theirs["age"][:, None], [*is_document.shape, 1])
+    expected = np.concatenate([theirs["bm25"], theirs["counts"], age], axis=2)[is_document]
+    np.testing.assert_array_equal(queries.values.toarray(), expected)
+    np.testing.assert_array_equal(queries.grades, theirs["relevance"][is_document][:, 0])
+    np.testing.assert_array_equal(np.diff(queries.bounds), is_document.sum(axis=1))
+
+
+@FORMS
+def test_shards_of_records(tmp_path, write_records, form, caplog):
+    path = write_fold(tmp_path, write_records, form)
+    (tmp_path / "train.tfrecord").unlink()
+    (tmp_path / "vali.tfrecord").unlink()
+    write_records(tmp_path / "train-00000-of-00002.tfrecord", LISTS[:1] * 300, form)  # several blocks
+    write_records(tmp_path / "train-00001-of-00002.tfrecord", LISTS[1:] + UNLABELED, form)
+    dataset = data.get("letor", path=path, features=FEATURES, validation_fraction=0.1)
+    origins = [*dataset.splits["train"].origins, *dataset.splits["validation"].origins]
+    shard = "train-0000{}-of-00002.tfrecord query {}".format
+    assert sorted(origins) == sorted([*(shard(0, i) for i in range(1, 301)), shard(1, 1)])
+    assert f"1 left out, the first: {shard(1, 2)}: no document." in caplog.text
+    assert len(dataset.files) == 3
+
+
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        (
+            [({}, [{"bm25": [1.0], "relevance": [1.5]}])],
+            ": no number in age, counts. Choose data.features and",
+        ),
+        ([(CONTEXTS[0], [{"bm25": ["x"], "counts": [1], "relevance": [1]}])], ": no number in bm25. Choose"),
+        (UNLABELED, ": no number in relevance. Choose data.features and data.label among age, bm25, counts."),
+        ([*LISTS, ({}, LISTS[0][1])], "Feature: age .* is required but could not be found. Write each query"),
+        ([*LISTS, (CONTEXTS[0], [{"bm25": [1.0]}])], "query 3.* counts.*Write each query as an Example"),
+        (
+            [*LISTS, (CONTEXTS[0], [{"bm25": [1.0, 2.0], "counts": [1, 2]}])],
+            "query 3.* bm25.*Write each query as an Example",
+        ),
+        (
+            [(CONTEXTS[0], [{"bm25": [1.0], "counts": [1, 2], "relevance": [1.5]}])],
+            "query 1: grade 1.5 is not a whole number of at least 0",
+        ),
+        (
+            [(CONTEXTS[0], [{"bm25": [np.inf], "counts": [1, 2], "relevance": [1]}])],
+            "query 1: a value is not finite. Correct it.",
+        ),
+    ],
+)
+@FORMS
+def test_invalid_records(tmp_path, write_records, form, lists, message):
+    path = write_fold(tmp_path, write_records, form, train=lists)
+    with pytest.raises(ValueError, match=f"train.tfrecord.*{message}"):
+        letor.letor(path, features=FEATURES)
+
+
+@FORMS
+def test_records_to_predict(tmp_path, write_records, form):
+    path = tmp_path / "new.tfrecord"
+    write_records(path, [*LISTS, (CONTEXTS[0], []), *UNLABELED], form)
+
+    def read(width, policy="fail", columns=FEATURES):
+        bad_rows = rows.BadRows(policy, "on_invalid_row")
+        specs = {"items": tf.TensorSpec([None, None, width])}
+        return [
+            *Items().read(str(path), specs, bad_rows, Columns(feature_columns=columns), {})
+        ], bad_rows.messages
+
+    inputs, messages = read(4, "skip")
+    assert [name for name, _ in inputs] == [f"new.tfrecord query {i}" for i in (1, 2, 4)]
+    assert messages == ["new.tfrecord query 3: no document."]
+    expected = [
+        [0.5, 1, 2, 0.25],
+        [-1.5, 0, 7, 0.25],
+        [9, 9, 9, 0.25],
+    ]  # with those that are padding in training
+    np.testing.assert_array_equal(inputs[0][1]["items"], np.float32(expected))
+    with pytest.raises(ValueError, match="query 3: no document. To skip it, set on_invalid_row=skip"):
+        read(4)
+    for width in (3, 5):
+        with pytest.raises(ValueError, match=f"features up to 4, but the model takes {width}. Give the"):
+            read(width)
+    with pytest.raises(ValueError, match="new.tfrecord: the model was trained on SVMlight rows. Give such"):
+        read(4, columns=())
+
+
+def test_invalid_files_and_options_of_records(tmp_path, write_records):
+    path = write_fold(tmp_path, write_records, tfr.data.ELWC)
+    with pytest.raises(
+        ValueError, match=r"data.features=\(\): required for TFRecord files. Name the features"
+    ):
+        letor.letor(path)
+    train = tmp_path / "train.tfrecord"
+    content = train.read_bytes()
+    train.write_bytes(content[:-3])
+    with pytest.raises(ValueError, match="train.tfrecord: cannot be read: .*truncated.* Write each query as"):
+        letor.letor(path, features=FEATURES)
+    with tf.io.TFRecordWriter(str(train)) as writer:
+        writer.write(b"\xff")
+    with pytest.raises(ValueError, match="train.tfrecord: cannot be read: .* Write each query as an Example"):
+        letor.letor(path, features=FEATURES)
+    write_records(train, [({}, []), *LISTS], tfr.data.ELWC)
+    assert len(letor.letor(path, features=("bm25",)).splits["train"]) == 2
+    (tmp_path / "svmlight").mkdir()
+    with pytest.raises(ValueError, match=r"data.features=\('a',\): SVMlight rows have no names. Remove the"):
+        letor.letor(write_letor(tmp_path / "svmlight"), features=("a",))
 
 
 def test_real_lightgbm_files(real_data):

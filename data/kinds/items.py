@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from rank4class.data.datasets import letor
 from rank4class.data.kind import KINDS, Arrays, Kind
+from rank4class.data.readers import list_records
 
 
 @KINDS.register("items")
@@ -23,12 +24,22 @@ class Items(Kind):
 
     def _read(self, path, specs, bad_rows, columns, ids):
         width = specs["items"].shape[2]
-        queries = letor.read_queries(path)
-        if queries.values.shape[1] > width:
+        in_records = list_records.is_records(path)
+        if in_records and not columns.feature_columns:
+            raise ValueError(f"{path}: the model was trained on SVMlight rows. Give such rows.")
+        if in_records:
+            queries = letor.read_records([path], columns.feature_columns, None)
+        else:
+            queries = letor.read_queries(path)
+        last = queries.values.shape[1]
+        if last > width or (in_records and last < width):
             raise ValueError(
-                f"{path}: features up to {queries.values.shape[1]}, but the model takes {width}. Give the "
-                "features of its training."
+                f"{path}: features up to {last}, but the model takes {width}. Give the features of its "
+                "training."
             )
+        for reason in queries.skipped:
+            with bad_rows.row():
+                raise ValueError(reason)
         for origin, (first, end) in zip(queries.origins, itertools.pairwise(queries.bounds), strict=True):
             items = np.zeros([end - first, width], np.float32)
             items[:, : queries.values.shape[1]] = queries.values[first:end].toarray()

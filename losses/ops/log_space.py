@@ -41,23 +41,30 @@ def remaining_logsumexp(values: tf.Tensor) -> tf.Tensor:
     values = tf.maximum(values, values.dtype.min)
     if compat.in_xla():
         return _remaining_logsumexp(values)
-    return tf.math.cumulative_logsumexp(values, axis=-1, reverse=True)
+    # TensorFlow's gradient takes the exponential of rounded logarithms.
+    wide = tf.math.cumulative_logsumexp(tf.cast(values, tf.float64), axis=-1, reverse=True)
+    return tf.cast(wide, values.dtype)
 
 
 @tf.custom_gradient
 def _remaining_logsumexp(values: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-    sums = scan.running(_log_add, values[..., ::-1])[..., ::-1]
+    """Keeps the maximum and the sum relative to it apart: a logarithm would round the sum."""
+    each = tf.stack([values, tf.ones_like(values)], axis=-2)
+    maxima, sums = tf.unstack(scan.running(_add, each[..., ::-1])[..., ::-1], axis=-2)
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
-        # sum_{i <= j} u_i e^(x_j - R_i), with factors of at most 1: R_i, the sum from i on, never rises.
-        with_sums = tf.stack([sums, upstream], axis=-2)
-        return tf.exp(values - sums) * scan.running(_decayed_sum, with_sums)[..., 1, :]
+        # sum_{i <= j} u_i / S_i e^(x_j - M_i), with factors of at most 1: the maxima M_i never rise.
+        terms = tf.stack([maxima, upstream / sums], axis=-2)
+        return tf.exp(values - maxima) * scan.running(_decayed_sum, terms)[..., 1, :]
 
-    return sums, gradient
+    return maxima + tf.math.log(sums), gradient
 
 
-def _log_add(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    return tf.maximum(a, b) + _softplus(-tf.abs(a - b))
+def _add(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """Adds sums `[..., 1, n]` of exponentials relative to maxima `[..., 0, n]`."""
+    maxima = tf.maximum(a, b)[..., :1, :]
+    terms = (x[..., 1:, :] * tf.exp(x[..., :1, :] - maxima) for x in (a, b))
+    return tf.concat([maxima, tf.add_n([*terms])], axis=-2)
 
 
 def _decayed_sum(earlier: tf.Tensor, later: tf.Tensor) -> tf.Tensor:

@@ -70,7 +70,7 @@ def usage(answers: Answers) -> str:
     kind, columns = answers.inputs.kind, answers.inputs.columns
     inputs = [f"{name}=tf.constant({kind.usage.get(name, '...')})" for name in answers.specs]
     inputs += ["excluded=..."] if answers.has_items else []
-    lines = [f"# The columns of embedding: {', '.join(columns)}"] if columns else []
+    lines = [f"# The columns of {', '.join(answers.specs)}: {', '.join(columns)}"] if columns else []
     lines += ["import tensorflow as tf"]
     if kind.tokenizes:
         lines.append("import tensorflow_text  # the operations of the tokenizer")
