@@ -21,6 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rank4class import arguments, data
+from rank4class.data.dataset import MIN_TO_SPLIT
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import goemotions_minilm
 from rank4class.pipelines.run import Run
@@ -354,7 +355,7 @@ def _part(kind: type[config.Part], value: Any) -> Any:
 def _draw(split: data.Split, fraction: float, seed: int) -> dict[str, data.Split]:
     """Draws a validation split: one example, or of single labels one of each class with three, at least."""
     arguments.check_fraction(False, validation_fraction=fraction)
-    least = 1 if split.multi_label else int(np.sum(np.bincount(split.labels) >= data.dataset.MIN_TO_SPLIT))
+    least = 1 if split.multi_label else int(np.sum(np.bincount(split.labels) >= MIN_TO_SPLIT))
     if not least:
         raise ValueError("y: no class has 3 examples, of which 1 is for validation. Give validation_data.")
     return data.draw(split, {"validation": max(fraction, least / len(split))}, seed=seed)
