@@ -84,8 +84,8 @@ class Kind:
         """Yields the inputs of a file or folder, as a model takes them.
 
         Args:
-          path: texts or ids as `.txt` (one per line), `.tsv`, `.csv` or `.jsonl`, or "-" for one per line of
-            standard input; an image, or a folder of images and folders; arrays as `.npy` or `.npz`
+          path: texts or ids as `.txt` (one per line, without blank lines at the end), `.tsv`, `.csv` or
+            `.jsonl`, or "-" for one per line of standard input; texts may be empty; an image, or a folder of images and folders; arrays as `.npy` or `.npz`
             `[N, ...]`, in the range of the training data; texts, images and vectors also as the tables of
             dataset `table`; or queries as SVMlight rows.
           specs: from `raw_specs`.

@@ -34,10 +34,11 @@ def features_of(value, specs, ids=()):
 
 def test_texts_by_hand(tmp_path):
     path = tmp_path / "in.txt"
-    path.write_bytes("\ufeffone\r\n\r\ntw\u00f6 words\n".encode())
-    rows, messages = read(path, TEXT, "skip")
-    assert rows == [(f"{path}:1", {"text": "one"}), (f"{path}:3", {"text": "tw\u00f6 words"})]
-    assert messages == [f"{path}:2: 'text' is empty."]
+    path.write_bytes("\ufeffone\r\n\r\ntw\u00f6 words\n\n".encode())
+    rows, messages = read(path, TEXT)
+    texts = ["one", "", "tw\u00f6 words"]  # a blank line at the end is none
+    assert rows == [(f"{path}:{i + 1}", {"text": text}) for i, text in enumerate(texts)]
+    assert messages == []
     path = tmp_path / "in.CSV"
     path.write_text('a,b,n\n"x, ""y""\nz",q,1\nlast,,2\n')
     rows, _ = read(path, PAIR, columns=Columns("a", "b"))

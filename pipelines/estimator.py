@@ -118,7 +118,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         """Trains a run, or resumes that in `workdir`; returns the classifier.
 
         Args:
-          X: `N` texts (a list, array, Series, or a DataFrame with `text_column`); vectors `[N, d]`, dense or
+          X: `N` texts that are not empty (a list, array, Series, or a DataFrame with `text_column`); vectors `[N, d]`, dense or
             sparse, or a DataFrame of numbers; or images `[N, height, width, channels]`, uint8 or floats.
             Numbers become float32.
           y: a label per example; or for several a list (tuple, set) of names per example, or an indicator
@@ -131,7 +131,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         """
         for attribute in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(attribute, None)
-        X, encoder = self._check(X, reset=True), _label_encoder(y)
+        X, encoder = self._check(X, reset=True, is_labeled=True), _label_encoder(y)
         y = _encode(encoder, y)
         check_consistent_length(X, y)
         experiment = self._experiment(X)
@@ -140,7 +140,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         if validation_data is None:
             splits = _draw(splits["train"], self.validation_fraction, experiment.seed)
         else:
-            X, y = self._check(validation_data[0]), _encode(encoder, validation_data[1])
+            X, y = self._check(validation_data[0], is_labeled=True), _encode(encoder, validation_data[1])
             check_consistent_length(X, y)
             splits["validation"] = data.Split({feature: X}, y)
         dataset = data.Dataset(tuple(map(str, encoder.classes_)), splits)
@@ -241,13 +241,19 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             state = {**state, "run_": _temporary_run(lambda folder: _write_files(folder, contents))}
         super().__setstate__(state)
 
-    def _check(self, X: Any, reset: bool = False) -> Any:
-        """Returns checked examples: texts, an array of vectors or images, or a CSR array of vectors."""
+    def _check(self, X: Any, reset: bool = False, is_labeled: bool = False) -> Any:
+        """Returns checked examples: texts, an array of vectors or images, or a CSR array of vectors.
+
+        Labeled texts may not be empty or white space.
+        """
         if isinstance(X, pd.DataFrame):
             X = _columns(X, self.text_column)
         if self.text_column is not None or (_is_flat(X) and any(isinstance(x, str) for x in X)):
             kind, specs = data.kind_of({"text"}), {"text": tf.TensorSpec([None], tf.string)}
             texts = [kind.features_of(text, specs, {}, f"X[{i}]")["text"] for i, text in enumerate(X)]
+            for i, text in enumerate(texts if is_labeled else ()):
+                if not text.strip():
+                    raise ValueError(f"X[{i}]={text!r}: the text is empty. Remove it.")
             return np.array(texts, object)
         if getattr(X, "ndim", 2) == 4:
             dtype = np.uint8 if X.dtype == np.uint8 else np.float32

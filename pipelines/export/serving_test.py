@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import rank4class
 from rank4class import data
+from rank4class.pipelines import config
 
 REASON = "pip install 'rank4class[serve]'"
 pytest.importorskip("starlette", reason=REASON)
@@ -196,6 +198,37 @@ def test_texts_and_bytes_as_base64(tmp_path):
         status, answer = request(address, "lengths:predict", {"instances": [encoded, encoded, "a"]})
         assert [row["length"] for row in answer["predictions"]] == [2, 2, 1]
         assert request(address, "lengths:predict", {"instances": [1]})[0] == 400
+
+
+@pytest.mark.nightly
+def test_an_empty_text_gets_the_same_answer_on_each_path(tmp_path, tiny_bert, caplog):
+    frozen = config.Encoder("bert", path=tiny_bert, frozen=True)
+    classifier = rank4class.RankClassifier(encoder=frozen, epochs=3, experiment={"data.max_length": 32})
+    classifier.fit(["great happy day", "awful bad mess"] * 10, [1, 0] * 10)
+    run, texts = classifier.run_, ["great", "", " \t", "bad mess"]
+    caplog.clear()
+    answers = [classifier.predict_proba(texts)]
+    answers.append(run.outputs(texts)["probabilities"])
+    frame = run.predict(texts)
+    answers.append(frame.pivot(index="input", columns="class", values="probability"))
+    (tmp_path / "in.csv").write_text('text\ngreat\n""\n" \t"\nbad mess\n')
+    assert run.predict_file(tmp_path / "in.csv", tmp_path / "wide.csv", wide=True) == (4, [])
+    answers.append(np.loadtxt(tmp_path / "wide.csv", delimiter=",", skiprows=1, usecols=(1, 2)))
+    (tmp_path / "in.txt").write_text("great\n\n \t\nbad mess\n\n")
+    assert run.predict_file(tmp_path / "in.txt", tmp_path / "wide.tsv", wide=True) == (4, [])
+    answers.append(np.loadtxt(tmp_path / "wide.tsv", delimiter="\t", skiprows=1, usecols=(1, 2)))
+    message = "2 texts are empty or white space, and are predicted like others"
+    assert caplog.messages == [message] * len(answers)
+    run.export(tmp_path / "mine")
+    model = tf.saved_model.load(str(tmp_path / "mine"))
+    answers.append(model.signatures["score"](text=tf.constant(texts))["probabilities"])
+    with served(serving.app(tmp_path / "mine")) as address:
+        body = {"inputs": {"text": texts}, "signature_name": "score"}
+        answers.append(request(address, "mine:predict", body)[1]["outputs"]["probabilities"])
+    for answer in answers:
+        assert np.shape(answer) == (4, 2)
+        np.testing.assert_allclose(answer, answers[0], rtol=1e-4)  # files have six digits
+    np.testing.assert_array_equal(answers[0][1], answers[0][2])
 
 
 def test_a_folder_without_a_model(tmp_path):
