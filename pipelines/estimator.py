@@ -118,9 +118,9 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         """Trains a run, or resumes that in `workdir`; returns the classifier.
 
         Args:
-          X: `N` texts that are not empty (a list, array, Series, or a DataFrame with `text_column`); vectors `[N, d]`, dense or
-            sparse, or a DataFrame of numbers; or images `[N, height, width, channels]`, uint8 or floats.
-            Numbers become float32.
+          X: `N` texts, none of them empty (a list, array, Series, or a DataFrame with `text_column`); vectors
+            `[N, d]`, dense or sparse, or a DataFrame of numbers; or images `[N, height, width, channels]`,
+            uint8 or floats. Numbers become float32.
           y: a label per example; or for several a list (tuple, set) of names per example, or an indicator
             matrix `[N, n]`, dense, sparse or a DataFrame.
           validation_data: other examples and their labels; None draws some of the training examples.

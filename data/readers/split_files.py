@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rank4class.data.readers import arrays, rows, tables, text_rows
+from rank4class.data.readers import arrays, files, rows, tables, text_rows
 from rank4class.data.readers.columns import Columns
 from rank4class.registry import FILES
 
@@ -83,7 +83,7 @@ def _find_splits(
     by_name: dict[str, list[str]] = {}  # name in messages -> files
     stems, files_here = {}, []
     for name in sorted(name for name in os.listdir(path) if not name.startswith(".")):
-        stem, ending = os.path.splitext(name)
+        stem, ending = os.path.splitext(name[: len(files.uncompressed(name))])
         file = os.path.join(path, name)
         if os.path.isdir(file) and formats is not text_rows.FORMATS and (parts := tables.files_of(file)):
             by_name[name], stems[name] = parts, stem

@@ -20,6 +20,8 @@ REASON = "pip install 'rank4class[serve]'"
 pytest.importorskip("starlette", reason=REASON)
 uvicorn = pytest.importorskip("uvicorn", reason=REASON)
 
+from starlette.exceptions import HTTPException  # noqa: E402
+
 from rank4class.pipelines.export import serving  # noqa: E402
 
 
@@ -134,8 +136,8 @@ ONE = np.zeros([1, 8, 8, 1]).tolist()
 def test_integers_do_not_wrap_around():
     pixels = tf.TensorSpec([None], tf.uint8)
     assert serving._array("image", [255, 0], pixels).dtype == np.uint8
-    for wrong in (256, -1):
-        with pytest.raises(serving.RequestError, match="image: a number is out of the range of uint8"):
+    for wrong in (256, -1, 2**70):
+        with pytest.raises(HTTPException, match="image: a number is out of the range of uint8"):
             serving._array("image", [wrong], pixels)
 
 
@@ -154,7 +156,10 @@ def test_integers_do_not_wrap_around():
         ({"inputs": {"picture": ONE}}, 400, "features picture: the signature takes image."),
         ({"inputs": {"image": []}}, 400, "image: not float32 (None, 8, 8, 1), but (0,)."),
         ({"inputs": {"image": [[1.0], [1.0, 2.0]]}}, 400, "image: setting an array element with a sequence"),
-        ({"inputs": {"image": [None]}}, 400, "image: not float32"),
+        ({"inputs": {"image": [None]}}, 400, "image: needs numbers, not null."),
+        ({"inputs": {"image": [[1, "a"]]}}, 400, "image: needs numbers, not strings."),
+        ({"inputs": {"image": [True]}}, 400, "image: needs numbers, not booleans."),
+        ({"inputs": {"image": [{"b64": "YQ=="}]}}, 400, "image: needs numbers, not strings."),
         ({"inputs": {"image": [{"b64": "!"}]}}, 400, "image: "),
         ({"inputs": 7}, 400, "image: not float32 (None, 8, 8, 1), but ()."),
         ({"instances": [{"image": ONE[0]}, ONE[0]]}, 400, '"instances" have different features.'),
@@ -170,8 +175,16 @@ def test_wrong_requests(address, body, status, message):
 
 
 def test_wrong_routes(address):
-    assert request(address, "letters")[0] == 404
-    assert request(address, "digits:predict")[0] == 405
+    routes = [f"GET /v1/models/digits{version}" for version in ("", "/metadata")]
+    status, answer = request(address, "letters")
+    assert (status, answer.keys()) == (404, {"error"})
+    assert answer["error"].startswith(
+        f"GET /v1/models/letters: no such route. There are: {routes[0]}, {routes[1]},"
+    )
+    status, answer = request(address, "digits:predict")
+    assert (status, answer.keys()) == (405, {"error"})
+    assert "GET /v1/models/digits:predict: no such route. There are: " in answer["error"]
+    assert ", POST /v1/models/digits:predict, " in answer["error"]
     body = {"examples": ONE, "signature_name": "encode"}
     assert request(address, "digits:classify", body) == (400, {"error": "the signature returns no classes."})
 
@@ -197,6 +210,10 @@ def test_texts_and_bytes_as_base64(tmp_path):
         assert answer["outputs"]["text"] == ["äB", "\x00\x01"]
         status, answer = request(address, "lengths:predict", {"instances": [encoded, encoded, "a"]})
         assert [row["length"] for row in answer["predictions"]] == [2, 2, 1]
+        for values, name in ((3, "numbers"), (0.5, "decimal numbers"), ({}, "objects"), ([["a"]], "lists")):
+            body = {"inputs": {"text": [values, ["a", "b"]] if name == "lists" else ["a", values]}}
+            message = {"error": f"text: needs strings, not {name}."}
+            assert request(address, "lengths:predict", body) == (400, message)
         assert request(address, "lengths:predict", {"instances": [1]})[0] == 400
 
 
