@@ -31,8 +31,6 @@ from rank4class.pipelines.training import rank_training
 MAX_LENGTH = 128  # tokens of a text
 LEARNING_RATE = 0.01
 SPARSE_BLOCK = 4096  # sparse rows that are dense at a time
-# Each fit evaluates another model, whose function TensorFlow takes for a retraced one and warns.
-tf.get_logger().addFilter(lambda record: "Evaluator.__init__" not in record.getMessage())
 
 
 class TopK(NamedTuple):
@@ -67,7 +65,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         folder, which is removed with `run_`.
       experiment: other fields of `config.Experiment`, dotted name -> value, such as
         `{"encoder.hidden": (64,), "class_encoder.init": "means"}`.
-      verbose: whether to show the progress.
+      verbose: whether to show the progress; nothing else is written on the screen.
 
     Attributes:
       classes_: the distinct labels, sorted; for an indicator matrix its columns.
