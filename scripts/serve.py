@@ -35,8 +35,13 @@ def main() -> None:
         listener.bind((_HOST.value, _PORT.value))  # an error comes before the model is loaded
         app = serving.app(_MODEL.value, _NAME.value)
         print(f"http://{_HOST.value}:{_PORT.value}{app.state.path}", flush=True)
-        limits = {"limit_concurrency": 1000, "timeout_graceful_shutdown": GRACE}
-        uvicorn.run(app, fd=listener.fileno(), log_level="warning", **limits)
+        uvicorn.run(
+            app,
+            fd=listener.fileno(),
+            log_level="warning",
+            limit_concurrency=1000,
+            timeout_graceful_shutdown=GRACE,
+        )
 
 
 if __name__ == "__main__":

@@ -129,8 +129,8 @@ def csv_records(path: str, bad_rows: BadRows, delimiter: str = ",") -> Iterator[
     A record that is not CSV raises whatever the policy: the start of the next one is unknown.
     """
     check_text(path)
-    text = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
-    with files.opened(path, "rt", **text) as file:
+    options = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
+    with files.opened(path, "rt", **options) as file:
         csv.field_size_limit(sys.maxsize)  # a global limit; cells may have any length
         reader = csv.reader(file, strict=True, delimiter=delimiter)
         while True:

@@ -232,6 +232,7 @@ def _arrays(signature: _Signature, body: Mapping[str, Any], field: str) -> Array
 
 
 def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
+    types: set[type]
     dtype, needed, types, kinds = spec.dtype, "integers", {int}, "iu"
     if dtype == tf.string:
         needed, types, kinds = "strings", {str, bytes}, ""
@@ -260,7 +261,7 @@ def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
     return typed
 
 
-# What a type of Python is in JSON.
+# Types of Python in the terms of JSON.
 _JSON = {
     str: "strings",
     bytes: "strings",
