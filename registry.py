@@ -237,6 +237,7 @@ def _options(function: ast.FunctionDef | None) -> dict[str, Option]:
 
 
 DATASETS = Registry("dataset", "DATASETS.register", "data/datasets/*.py")
+FILES = Registry("dataset of checked files", "FILES.register", "data/readers/*.py")
 ENCODERS = _Layers("encoder", "ENCODERS.register", "models/encoders/*.py", "models/item_model.py")
 CLASS_ENCODERS = _Layers("class_encoder", "CLASS_ENCODERS.register", "models/class_encoders.py")
 INTERACTIONS = _Layers("interaction", "INTERACTIONS.register", "models/interactions.py")

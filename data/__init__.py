@@ -1,38 +1,21 @@
 """Data: files to `tf.data` batches of `(features, labels, weights)`."""
 
+import importlib.util
+import typing
+
 from rank4class import compat
 
 compat.choose_keras_2()  # tensorflow_text uses tf.keras when it is imported
 compat.require_extra("data")
 
-from rank4class.data.batching import (
-    UNREADABLE,
-    evaluation_batches,
-    evaluation_order,
-    in_order,
-    naming_errors,
-    raise_first_unreadable,
-    read_each,
-    training_batches,
-    training_indices,
-    unreadable,
-)
-from rank4class.data.dataset import Dataset, Split, draw, draw_pairs
-from rank4class.data.kind import KINDS, Kind, RawInput, kind_of
-from rank4class.data.lazy_arrays import Origins, StoredRows
-from rank4class.data.preprocessing.images import (
-    AUGMENTATIONS,
-    ContentAndSize,
-    DecodeAndCrop,
-    DecodeAndRandomCrop,
-    Rescale,
-)
-from rank4class.data.preprocessing.text import WordPiece
-from rank4class.data.readers.class_tables import (
-    balanced_class_weights,
-    class_descriptions,
-    class_frequencies,
-    class_weights,
-)
-from rank4class.data.readers.columns import normalize_text
-from rank4class.data.registry import DATASETS, LABELED, get, get_labeled, warn_of_skipped
+if typing.TYPE_CHECKING:
+    from rank4class.data.names import *
+
+
+def __getattr__(name: str) -> object:
+    """Imports all names, and TensorFlow, at the first use of one: checks of files need neither."""
+    if importlib.util.find_spec(f"{__name__}.{name}"):
+        raise AttributeError(name)  # Python imports the module
+    names = importlib.import_module(f"{__name__}.names")
+    globals().update({public: value for public, value in vars(names).items() if public[0] != "_"})
+    return getattr(names, name)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -181,25 +180,21 @@ def raise_first_unreadable(split: Split, indices: Iterable[int], preprocess: Pre
 
 
 def naming_errors(
-    batches: Iterable[Any],
-    split: Split,
-    indices_of: Callable[[int], Iterable[int]],
-    preprocess: Preprocess | None,
+    batches: Iterable[Any], split: Split, batch_size: int, preprocess: Preprocess | None
 ) -> Iterator[Any]:
-    """Yields the batches of a split; raises ValueError, with the name of the example, if one cannot be read.
+    """Yields `evaluation_batches`; raises ValueError, with the name of the example, if one cannot be read.
 
-    `indices_of` returns the indices of the examples of a batch, by its number from 0.
+    It requests no batch after the last one, for which TensorFlow would write to the standard error.
     """
-    iterator = iter(batches)
-    for number in itertools.count():
+    iterator, order = iter(batches), evaluation_order(split)
+    for start in range(0, len(split), batch_size):
         try:
             batch = next(iterator)
-        except StopIteration:
-            return
         except UNREADABLE as error:
-            raise_first_unreadable(split, indices_of(number), preprocess)
+            raise_first_unreadable(split, order[start : start + batch_size], preprocess)
             raise ValueError(
-                f"batch {number}: cannot be read: {compat.reason(error)}. Look for its cause in the data."
+                f"batch {start // batch_size}: cannot be read: {compat.reason(error)}. Look for its cause in "
+                "the data."
             ) from error
         yield batch
 

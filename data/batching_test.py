@@ -261,7 +261,7 @@ def test_unreadable_example_is_named(origins):
     split = data.Split(numbered_split(10).features, numbered_split(10).labels, origins)
     name = "example 7" if origins is None else "row 7"
     batches = data.evaluation_batches(split, batch_size=4, preprocess=raise_on_seven)
-    batches = iter(data.naming_errors(batches, split, lambda n: range(4 * n, 4 * n + 4), raise_on_seven))
+    batches = iter(data.naming_errors(batches, split, 4, raise_on_seven))
     np.testing.assert_array_equal(next(batches)[1], [0, 1, 2, 3])
     with pytest.raises(ValueError, match=f"{name}: cannot be read: .*a seven"):
         next(batches)
@@ -269,7 +269,7 @@ def test_unreadable_example_is_named(origins):
     assert index == 7
     assert message.startswith(f"{name}: cannot be read")
     batches = data.evaluation_batches(numbered_split(6), batch_size=4)
-    assert_equal_batches(data.naming_errors(batches, numbered_split(6), None, None), batches)
+    assert_equal_batches(data.naming_errors(batches, numbered_split(6), 4, None), batches)
     assert list(data.unreadable(numbered_split(6), raise_on_seven)) == []
 
 

@@ -84,11 +84,12 @@ class Kind:
         """Yields the inputs of a file or folder, as a model takes them.
 
         Args:
-          path: texts or ids as `.txt` (one per line), `.tsv`, `.csv` or `.jsonl`, or "-" for one per line of
-            standard input; an image, or a folder of images and folders; arrays as `.npy` or `.npz`
-            `[N, ...]`, in the range of the training data; texts, images and vectors also as the tables of
-            dataset `table`; or queries as SVMlight rows, or in a TFRecord file of TF-Ranking's, for a model
-            trained on such files.
+          path: texts or ids as `.txt` (one per line, without blank lines at the end), `.tsv`, `.csv` or
+            `.jsonl`, or "-" for one per line of standard input; texts may be empty; an image, or a folder of
+            images and folders; arrays as `.npy` or `.npz` `[N, ...]`, in the range of the training data;
+            texts, images and vectors also as the tables of dataset `table`; or queries as SVMlight rows, or
+            in a TFRecord file of TF-Ranking's, for a model trained on such files. A text file may be
+            compressed, as `.csv.gz`.
           specs: from `raw_specs`.
           bad_rows: the policy for invalid rows.
           columns: of the inputs, and of labels, which are not read.
@@ -128,9 +129,10 @@ class Kind:
         self, path: str, specs: Specs, bad_rows: rows.BadRows, columns: Columns
     ) -> Iterator[RawInput]:
         """Yields the vectors of a table."""
-        if "embedding" not in specs or not tables.is_table(path):
-            table = ", or a table of vectors" if "embedding" in specs else ""
-            raise ValueError(f"{path}: unknown format. Give an array as .npy or .npz{table}.")
+        if "embedding" not in specs:
+            raise ValueError(f"{path}: unknown format. Give an array as .npy or .npz.")
+        if not tables.is_table(path):
+            raise text_rows.unknown_format(path, ".npy", *tables.FORMATS)
         files = tables.files_of(path)
         if not arrays.is_arrays(path):
             columns = tables.choose_inputs(columns, files[0])

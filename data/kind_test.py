@@ -1,5 +1,6 @@
 """Inputs to predict of each kind: files in their order, and errors for those that a model does not take."""
 
+import gzip
 import io
 import os
 
@@ -33,11 +34,19 @@ def features_of(value, specs, ids=()):
 
 
 def test_texts_by_hand(tmp_path):
+    (tmp_path / "in.xlsx").touch()
     path = tmp_path / "in.txt"
-    path.write_bytes("\ufeffone\r\n\r\ntw\u00f6 words\n".encode())
-    rows, messages = read(path, TEXT, "skip")
-    assert rows == [(f"{path}:1", {"text": "one"}), (f"{path}:3", {"text": "tw\u00f6 words"})]
-    assert messages == [f"{path}:2: 'text' is empty."]
+    path.write_bytes("\ufeffone\r\n\r\ntw\u00f6 words\n\n".encode())
+    rows, messages = read(path, TEXT)
+    texts = ["one", "", "tw\u00f6 words"]  # a blank line at the end is none
+    assert rows == [(f"{path}:{i + 1}", {"text": text}) for i, text in enumerate(texts)]
+    assert messages == []
+    (tmp_path / "in.txt.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert read(tmp_path / "in.txt.gz", TEXT)[0] == [
+        (f"{tmp_path}/in.txt.gz:{i + 1}", row) for i, (_, row) in enumerate(rows)
+    ]
+    with pytest.raises(ValueError, match=r"in\.xlsx: a spreadsheet\. Export it as CSV\."):
+        read(tmp_path / "in.xlsx", TEXT)
     path = tmp_path / "in.CSV"
     path.write_text('a,b,n\n"x, ""y""\nz",q,1\nlast,,2\n')
     rows, _ = read(path, PAIR, columns=Columns("a", "b"))

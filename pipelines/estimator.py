@@ -21,6 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rank4class import arguments, data
+from rank4class.data.dataset import MIN_TO_SPLIT
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import goemotions_minilm
 from rank4class.pipelines.run import Run
@@ -30,8 +31,6 @@ from rank4class.pipelines.training import rank_training
 MAX_LENGTH = 128  # tokens of a text
 LEARNING_RATE = 0.01
 SPARSE_BLOCK = 4096  # sparse rows that are dense at a time
-# Each fit evaluates another model, whose function TensorFlow takes for a retraced one and warns.
-tf.get_logger().addFilter(lambda record: "Evaluator.__init__" not in record.getMessage())
 
 
 class TopK(NamedTuple):
@@ -66,7 +65,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         folder, which is removed with `run_`.
       experiment: other fields of `config.Experiment`, dotted name -> value, such as
         `{"encoder.hidden": (64,), "class_encoder.init": "means"}`.
-      verbose: whether to show the progress.
+      verbose: whether to show the progress; nothing else is written on the screen.
 
     Attributes:
       classes_: the distinct labels, sorted; for an indicator matrix its columns.
@@ -117,9 +116,9 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         """Trains a run, or resumes that in `workdir`; returns the classifier.
 
         Args:
-          X: `N` texts (a list, array, Series, or a DataFrame with `text_column`); vectors `[N, d]`, dense or
-            sparse, or a DataFrame of numbers; or images `[N, height, width, channels]`, uint8 or floats.
-            Numbers become float32.
+          X: `N` texts, none of them empty (a list, array, Series, or a DataFrame with `text_column`); vectors
+            `[N, d]`, dense or sparse, or a DataFrame of numbers; or images `[N, height, width, channels]`,
+            uint8 or floats. Numbers become float32.
           y: a label per example; or for several a list (tuple, set) of names per example, or an indicator
             matrix `[N, n]`, dense, sparse or a DataFrame.
           validation_data: other examples and their labels; None draws some of the training examples.
@@ -130,7 +129,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         """
         for attribute in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(attribute, None)
-        X, encoder = self._check(X, reset=True), _label_encoder(y)
+        X, encoder = self._check(X, reset=True, is_labeled=True), _label_encoder(y)
         y = _encode(encoder, y)
         check_consistent_length(X, y)
         experiment = self._experiment(X)
@@ -139,7 +138,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         if validation_data is None:
             splits = _draw(splits["train"], self.validation_fraction, experiment.seed)
         else:
-            X, y = self._check(validation_data[0]), _encode(encoder, validation_data[1])
+            X, y = self._check(validation_data[0], is_labeled=True), _encode(encoder, validation_data[1])
             check_consistent_length(X, y)
             splits["validation"] = data.Split({feature: X}, y)
         dataset = data.Dataset(tuple(map(str, encoder.classes_)), splits)
@@ -241,13 +240,19 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             state = {**state, "run_": _temporary_run(lambda folder: _write_files(folder, contents))}
         super().__setstate__(state)
 
-    def _check(self, X: Any, reset: bool = False) -> Any:
-        """Returns checked examples: texts, an array of vectors or images, or a CSR array of vectors."""
+    def _check(self, X: Any, reset: bool = False, is_labeled: bool = False) -> Any:
+        """Returns checked examples: texts, an array of vectors or images, or a CSR array of vectors.
+
+        Labeled texts may not be empty or white space.
+        """
         if isinstance(X, pd.DataFrame):
             X = _columns(X, self.text_column)
         if self.text_column is not None or (_is_flat(X) and any(isinstance(x, str) for x in X)):
             kind, specs = data.kind_of({"text"}), {"text": tf.TensorSpec([None], tf.string)}
             texts = [kind.features_of(text, specs, {}, f"X[{i}]")["text"] for i, text in enumerate(X)]
+            for i, text in enumerate(texts if is_labeled else ()):
+                if not text.strip():
+                    raise ValueError(f"X[{i}]={text!r}: the text is empty. Remove it.")
             return np.array(texts, object)
         if getattr(X, "ndim", 2) == 4:
             dtype = np.uint8 if X.dtype == np.uint8 else np.float32
@@ -355,7 +360,7 @@ def _part(kind: type[config.Part], value: Any) -> Any:
 def _draw(split: data.Split, fraction: float, seed: int) -> dict[str, data.Split]:
     """Draws a validation split: one example, or of single labels one of each class with three, at least."""
     arguments.check_fraction(False, validation_fraction=fraction)
-    least = 1 if split.multi_label else int(np.sum(np.bincount(split.labels) >= data.dataset.MIN_TO_SPLIT))
+    least = 1 if split.multi_label else int(np.sum(np.bincount(split.labels) >= MIN_TO_SPLIT))
     if not least:
         raise ValueError("y: no class has 3 examples, of which 1 is for validation. Give validation_data.")
     return data.draw(split, {"validation": max(fraction, least / len(split))}, seed=seed)

@@ -5,6 +5,8 @@ import gc
 import importlib.util
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -23,6 +25,7 @@ from rank4class import data
 from rank4class.pipelines import config, estimator
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.estimator import RankClassifier
+from rank4class.pipelines.export import prediction
 
 RNG = np.random.default_rng(0)
 IDS = np.arange(60) % 3
@@ -194,6 +197,44 @@ def test_other_columns_and_labels_than_those_of_the_fit(fitted):
         fitted.predict(FRAME.rename(columns={"c": "d"}))
     with pytest.raises(ValueError, match="previously unseen labels"):
         fit(validation_data=(X, ["other"] * 60))
+
+
+def test_predictions_of_other_sizes_are_not_traced_again(fitted):
+    fitted.predict(FRAME[:7])
+    answer = fitted.run_._predictor(prediction.ALL, False, None, None)._answer
+    assert answer.experimental_get_tracing_count() == 1
+    for size in (7, 3, 60, 1):
+        fitted.predict(FRAME[:size])
+        fitted.predict_proba(FRAME[:size])
+    assert answer.experimental_get_tracing_count() == 1
+
+
+# TensorFlow itself writes while it is imported and finds its devices.
+SILENT = """
+import sys
+import rank4class, tensorflow as tf
+from rank4class.pipelines import config
+tf.zeros([])
+encoder = config.Encoder("bert", path=sys.argv[1], frozen=True)
+texts = ["great happy day", "awful bad mess"] * 10
+classifier = rank4class.RankClassifier(encoder=encoder, epochs=1, experiment={"data.max_length": 32})
+print("imported", file=sys.stderr, flush=True)
+for _ in range(6):
+    classifier.fit(texts, [1, 0] * 10)
+    classifier.predict(texts[:3])
+    classifier.predict_proba(texts)
+    classifier.predict(texts)
+"""
+
+
+@pytest.mark.nightly
+def test_fits_and_predictions_write_nothing_on_the_screen(tiny_bert):
+    environment = {**os.environ, "RANK4CLASS_CACHE": "off"}
+    del environment["TF_CPP_MIN_LOG_LEVEL"]
+    command = [sys.executable, "-c", SILENT, tiny_bert]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert ended.stderr.partition("imported\n")[2] == ""
 
 
 def test_texts_need_an_encoder(monkeypatch):

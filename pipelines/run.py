@@ -113,9 +113,9 @@ class Run:
 
         Args:
           inputs: texts, or pairs of texts; paths of images; names of ids; or an array of vectors or images
-            `[N, ...]`, or of the items of each list, with numbers in the range of the training data. Texts
-            are not empty or white space, except the second of a pair. For a model of a table's columns also
-            a DataFrame with these.
+            `[N, ...]`, or of the items of each list, with numbers in the range of the training data. A
+            warning counts the texts that are empty or white space. For a model of a table's columns also a
+            DataFrame with these.
           k: number of classes per input; None is 5, or all if there are fewer, and all items of a list. With
             a coverage None are the classes of each prediction set, which may be empty.
           coverage: in (0, 1), the probability with which a prediction set contains the class of an input; of

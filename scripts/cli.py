@@ -21,6 +21,7 @@ from absl import flags, logging
 from rank4class import __main__ as program
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.training.preemption import Interrupted
+from rank4class.registry import FILES
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -137,16 +138,24 @@ def define_cache() -> None:
     )
 
 
-def run(main: Callable[[], None], *, resumes: bool = False) -> None:
-    """Parses the flags and runs a command; reports errors in one line.
+def check_files(experiment: config.Experiment) -> None:
+    """Raises the errors of the files of an experiment's dataset that show without TensorFlow."""
+    if experiment.data.name in FILES:
+        FILES[experiment.data.name](**experiment.data.options())
 
-    A command that `resumes` continues when it is run again with the same --workdir.
+
+def run(main: Callable[[], None], check: Callable[[], None] = lambda: None, *, resumes: bool = False) -> None:
+    """Parses the flags, calls `check` before it imports TensorFlow, and runs a command.
+
+    Errors are reported in one line. A command that `resumes` continues when it is run again with the same
+    --workdir.
     """
     with program.ends_at_closed_pipe():
         _parse(sys.argv)
-        set_up_logs(flags.FLAGS.debug)
         signal.signal(signal.SIGTERM, _interrupt)
         try:
+            check()  # before the logs: the command logs the same when it reads the files
+            set_up_logs(flags.FLAGS.debug)
             import tensorflow as tf
 
             if not flags.FLAGS.debug:

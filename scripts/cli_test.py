@@ -84,10 +84,31 @@ MORE_ERRORS = {
     "train --config=digits_mlp": "--workdir: missing. Set --workdir=VALUE; --help shows all flags.",
     "train --config=FOLDER/typed.py --workdir=x": "loss='softmax': expected Loss. Change its type.",
 }
+TEXTS = "--config=text_file_minilm --config.data.path"
+FILE_ERRORS = {
+    f"train --workdir=FOLDER/x {TEXTS}=FOLDER/no.csv": "no.csv: no such file or folder. Check the path.",
+}
+MORE_FILE_ERRORS = {
+    f"describe_data {TEXTS}=FOLDER/a.csv --config.data.label_column=lbel": "a.csv: no column 'lbel'. Did you",
+    f"train --workdir=FOLDER/x {TEXTS}=FOLDER/a.csv --config.data.text_column=b": "Choose among them with --",
+    f"train --workdir=FOLDER/x {TEXTS}=FOLDER/utf16.csv": "utf16.csv: the file is in UTF-16. Save it as",
+    f"describe_data {TEXTS}=FOLDER/a.csv --config.data.classes=FOLDER/no.txt": "no.txt: no such file.",
+    "describe_data --config=table_mlp --config.data.path=FOLDER/a.parquet": "a.parquet: cannot be read: ",
+}
 
 
-@pytest.mark.parametrize("messages", [ERRORS, pytest.param(MORE_ERRORS, marks=[pytest.mark.nightly])])
+@pytest.mark.parametrize(
+    "messages",
+    [
+        ERRORS,
+        FILE_ERRORS,
+        *(pytest.param(each, marks=[pytest.mark.nightly]) for each in (MORE_ERRORS, MORE_FILE_ERRORS)),
+    ],
+)
 def test_errors_are_reported_without_importing_tensorflow(tmp_path, messages):
+    (tmp_path / "a.csv").write_text("text,label\na text,x\n")
+    (tmp_path / "utf16.csv").write_text("text,label\na text,x\n", encoding="utf-16")
+    (tmp_path / "a.parquet").write_text("text,label\na text,x\n")
     (tmp_path / "flags").write_text("--config=digits_mlp\n--loss=rankmx\n")
     typed = "def get_config():\n    return config.Experiment(loss='softmax')\n"
     (tmp_path / "typed.py").write_text(f"from rank4class.pipelines import config\n{typed}")

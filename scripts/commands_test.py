@@ -277,6 +277,27 @@ def test_serve_until_sigterm_and_at_a_port_that_is_taken(imported, error_of, sma
     assert (process.returncode, printed) == (0, f"http://127.0.0.1:{port}/v1/models/model\n")
 
 
+@pytest.mark.nightly
+def test_serve_ends_though_a_client_reads_no_answer(imported, small_commands):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()
+    body = json.dumps({"inputs": np.zeros([9000, 8, 8, 1]).tolist(), "signature_name": "score"}).encode()
+    head = f"POST /v1/models/model:predict HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+    process = imported("serve", f"--model={small_commands[0] / 'model'}", f"--port={address[1]}")
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+
+        def is_answered():
+            if client.connect_ex(address):
+                return False
+            client.sendall(head.encode() + body)
+            return client.recv(12) == b"HTTP/1.1 200"
+
+        _, errors = terminated(process, is_answered)  # a minute passes, or the server has ended
+    assert process.returncode == 0
+    assert errors == "ERROR:    Cancel 0 running task(s), timeout graceful shutdown exceeded\n"
+
+
 # A command in a folder with `file` and `images.npy` -> a part of its error. RUN is a finished run.
 ERRORS = {
     "train --workdir=new": "--config",

@@ -33,4 +33,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, lambda: cli.check_files(_CONFIG.value))

@@ -3,7 +3,8 @@ r"""Serves an exported model over HTTP, with the REST routes of TensorFlow Servi
     python -m rank4class.scripts.serve --model=models/mine
     curl -d '{"inputs": {"text": ["my parcel never came"]}}' localhost:8501/v1/models/mine:predict
 
-It answers until Ctrl-C or SIGTERM. There is no encryption and no login: put a proxy before it that has them.
+It answers until Ctrl-C or SIGTERM. Requests in progress then have 5 seconds. There is no encryption and no
+login: put a proxy before it that has them.
 """
 
 import socket
@@ -12,6 +13,8 @@ from absl import flags
 
 from rank4class import compat
 from rank4class.scripts import cli
+
+GRACE = 5  # seconds; less than those after which Docker kills
 
 _MODEL = flags.DEFINE_string(
     "model", None, "Folder of a SavedModel, or of versions, of which the highest is served.", required=True
@@ -32,7 +35,13 @@ def main() -> None:
         listener.bind((_HOST.value, _PORT.value))  # an error comes before the model is loaded
         app = serving.app(_MODEL.value, _NAME.value)
         print(f"http://{_HOST.value}:{_PORT.value}{app.state.path}", flush=True)
-        uvicorn.run(app, fd=listener.fileno(), log_level="warning", limit_concurrency=1000)
+        uvicorn.run(
+            app,
+            fd=listener.fileno(),
+            log_level="warning",
+            limit_concurrency=1000,
+            timeout_graceful_shutdown=GRACE,
+        )
 
 
 if __name__ == "__main__":

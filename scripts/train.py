@@ -3,6 +3,8 @@
 python -m rank4class.scripts.train --config=digits_mlp --workdir=runs/digits_mlp
 """
 
+import os
+
 from absl import flags
 
 from rank4class.scripts import cli
@@ -12,6 +14,11 @@ _STRATEGY = cli.define_strategy()
 cli.define_cache()
 cli.define_log()
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+
+
+def check() -> None:
+    if not (os.path.exists(_WORKDIR.value) or "://" in _WORKDIR.value):  # a finished run needs no data
+        cli.check_files(_CONFIG.value)
 
 
 def main() -> None:
@@ -35,4 +42,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, resumes=True)
+    cli.run(main, check, resumes=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rank4class.data.dataset import Dataset, Split, check_fractions
-from rank4class.data.readers import files, rows, user_splits
+from rank4class.data.readers import files, rows, split_files, user_splits
 from rank4class.data.registry import DATASETS, LABELED
 
 
@@ -47,7 +47,7 @@ def image_folder(
     source = classes or folders["train"]
     splits = {name: examples(folder, images[name], class_names, source) for name, folder in folders.items()}
     splits = user_splits.complete(splits, fractions, split_seed)
-    return Dataset(class_names, {name: splits[name] for name in user_splits.NAMES}, tuple(bad_rows.messages))
+    return Dataset(class_names, {name: splits[name] for name in split_files.NAMES}, tuple(bad_rows.messages))
 
 
 @LABELED.register("image_folder")
@@ -116,7 +116,7 @@ def _split_folders(path, classes, bad_rows):
     if not os.path.isdir(path):
         raise FileNotFoundError(f"data.path={path}: no such folder. Check the path.")
     entries = _visible(path, classes)
-    folders = user_splits.find(path, ((entry.name, entry.name) for entry in entries if entry.is_dir()))
+    folders = split_files.find(path, ((entry.name, entry.name) for entry in entries if entry.is_dir()))
     if not folders:
         return {"train": path}
     if "train" not in folders:
@@ -126,7 +126,7 @@ def _split_folders(path, classes, bad_rows):
         with bad_rows.row():
             if entry.path not in folders.values():
                 raise ValueError(
-                    f"{entry.path}: beside the split 'train', but none of {user_splits.EXPECTED}. Move it, "
+                    f"{entry.path}: beside the split 'train', but none of {split_files.EXPECTED}. Move it, "
                     "or rename 'train' if that is a class."
                 )
     return folders

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from absl import logging
 
 from rank4class.data.dataset import Dataset, Split, check_fractions
-from rank4class.data.readers import files, rows, tables, text_rows, user_splits
+from rank4class.data.readers import files, rows, split_files, tables, user_splits
 from rank4class.data.readers.columns import Columns
 from rank4class.data.registry import DATASETS, LABELED
 
@@ -86,13 +85,9 @@ def load(
     **columns_options: Any,
 ) -> Dataset:
     """Returns the dataset of tables whose files have some of the `tables.FORMATS`; see `table`."""
-    columns = Columns.of_options(columns_options)
     fractions = check_fractions(validation_fraction, test_fraction)
-    bad_rows = rows.BadRows(on_invalid_row)
-    _check_labels(columns, classes)
-    paths = _find_splits(path, formats, classes, bad_rows)
+    columns, paths, bad_rows = split_files.check(formats, path, classes, on_invalid_row, **columns_options)
     train_path = paths["train"][0]
-    columns = tables.choose_inputs(columns, train_path)
     reader = tables.Reader(columns, bad_rows)
     read = {split: reader.table(each) for split, each in paths.items()}
     if columns.label_separator is not None and read["train"].labels.most() < 2:
@@ -118,49 +113,6 @@ def load(
     return Dataset(names, splits, tuple(bad_rows.messages), hashes, columns.feature_columns)
 
 
-def _find_splits(
-    path: str | None, formats: Sequence[str], classes: str | None, bad_rows: rows.BadRows
-) -> dict[str, list[str]]:
-    """Returns split -> files of its table, of a table or a folder with a table for each split.
-
-    Folders are tables unless the formats are `text_rows.FORMATS`. Other files of the formats are invalid
-    rows, except hidden ones and the file `classes`: their names may be mistakes.
-    """
-    if not path:
-        raise ValueError(f"data.path={path}: required. Set it to your file, or to a folder of its splits.")
-    if os.path.isfile(path):
-        return {"train": [path]}
-    if not os.path.isdir(path):
-        raise FileNotFoundError(f"data.path={path}: no such file or folder. Check the path.")
-    by_name: dict[str, list[str]] = {}  # name in messages -> files
-    stems, files_here = {}, []
-    for name in sorted(name for name in os.listdir(path) if not name.startswith(".")):
-        stem, ending = os.path.splitext(name)
-        file = os.path.join(path, name)
-        if os.path.isdir(file) and formats is not text_rows.FORMATS and (parts := tables.files_of(file)):
-            by_name[name], stems[name] = parts, stem
-        elif ending.lower() in formats and not os.path.isdir(file):
-            shard = re.sub(r"-\d{5}-of-\d{5}(-[0-9a-f]{16})?$", "", stem)  # the Hugging Face Hub's names
-            name = name if shard == stem else f"{shard}-*{ending}"
-            by_name.setdefault(name, []).append(file)
-            stems[name] = shard
-            files_here.append(file)
-    paths = user_splits.find(path, [(stem, name) for name, stem in stems.items()])
-    if not paths and formats is not text_rows.FORMATS and (parts := tables.files_of(path)):
-        return {"train": parts}
-    if "train" not in paths:
-        candidates = " or ".join(f"train{extension}" for extension in formats)
-        raise FileNotFoundError(f"data.path={path}: no {candidates}. Add one.")
-    splits = {split: by_name[os.path.basename(name)] for split, name in paths.items()}
-    used = {os.path.realpath(file) for file in (*itertools.chain(*splits.values()), classes or path)}
-    for file in (file for file in files_here if os.path.realpath(file) not in used):
-        with bad_rows.row():
-            raise ValueError(
-                f"{file}: none of {user_splits.EXPECTED} with {', '.join(formats)}. Rename or move it."
-            )
-    return splits
-
-
 @LABELED.register("table")
 @LABELED.register("text_file")
 def labeled_rows(
@@ -172,20 +124,6 @@ def labeled_rows(
         raise FileNotFoundError(f"data.path={path}: no such file. Set it to a table with labels.")
     reader = tables.Reader(tables.choose_inputs(columns, paths[0]), bad_rows, width)
     return to_split(path, reader.table(paths), class_names, "one of the model's", bad_rows)
-
-
-def _check_labels(columns: Columns, classes: str | None) -> None:
-    """Raises ValueError for options of labels that contradict each other."""
-    columns.by_column()  # raises for a column that is selected twice
-    if columns.label_separator == "":
-        raise ValueError("data.label_separator='': empty. Set it to the separator of the labels.")
-    if columns.label_columns and (
-        columns.label_separator is not None or classes or len(columns.label_columns) < 2
-    ):
-        raise ValueError(
-            f"data.label_columns={columns.label_columns}: it takes at least two columns, and neither "
-            "data.label_separator nor data.classes. Change it, or leave these out."
-        )
 
 
 def to_split(

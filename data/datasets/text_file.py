@@ -23,9 +23,9 @@ def text_file(
     """Texts or pairs of texts with one or several labels each, from a user's file.
 
     Files are UTF-8, and end in `.tsv` (see `rows.tsv_records`), `.csv` or `.jsonl` (one JSON object per
-    line), in any case. Missing splits are drawn from the training file, see `table`. Equal texts (and pairs)
-    are drawn together, and stay in splits that are there, with a warning. Comparisons ignore case and white
-    space.
+    line), in any case, or compressed in `.tsv.gz`, `.csv.gz` or `.jsonl.gz`. Missing splits are drawn from
+    the training file, see `table`. Equal texts (and pairs) are drawn together, and stay in splits that are
+    there, with a warning. Comparisons ignore case and white space.
 
     Args:
       path: required; a file, from which validation and test are drawn; or a folder with `train`, and

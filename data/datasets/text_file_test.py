@@ -1,6 +1,7 @@
 """Text files: formats, columns, splits, classes, and errors for invalid files."""
 
 import csv
+import gzip
 import hashlib
 import io
 import json
@@ -64,6 +65,22 @@ def test_formats_agree(tmp_path, extension, windows):
             assert (pair, origin) == (f"pair {i}", f"{path}:{i + 1 + header}")
     assert dataset.files == {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
     assert dataset.skipped == ()
+
+
+@pytest.mark.parametrize("extension", WRITERS)
+def test_compressed_files(tmp_path, extension):
+    content = gzip.compress(WRITERS[extension](ROWS).encode())
+    (tmp_path / f"mine.{extension}.GZ").write_bytes(content)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / f"train.{extension}.gz").write_bytes(content)
+    for path in (tmp_path / f"mine.{extension}.GZ", tmp_path / "folder"):
+        for name, columns in (("text_file", {}), ("table", {"text_column": "text"})):
+            dataset = data.get(name, path=str(path), **columns)
+            assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+    for end in (-1, 20):
+        (tmp_path / f"cut.{extension}.gz").write_bytes(content[:end])
+        with pytest.raises(ValueError, match=r"cut\..*: not a complete gzip file \(.*Download it again\."):
+            load(tmp_path / f"cut.{extension}.gz", on_invalid_row="skip")
 
 
 @pytest.mark.parametrize("extension", ["tsv", "csv"])
@@ -389,7 +406,9 @@ def test_invalid_tables_and_options(tmp_path):
 
 def test_invalid_files(tmp_path):
     for file, content, message in (
-        ("mine.xlsx", "a", r"mine\.xlsx: unknown format\. Give a file that ends in \.tsv, \.csv, \.jsonl"),
+        ("mine.xlsx", "a", r"mine\.xlsx: a spreadsheet\. Export it as CSV\."),
+        ("mine.doc", "a", r"mine\.doc: unknown format\. Give a file that ends in \.tsv, \.csv, \.jsonl"),
+        ("mine.csv.gz", "text,label\n", r"mine\.csv\.gz: not a complete gzip file \(Not a gzipped file"),
         ("mine.txt", "a", r"mine\.txt: a \.txt file has texts without labels\. Give a file with a column"),
         ("mine.tsv", "", r"mine\.tsv: the file is empty"),
         ("mine.csv", "", r"mine\.csv: the file is empty"),

@@ -2,10 +2,8 @@
 
 import array
 import dataclasses
-import gzip
 import os
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -149,16 +147,12 @@ def _read_texts(path: str, num_labels: int) -> Split:
 
 def _json_rows(path: str, **types: type) -> Iterator[tuple[str, list[Any]]]:
     """Yields (`path:line`, values of some keys) for the JSON objects in the lines of a gzip file."""
-    try:
-        with gzip.open(path) as file:
-            for where, line in rows.lines(path, file=file):
-                row = strict_json.parse_object(where, line)
-                for name, expected in types.items():
-                    if not isinstance(row.get(name), expected):
-                        raise ValueError(f"{where}: no {name!r} of type {expected.__name__}. Correct it.")
-                yield where, [row[name] for name in types]
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise files.damaged(path, f"not a complete gzip file ({error})") from error
+    for where, line in rows.lines(path):
+        row = strict_json.parse_object(where, line)
+        for name, expected in types.items():
+            if not isinstance(row.get(name), expected):
+                raise ValueError(f"{where}: no {name!r} of type {expected.__name__}. Correct it.")
+        yield where, [row[name] for name in types]
 
 
 def _exclude(test: Split, path: str) -> Split:

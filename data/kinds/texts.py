@@ -40,6 +40,4 @@ class Texts(Kind):
         texts = list(value) if is_pair else [value]
         if len(texts) != len(specs) or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"{where}={value!r}: the model takes {' and '.join(specs)}. Give strings.")
-        if not texts[0].strip():
-            raise ValueError(f"{where}={value!r}: the text is empty. Remove it.")
         return dict(zip(specs, map(str, texts), strict=True))  # NumPy's strings have a dtype of their length

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-import sklearn.datasets
 from absl import logging
 
 from rank4class.data.lazy_arrays import StoredRows
@@ -92,6 +91,8 @@ def _read_svmlight(path: str, width: int | None) -> tuple[scipy.sparse.csr_array
 
 def svmlight(path: str, head: str, **options: Any) -> tuple[Any, ...]:
     """Returns scikit-learn's arrays, float32, of SVMlight rows with a head such as "LABEL", for messages."""
+    import sklearn.datasets  # slow to import
+
     try:
         with np.errstate(over="ignore"):  # overflow gives infinity
             return sklearn.datasets.load_svmlight_file(path, dtype=np.float32, zero_based=False, **options)

@@ -1,6 +1,11 @@
-"""Hashes and names of files, and the error for damaged ones."""
+"""Hashes, names and contents of files, compressed ones too, and the error for damaged ones."""
 
+import contextlib
+import gzip
 import hashlib
+import zlib
+from collections.abc import Iterator
+from typing import Any
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp")
 
@@ -12,6 +17,25 @@ def sha256(path: str) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def uncompressed(path: str) -> str:
+    """Returns a path in lower case, without the ending of a gzip file.
+
+    >>> uncompressed("Rows.CSV.gz")
+    'rows.csv'
+    """
+    return path.lower().removesuffix(".gz")
+
+
+@contextlib.contextmanager
+def opened(path: str, mode: str = "rb", **options: Any) -> Iterator[Any]:
+    """Opens a file, whose content is decompressed if its path ends in .gz; ValueError for a damaged one."""
+    try:
+        with (gzip.open if str(path).lower().endswith(".gz") else open)(path, mode, **options) as file:
+            yield file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise damaged(path, f"not a complete gzip file ({error})") from error
 
 
 def check_image(path: str) -> None:

@@ -25,7 +25,10 @@ class Example(NamedTuple):
 
 
 def example(where: str, row: Row, columns: Columns, folder: str) -> Example:
-    """Returns the example in a row; paths of images are relative to the folder."""
+    """Returns the example in a row; paths of images are relative to the folder.
+
+    A labeled text may not be empty or white space.
+    """
     features: dict[str, Any] = {}
     if columns.text_column is not None:
         features["text"] = columns.string(where, row, columns.text_column)
@@ -33,7 +36,7 @@ def example(where: str, row: Row, columns: Columns, folder: str) -> Example:
             # JSON has null.
             is_null = row.get(columns.text_pair_column, "") is None
             features["text_pair"] = "" if is_null else columns.string(where, row, columns.text_pair_column)
-        if not features["text"].strip():
+        if columns.is_labeled and not features["text"].strip():
             raise ValueError(f"{where}: {columns.text_column!r} is empty.")
     if columns.image_column is not None:
         path = os.path.join(folder, columns.string(where, row, columns.image_column))

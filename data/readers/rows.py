@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from rank4class import arguments
+from rank4class.data.readers import files
 
 POLICIES = ("fail", "skip")
 _UTF8_REMEDY = "Save the file as UTF-8, for example with iconv -f latin1 -t utf8."
@@ -50,7 +51,7 @@ def lines(
     bad_rows = bad_rows or BadRows("fail", None)
     number = 0
     empty: list[tuple[str, str]] = []  # lines that may be the last ones
-    with contextlib.nullcontext(file) if file else open(path, "rb") as source:
+    with contextlib.nullcontext(file) if file else files.opened(path) as source:
         for number, line in enumerate(source, 1):
             where = f"{path}:{number}"
             with bad_rows.row():
@@ -93,7 +94,7 @@ def tsv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]
 def _has_csv_quotes(path: str) -> bool:
     """Whether a TSV has a sign of quotes as in CSV; see `tsv_records`."""
     num_columns, after_unclosed = 0, False
-    with open(path, "rb") as file:
+    with files.opened(path) as file:
         for line in file:
             fields = line.removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n").split(b"\t")
             is_unclosed = fields[-1].startswith(b'"') and fields[-1].count(b'"') % 2 == 1
@@ -128,7 +129,8 @@ def csv_records(path: str, bad_rows: BadRows, delimiter: str = ",") -> Iterator[
     A record that is not CSV raises whatever the policy: the start of the next one is unknown.
     """
     check_text(path)
-    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+    options = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
+    with files.opened(path, "rt", **options) as file:
         csv.field_size_limit(sys.maxsize)  # a global limit; cells may have any length
         reader = csv.reader(file, strict=True, delimiter=delimiter)
         while True:
@@ -161,7 +163,7 @@ def check_text(path: str) -> None:
     """Raises FileNotFoundError if there is no file, ValueError for one in UTF-16."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such file. Check the path.")
-    with open(path, "rb") as file:
+    with files.opened(path) as file:
         if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             raise ValueError(f"{path}: the file is in UTF-16. Save it as UTF-8.")
 

@@ -16,7 +16,7 @@ from rank4class import strict_json
 from rank4class.data import lazy_arrays
 from rank4class.data.labels import Labels
 from rank4class.data.lazy_arrays import Collector, Origins
-from rank4class.data.readers import arrays, arrow_files, row_values, text_rows
+from rank4class.data.readers import arrays, arrow_files, files, row_values, text_rows
 from rank4class.data.readers.columns import Columns, Row
 from rank4class.data.readers.row_values import Example
 from rank4class.data.readers.rows import BadRows, listed
@@ -165,7 +165,7 @@ def files_of(path: str) -> list[str]:
 
 def is_table(path: str) -> bool:
     """Returns whether a path is that of a table by its ending, or a folder of the parts of one."""
-    return [*files_of(path), ""][0].lower().endswith(FORMATS)
+    return files.uncompressed([*files_of(path), ""][0]).endswith(FORMATS)
 
 
 def choose_inputs(columns: Columns, path: str) -> Columns:
@@ -188,8 +188,8 @@ def choose_inputs(columns: Columns, path: str) -> Columns:
     if arrow_files.is_arrow(path):
         kinds = dict(arrow_files.column_kinds(path))
     else:
-        if not path.lower().endswith(text_rows.FORMATS):
-            raise ValueError(f"{path}: unknown format. Give a file that ends in {', '.join(FORMATS)}.")
+        if not files.uncompressed(path).endswith(text_rows.FORMATS):
+            raise text_rows.unknown_format(path, *FORMATS)
         cells = text_rows.first_cells(path, columns.by_position)
         check_any(path, len(cells), ())
         kinds = {name: row_values.kind_of(cell) for name, cell in cells.items()}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rank4class import strict_json
-from rank4class.data.readers import rows
+from rank4class.data.readers import files, rows
 from rank4class.data.readers.columns import Columns, Row, normalize_text
 
 FORMATS = (".tsv", ".csv", ".jsonl")
@@ -23,10 +23,10 @@ LABEL_NAMES = ("label", "labels", "label_id", "class", "category", "target", "ta
 def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[tuple[str, Row]]:
     """Yields (`path:number`, row) for every row of a file.
 
-    Its path ends in one of `FORMATS`, in any case. Without a column of labels it may be a `.txt` with a text
-    per line, or `STANDARD_INPUT`, read likewise.
+    Its path ends in one of `FORMATS`, in any case, and may end in `.gz` after it. Without a column of labels
+    it may be a `.txt` with a text per line, or `STANDARD_INPUT`, read likewise.
     """
-    extension = os.path.splitext(path)[1].lower()
+    extension = os.path.splitext(files.uncompressed(path))[1]
     if not has_columns(path):
         if columns.is_labeled:
             raise ValueError(
@@ -45,13 +45,20 @@ def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[tuple[
             with bad_rows.row():
                 yield where, strict_json.parse_object(where, line)
     else:
-        others = f", .txt, or {STANDARD_INPUT} for standard input" if not columns.is_labeled else ""
-        raise ValueError(f"{path}: unknown format. Give a file that ends in {', '.join(FORMATS)}{others}.")
+        others = () if columns.is_labeled else (".txt", f"or {STANDARD_INPUT} for standard input")
+        raise unknown_format(path, *FORMATS, *others)
+
+
+def unknown_format(path: str, *formats: str) -> ValueError:
+    """Returns the error for a file that ends in none of the formats."""
+    if path.lower().endswith((".xlsx", ".xls", ".ods")):
+        return ValueError(f"{path}: a spreadsheet. Export it as CSV.")
+    return ValueError(f"{path}: unknown format. Give a file that ends in {', '.join(formats)}.")
 
 
 def has_columns(path: str) -> bool:
     """Whether the rows of a file have columns, rather than a text per line."""
-    return path != STANDARD_INPUT and not path.lower().endswith(".txt")
+    return path != STANDARD_INPUT and not files.uncompressed(path).endswith(".txt")
 
 
 def _table(
@@ -86,7 +93,7 @@ def first_cells(path: str, by_position: bool) -> dict[str, Any]:
     """
     cells: dict[str, Any] = {}
     ignored = rows.BadRows("skip", None)
-    is_json, is_csv = (path.lower().endswith(ending) for ending in (".jsonl", ".csv"))
+    is_json, is_csv = (files.uncompressed(path).endswith(ending) for ending in (".jsonl", ".csv"))
     read: Any = rows.lines if is_json else rows.csv_records if is_csv else rows.tsv_records
     records = read(path, ignored)
     _, names = (path, []) if is_json else next(records, (path, []))

@@ -1,7 +1,6 @@
-"""Splits of a user's files: their names, their classes, copies of examples, and the splits that are drawn."""
+"""Splits of a user's files: their classes, copies of examples, and the splits that are drawn."""
 
-import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import numpy as np
 from absl import logging
@@ -9,26 +8,6 @@ from absl import logging
 from rank4class.data.dataset import Split, draw
 from rank4class.data.labels import sort_names
 from rank4class.data.readers import class_tables
-
-NAMES = {"train": ("train",), "validation": ("validation", "dev", "val", "valid"), "test": ("test",)}
-EXPECTED = ", ".join(f"{name} ({', '.join(others)})" if others else name for name, *others in NAMES.values())
-
-
-def find(folder: str, names: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Returns split -> path of the splits in a folder; raises ValueError if one is there twice.
-
-    The names are (name of the split, name in the folder) of the candidates.
-    """
-    paths, candidates = {}, list(names)
-    for split, synonyms in NAMES.items():
-        present = [name for stem, name in candidates if stem in synonyms]
-        if len(present) > 1:
-            raise ValueError(
-                f"data.path={folder}: {' and '.join(present)} are each a {split} split. Remove all but one."
-            )
-        if present:
-            paths[split] = os.path.join(folder, present[0])
-    return paths
 
 
 def class_names(classes: str | None, present: Collection[str], train_path: str) -> tuple[str, ...]:

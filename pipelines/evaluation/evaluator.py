@@ -151,7 +151,6 @@ class Evaluator:
             jit_compile = jit_compile and not isinstance(self._strategy, tf.distribute.TPUStrategy)
             evaluate_replica = tf.function(evaluate_replica, autograph=False, jit_compile=jit_compile)
 
-        @tf.function(autograph=False, reduce_retracing=True)  # texts have several lengths
         def evaluate_batch(
             features: Any, labels: Any, indices: Any, keep_scores: bool, best: int = 0, classes: Any = None
         ) -> dict[str, tf.Tensor]:
@@ -166,10 +165,12 @@ class Evaluator:
                 name: self._strategy.experimental_local_results(values)[0] for name, values in results.items()
             }
 
-        # A partial, since TensorFlow warns if many evaluators trace one and the same function.
+        # Partials, since TensorFlow warns if many evaluators trace one and the same function.
         encode = functools.partial(self._strategy.run, encode_classes, kwargs={"training": False})
         self._encode_classes = encode_classes and tf.function(encode, autograph=False)
-        self.evaluate_batch = evaluate_batch
+        self.evaluate_batch = tf.function(  # texts have several lengths
+            functools.partial(evaluate_batch), autograph=False, reduce_retracing=True
+        )
 
     def _evaluate_replica(
         self, features: Any, labels: tf.Tensor, keep_scores: bool, best: int, classes: dict[str, tf.Tensor]

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse
 import tensorflow as tf
+from absl import logging
 
 from rank4class import compat, data
 from rank4class.data.readers.rows import BadRows
@@ -88,12 +89,17 @@ class Predictor:
     def __call__(self, inputs: Iterable[data.RawInput], batch_size: int, bad_rows: BadRows) -> Iterator[Any]:
         """Yields the predictions of inputs, `batch_size` of them per call of the model on a replica.
 
+        A warning at the end counts the texts that are empty or white space.
+
         ValueError: `bad_rows` does not skip an input that cannot be decoded, or scores are not finite.
         """
-        inputs = iter(inputs)
+        inputs, empty = iter(inputs), 0
         batches = self._replicas if self._lengths_of is None else SORTED_BATCHES
         while window := list(itertools.islice(inputs, batch_size * batches)):
+            empty += sum("text" in each and not each["text"].strip() for _, each in window)
             yield from self._predict_window(window, batch_size, bad_rows)
+        if empty:
+            logging.warning("%s texts are empty or white space, and are predicted like others", f"{empty:,}")
 
     def _predict_window(
         self, window: list[data.RawInput], batch_size: int, bad_rows: BadRows

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  the operations of tokenizers
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -27,10 +28,6 @@ MAX_BATCH = 256  # inputs of a call of the model, unless one request has more
 BODY_SECONDS = 10.0  # in which the body of a request has to arrive
 
 Arrays = dict[str, np.ndarray]
-
-
-class RequestError(Exception):
-    """The status code and the message of a request that cannot be answered."""
 
 
 class _Signature:
@@ -127,7 +124,7 @@ def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
         signature = _signature(signatures, body, "serving_default")
         by_row = "instances" in body
         if by_row == ("inputs" in body):
-            raise RequestError(400, 'the body needs either "instances" or "inputs".')
+            raise HTTPException(400, 'the body needs either "instances" or "inputs".')
         outputs = _to_json(await signature(_arrays(signature, body, "instances" if by_row else "inputs")))
         if len(outputs) == 1:
             [values] = outputs.values()
@@ -141,7 +138,7 @@ def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
         body = await _body(request)
         signature = _signature(signatures, body, "classify")
         if "classes" not in signature.outputs:
-            raise RequestError(400, "the signature returns no classes.")
+            raise HTTPException(400, "the signature returns no classes.")
         outputs = _to_json(await signature(_arrays(signature, body, "examples")))
         pairs = zip(outputs["classes"], outputs.get("probabilities", outputs["scores"]), strict=True)
         return {"result": [list(map(list, zip(*pair, strict=True))) for pair in pairs]}
@@ -153,7 +150,13 @@ def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
             Route(prefix + path, _route(handle), methods=["POST" if path.startswith(":") else "GET"])
             for prefix in prefixes
             for path, handle in routes.items()
-        ]
+        ],
+        exception_handlers={
+            404: _no_route,
+            405: _no_route,
+            HTTPException: lambda _, error: _json({"error": error.detail}, error.status_code),
+            tf.errors.InvalidArgumentError: lambda _, error: _json({"error": compat.reason(error)}, 400),
+        },
     )
     served.state.path = prefixes[0]
     return served
@@ -161,17 +164,22 @@ def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
 
 def _route(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
     async def respond(request: Request) -> Response:
-        status = 200
         try:
-            content = await handle(request)
-        except RequestError as error:
-            status, message = error.args
-            content = {"error": message}
-        except tf.errors.InvalidArgumentError as error:
-            status, content = 400, {"error": compat.reason(error)}
-        return Response(files.to_json(content), status, media_type="application/json")
+            return _json(await handle(request))
+        except asyncio.CancelledError as error:
+            raise HTTPException(503, "the server ends. Send the request again.") from error
 
     return respond
+
+
+def _no_route(request: Request, error: Any) -> Response:
+    routes = [f"{'POST' if 'POST' in route.methods else 'GET'} {route.path}" for route in request.app.routes]
+    message = f"{request.method} {request.url.path}: no such route. There are: {', '.join(routes)}."
+    return _json({"error": message}, error.status_code, error.headers)
+
+
+def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(files.to_json(content), status, headers, "application/json")
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -180,9 +188,9 @@ async def _body(request: Request) -> dict[str, Any]:
         text = (await asyncio.wait_for(_read(request), BODY_SECONDS)).decode()
         return strict_json.parse_object("body", text)
     except asyncio.TimeoutError as error:
-        raise RequestError(408, f"the body did not arrive in {BODY_SECONDS:.0f} seconds.") from error
+        raise HTTPException(408, f"the body did not arrive in {BODY_SECONDS:.0f} seconds.") from error
     except (ValueError, RecursionError) as error:
-        raise RequestError(400, str(error)) from error
+        raise HTTPException(400, str(error)) from error
 
 
 async def _read(request: Request) -> bytearray:
@@ -190,14 +198,14 @@ async def _read(request: Request) -> bytearray:
     async for part in request.stream():
         content += part
         if len(content) > MAX_BODY:
-            raise RequestError(413, f"the body has more than {MAX_BODY:,} bytes. Send fewer inputs.")
+            raise HTTPException(413, f"the body has more than {MAX_BODY:,} bytes. Send fewer inputs.")
     return content
 
 
 def _signature(signatures: Mapping[str, _Signature], body: Mapping[str, Any], default: str) -> _Signature:
     name = body.get("signature_name", default)
     if not isinstance(name, str) or name not in signatures:
-        raise RequestError(400, f"signature_name={name!r}: unknown. There are: {', '.join(signatures)}.")
+        raise HTTPException(400, f"signature_name={name!r}: unknown. There are: {', '.join(signatures)}.")
     return signatures[name]
 
 
@@ -206,38 +214,64 @@ def _arrays(signature: _Signature, body: Mapping[str, Any], field: str) -> Array
     values, specs = body.get(field), signature.inputs
     if field != "inputs":
         if not isinstance(values, list) or not values:
-            raise RequestError(400, f'"{field}" is no list of inputs.')
+            raise HTTPException(400, f'"{field}" is no list of inputs.')
         # A value alone is that of the only feature.
         is_row = isinstance(values[0], dict) and values[0].keys() != {"b64"}
         rows = values if is_row else [{next(iter(specs), ""): value} for value in values]
         if any(not isinstance(row, dict) or row.keys() != rows[0].keys() for row in rows):
-            raise RequestError(400, f'"{field}" have different features.')
+            raise HTTPException(400, f'"{field}" have different features.')
         values = {name: [row[name] for row in rows] for name in rows[0]}
     elif not isinstance(values, dict):
         values = {next(iter(specs), ""): values}
     if values.keys() != specs.keys():
-        raise RequestError(400, f"features {', '.join(values)}: the signature takes {', '.join(specs)}.")
+        raise HTTPException(400, f"features {', '.join(values)}: the signature takes {', '.join(specs)}.")
     arrays = {name: _array(name, values[name], spec) for name, spec in specs.items()}
     if len({len(array) for array in arrays.values()}) > 1:
-        raise RequestError(400, "the features have different numbers of inputs.")
+        raise HTTPException(400, "the features have different numbers of inputs.")
     return arrays
 
 
 def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
+    types: set[type]
+    dtype, needed, types, kinds = spec.dtype, "integers", {int}, "iu"
+    if dtype == tf.string:
+        needed, types, kinds = "strings", {str, bytes}, ""
+    elif dtype.is_bool:
+        needed, types, kinds = "booleans", {bool}, "b"
+    elif dtype.is_floating:
+        needed, types, kinds = "numbers", {int, float}, "iuf"
     try:
-        array = np.array(_decoded(value), object if spec.dtype == tf.string else None)
+        value = _decoded(value)
+        array = np.array(value, None if kinds else object)
     except (ValueError, TypeError) as error:
-        raise RequestError(400, f"{name}: {str(error).splitlines()[0]}") from error
-    if spec.dtype == tf.string:
-        fits, typed = all(isinstance(item, str | bytes) for item in array.ravel()), array
-    else:
-        fits = array.dtype.kind in ("iuf" if spec.dtype.is_floating else "b" if spec.dtype.is_bool else "iu")
-        typed = array.astype(spec.dtype.as_numpy_dtype) if fits else array
-        if fits and spec.dtype.is_integer and not np.array_equal(typed, array):
-            raise RequestError(400, f"{name}: a number is out of the range of {spec.dtype.name}.")
-    if not (fits and array.size and spec.shape.is_compatible_with(array.shape)):
-        raise RequestError(400, f"{name}: not {spec.dtype.name} {spec.shape}, but {array.shape}.")
+        raise HTTPException(400, f"{name}: {str(error).splitlines()[0]}") from error
+    if array.dtype.kind not in kinds:
+        for item in np.array(value, object).ravel():
+            if type(item) not in types:
+                raise HTTPException(400, f"{name}: needs {needed}, not {_JSON[type(item)]}.")
+    try:
+        typed = array.astype(dtype.as_numpy_dtype)
+        fits = not dtype.is_integer or np.array_equal(typed, array)
+    except OverflowError:
+        fits = False
+    if not fits:
+        raise HTTPException(400, f"{name}: a number is out of the range of {dtype.name}.")
+    if not (array.size and spec.shape.is_compatible_with(array.shape)):
+        raise HTTPException(400, f"{name}: not {dtype.name} {spec.shape}, but {array.shape}.")
     return typed
+
+
+# Types of Python in the terms of JSON.
+_JSON = {
+    str: "strings",
+    bytes: "strings",
+    bool: "booleans",
+    int: "numbers",
+    float: "decimal numbers",
+    type(None): "null",
+    list: "lists",
+    dict: "objects",
+}
 
 
 def _decoded(value: Any) -> Any:

@@ -12,11 +12,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import rank4class
 from rank4class import data
+from rank4class.pipelines import config
 
 REASON = "pip install 'rank4class[serve]'"
 pytest.importorskip("starlette", reason=REASON)
 uvicorn = pytest.importorskip("uvicorn", reason=REASON)
+
+from starlette.exceptions import HTTPException  # noqa: E402
 
 from rank4class.pipelines.export import serving  # noqa: E402
 
@@ -132,8 +136,8 @@ ONE = np.zeros([1, 8, 8, 1]).tolist()
 def test_integers_do_not_wrap_around():
     pixels = tf.TensorSpec([None], tf.uint8)
     assert serving._array("image", [255, 0], pixels).dtype == np.uint8
-    for wrong in (256, -1):
-        with pytest.raises(serving.RequestError, match="image: a number is out of the range of uint8"):
+    for wrong in (256, -1, 2**70):
+        with pytest.raises(HTTPException, match="image: a number is out of the range of uint8"):
             serving._array("image", [wrong], pixels)
 
 
@@ -152,7 +156,10 @@ def test_integers_do_not_wrap_around():
         ({"inputs": {"picture": ONE}}, 400, "features picture: the signature takes image."),
         ({"inputs": {"image": []}}, 400, "image: not float32 (None, 8, 8, 1), but (0,)."),
         ({"inputs": {"image": [[1.0], [1.0, 2.0]]}}, 400, "image: setting an array element with a sequence"),
-        ({"inputs": {"image": [None]}}, 400, "image: not float32"),
+        ({"inputs": {"image": [None]}}, 400, "image: needs numbers, not null."),
+        ({"inputs": {"image": [[1, "a"]]}}, 400, "image: needs numbers, not strings."),
+        ({"inputs": {"image": [True]}}, 400, "image: needs numbers, not booleans."),
+        ({"inputs": {"image": [{"b64": "YQ=="}]}}, 400, "image: needs numbers, not strings."),
         ({"inputs": {"image": [{"b64": "!"}]}}, 400, "image: "),
         ({"inputs": 7}, 400, "image: not float32 (None, 8, 8, 1), but ()."),
         ({"instances": [{"image": ONE[0]}, ONE[0]]}, 400, '"instances" have different features.'),
@@ -168,8 +175,16 @@ def test_wrong_requests(address, body, status, message):
 
 
 def test_wrong_routes(address):
-    assert request(address, "letters")[0] == 404
-    assert request(address, "digits:predict")[0] == 405
+    routes = [f"GET /v1/models/digits{version}" for version in ("", "/metadata")]
+    status, answer = request(address, "letters")
+    assert (status, answer.keys()) == (404, {"error"})
+    assert answer["error"].startswith(
+        f"GET /v1/models/letters: no such route. There are: {routes[0]}, {routes[1]},"
+    )
+    status, answer = request(address, "digits:predict")
+    assert (status, answer.keys()) == (405, {"error"})
+    assert "GET /v1/models/digits:predict: no such route. There are: " in answer["error"]
+    assert ", POST /v1/models/digits:predict, " in answer["error"]
     body = {"examples": ONE, "signature_name": "encode"}
     assert request(address, "digits:classify", body) == (400, {"error": "the signature returns no classes."})
 
@@ -195,7 +210,42 @@ def test_texts_and_bytes_as_base64(tmp_path):
         assert answer["outputs"]["text"] == ["äB", "\x00\x01"]
         status, answer = request(address, "lengths:predict", {"instances": [encoded, encoded, "a"]})
         assert [row["length"] for row in answer["predictions"]] == [2, 2, 1]
+        for values, name in ((3, "numbers"), (0.5, "decimal numbers"), ({}, "objects"), ([["a"]], "lists")):
+            body = {"inputs": {"text": [values, ["a", "b"]] if name == "lists" else ["a", values]}}
+            message = {"error": f"text: needs strings, not {name}."}
+            assert request(address, "lengths:predict", body) == (400, message)
         assert request(address, "lengths:predict", {"instances": [1]})[0] == 400
+
+
+@pytest.mark.nightly
+def test_an_empty_text_gets_the_same_answer_on_each_path(tmp_path, tiny_bert, caplog):
+    frozen = config.Encoder("bert", path=tiny_bert, frozen=True)
+    classifier = rank4class.RankClassifier(encoder=frozen, epochs=3, experiment={"data.max_length": 32})
+    classifier.fit(["great happy day", "awful bad mess"] * 10, [1, 0] * 10)
+    run, texts = classifier.run_, ["great", "", " \t", "bad mess"]
+    caplog.clear()
+    answers = [classifier.predict_proba(texts)]
+    answers.append(run.outputs(texts)["probabilities"])
+    frame = run.predict(texts)
+    answers.append(frame.pivot(index="input", columns="class", values="probability"))
+    (tmp_path / "in.csv").write_text('text\ngreat\n""\n" \t"\nbad mess\n')
+    assert run.predict_file(tmp_path / "in.csv", tmp_path / "wide.csv", wide=True) == (4, [])
+    answers.append(np.loadtxt(tmp_path / "wide.csv", delimiter=",", skiprows=1, usecols=(1, 2)))
+    (tmp_path / "in.txt").write_text("great\n\n \t\nbad mess\n\n")
+    assert run.predict_file(tmp_path / "in.txt", tmp_path / "wide.tsv", wide=True) == (4, [])
+    answers.append(np.loadtxt(tmp_path / "wide.tsv", delimiter="\t", skiprows=1, usecols=(1, 2)))
+    message = "2 texts are empty or white space, and are predicted like others"
+    assert caplog.messages == [message] * len(answers)
+    run.export(tmp_path / "mine")
+    model = tf.saved_model.load(str(tmp_path / "mine"))
+    answers.append(model.signatures["score"](text=tf.constant(texts))["probabilities"])
+    with served(serving.app(tmp_path / "mine")) as address:
+        body = {"inputs": {"text": texts}, "signature_name": "score"}
+        answers.append(request(address, "mine:predict", body)[1]["outputs"]["probabilities"])
+    for answer in answers:
+        assert np.shape(answer) == (4, 2)
+        np.testing.assert_allclose(answer, answers[0], rtol=1e-4)  # files have six digits
+    np.testing.assert_array_equal(answers[0][1], answers[0][2])
 
 
 def test_a_folder_without_a_model(tmp_path):

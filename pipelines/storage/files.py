@@ -168,10 +168,12 @@ class Cache:
 
     The names of the files have the hash of everything that their contents depend on. The folder is
     `$RANK4CLASS_CACHE`, which the flag `--cache` sets; the default is `rank4class` in `$XDG_CACHE_HOME` or
-    `~/.cache`. With "off" each run keeps the outputs in its folder.
+    `~/.cache`. With "off" each run keeps the outputs in its folder. `progress` is whether the encoding is
+    shown.
     """
 
-    def __init__(self, workdir: str | os.PathLike):
+    def __init__(self, workdir: str | os.PathLike, progress: bool = True):
+        self.progress = progress
         shared = lazy_arrays.cache_folder()
         self._is_shared = shared != "off"
         self.folder = check_folder_name("--cache", shared) if self._is_shared else os.fspath(workdir)

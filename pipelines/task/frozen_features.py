@@ -1,6 +1,7 @@
 """The outputs of a frozen encoder, computed once and cached."""
 
 import dataclasses
+import functools
 import hashlib
 import io
 import json
@@ -53,19 +54,23 @@ def encode(
     if path is None:
         path = cache.path(name)  # before the encoder, which may take long
         size = f"{4 * count * encoder.width / 1e6:,.1f} MB"
-        print(f"Encoding {count:,} {kind} once: {path} ({size})", flush=True)
+        if cache.progress:
+            print(f"Encoding {count:,} {kind} once: {path} ({size})", flush=True)
+        # A partial, since TensorFlow warns if many encoders trace one and the same function.
         encode = tf.function(
-            lambda features: encoder(features, training=False), autograph=False, reduce_retracing=True
+            functools.partial(encoder, training=False), autograph=False, reduce_retracing=True
         )
+        title = "encoding" if cache.progress else ""
         unlabeled = raw.without_labels()
         encoded = {
-            split: unlabeled.collect(split, batch_size, lambda x: {"h": encode(x)}, "encoding")["h"]
+            split: unlabeled.collect(split, batch_size, lambda x: {"h": encode(x)}, title)["h"]
             for split in raw.splits
         }
         files.write_npz(path, encoded)
         return encoded
     content = files.read_bytes(path)
-    print(f"Vectors of {count:,} {kind}: {path} ({len(content) / 1e6:,.1f} MB)", flush=True)
+    if cache.progress:
+        print(f"Vectors of {count:,} {kind}: {path} ({len(content) / 1e6:,.1f} MB)", flush=True)
     with np.load(io.BytesIO(content)) as file:
         return {split: file[split] for split in raw.splits}
 

@@ -24,6 +24,7 @@ def load_data(
     cache_dir: str | os.PathLike,
     trained: Inputs | None = None,
     dataset: data.Dataset | None = None,
+    progress: bool = True,
 ) -> TaskData:
     """Loads the dataset of a checked experiment for its encoders, with a split for its prediction sets.
 
@@ -35,13 +36,14 @@ def load_data(
       cache_dir: folder of the run, for the outputs of a frozen encoder if runs share no cache.
       trained: the inputs of a trained model, for which the data are loaded; None for a new model.
       dataset: the dataset in memory; None reads that of the experiment.
+      progress: whether to show the encoding and the preprocessing.
 
     Raises:
       FileNotFoundError, ValueError: the dataset or the encoder cannot be loaded, or they do not fit together.
     """
     data_config, encoder, class_encoder = experiment.data, experiment.encoder, experiment.class_encoder
     batch_size = experiment.evaluation_batch_size
-    dataset, cache = dataset or read_dataset(data_config), Cache(cache_dir)
+    dataset, cache = dataset or read_dataset(data_config), Cache(cache_dir, progress)
     if missing := {"train", "validation"} - set(dataset.splits):
         raise ValueError(f"dataset.splits: no {missing.pop()!r}. Add it; data.dataset.draw draws splits.")
     check_class_weights(data_config, dataset.splits["train"])
@@ -66,7 +68,7 @@ def load_data(
     if trained is None and class_encoder.init == "means":
         task = _with_class_means(task, data_config.held_out, encoder.name, batch_size, cache)
     if data_config.cache and not encoder.frozen:
-        task = _preprocessed(task, batch_size)
+        task = _preprocessed(task, batch_size, "preprocessing" * progress)
         task = dataclasses.replace(task, augment=build_augment(data_config, task.splits["train"], None))
     task = _hold_out(task, data_config.held_out)
     task = _with_calibration_split(task, experiment.sets, data_config.split_seed)
@@ -178,12 +180,12 @@ def _without_unreadable(
     return data.Dataset(class_names, splits).splits  # raises an error for a split without an example
 
 
-def _preprocessed(task: TaskData, batch_size: int) -> TaskData:
+def _preprocessed(task: TaskData, batch_size: int, title: str) -> TaskData:
     """Returns a task whose splits hold the preprocessed features."""
     unlabeled = task.with_static_lengths().without_labels()  # the arrays of texts have one length
     splits = {
         name: dataclasses.replace(
-            split, features=unlabeled.collect(name, batch_size, dict, "preprocessing"), lengths=None
+            split, features=unlabeled.collect(name, batch_size, dict, title), lengths=None
         )
         for name, split in task.splits.items()
     }

@@ -96,18 +96,13 @@ class TaskData:
         A title, such as "evaluating", shows the progress.
         """
         examples = self.splits[split]
-        order = data.evaluation_order(examples)
-
-        def indices_of(number: int) -> np.ndarray:
-            return order[number * batch_size : (number + 1) * batch_size]
-
         if strategy is None:
             batches = self.evaluation_batches(split, batch_size)
         else:
             batches = strategy.distribute_datasets_from_function(
                 lambda context: self.evaluation_batches(split, batch_size, context)
             )
-        named = data.naming_errors(batches, examples, indices_of, self.preprocess)
+        named = data.naming_errors(batches, examples, batch_size, self.preprocess)
         if not title:
             return named
         return Progress(f"{title} {split}", "example", len(examples)).over(named, batch_size)

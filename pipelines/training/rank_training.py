@@ -49,7 +49,7 @@ def train(
     strategy = strategy or tf.distribute.get_strategy()
     run_dir, results = open_folder(experiment, path, strategy)
     if dataset is not None:
-        loaded = load_data(experiment, run_dir.path, dataset=dataset)
+        loaded = load_data(experiment, run_dir.path, dataset=dataset, progress=progress)
     if results:
         if loaded is not None:
             run_dir.check_data(loaded.hashes, loaded.class_texts)
@@ -57,7 +57,7 @@ def train(
     try:
         if distribution.is_chief(strategy):
             run_dir.lock()
-        loaded = loaded or load_data(experiment, run_dir.path)
+        loaded = loaded or load_data(experiment, run_dir.path, progress=progress)
         loaded = dataclasses.replace(loaded, hashes=loaded.hashes | hashing.file_hashes(experiment))
         run_dir.check_data(loaded.hashes, loaded.class_texts)
         if distribution.reads_remotely(strategy) and loaded.splits["train"].kind.tokenizes:

@@ -1,6 +1,7 @@
 """Training steps as one compiled function, on any strategy."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -59,7 +60,6 @@ def loop(strategy: tf.distribute.Strategy, step: Callable) -> Callable:
 
     now = _clock()
 
-    @tf.function(autograph=False)
     def run(iterator, first, count, stopping):
         def next_step(i, values, waited):
             before = now()
@@ -75,7 +75,8 @@ def loop(strategy: tf.distribute.Strategy, step: Callable) -> Callable:
         _, values, waited = tf.while_loop(lambda i, *_: i < count, next_step, state, parallel_iterations=1)
         return values.stack(), waited
 
-    return run
+    # A partial, since TensorFlow warns if many trainings trace one and the same function.
+    return tf.function(functools.partial(run), autograph=False)
 
 
 def _clock() -> Callable[[], tf.Tensor]:

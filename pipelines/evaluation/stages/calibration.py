@@ -107,7 +107,8 @@ def _ranked_by_probability(
     examples = dataclasses.replace(split, features={"scores": result.scores})
     evaluate = evaluator.Evaluator(ranking, result.names, max_relevant=split.max_relevant())
     best = 0 if result.best_classes is None else result.best_classes.shape[1]
-    ranked = evaluate(data.evaluation_batches(examples, batch_size=_BATCH), best=best)
+    batches = data.evaluation_batches(examples, batch_size=_BATCH)
+    ranked = evaluate(data.naming_errors(batches, examples, _BATCH, None), best=best)
     assert ranked is not None
     if ranked.best_classes is not None:
         best_scores = np.take_along_axis(result.scores, ranked.best_classes, axis=1)
