@@ -4,7 +4,7 @@ r"""MNIST, or Fashion-MNIST, with a small convolutional network.
 
 FOLDER holds the published files of either dataset; without it TensorFlow Datasets downloads MNIST.
 
-Running time: six minutes on 2 busy cores. Expected on the 10,000 test images of Fashion-MNIST, in percent
+Figures before `small_cnn` had batch normalization, on the 10,000 test images of Fashion-MNIST, in percent
 (seed 0): top-1 error 7.4, top-5 error 0.1, NDCG@5 96.9.
 """
 
