@@ -64,6 +64,14 @@ def test_every_encoder_has_its_width_and_drops_values_in_training_alone(name):
         assert not np.allclose(encoder(features, training=True), encoder(features, training=True))
 
 
+def test_small_cnn_normalizes_the_scale_of_images_of_any_size():
+    image = 255.0 * tf.random.stateless_uniform([8, 5, 7, 3], seed=[0, 1])
+    encoder = encoders.SmallCnn(units=4)
+    h = encoder({"image": image}, training=True)
+    np.testing.assert_allclose(encoder({"image": 2.0 * image}, training=True), h, rtol=0.01, atol=0.01)
+    assert np.ptp(h, axis=0).max() > 0.5
+
+
 def test_padding_is_ignored():
     encoder = encoders.Bert(**TINY, pooling="mean")
     features = tokens()

@@ -289,6 +289,28 @@ def test_digits_are_those_of_the_command(output_of, tmp_path):
     assert "| validation | 359" in (tmp_path / "model" / "README.md").read_text()
 
 
+def drawings(count, size=20):
+    """Returns noisy bars, crosses, squares and filled squares at random places, and their class."""
+    rng, labels = np.random.default_rng(0), np.arange(count) % 5
+    images = rng.normal(100.0, 20.0, [count, size, size, 3])
+    for image, label, (top, left) in zip(images, labels, rng.integers(0, size - 8, [count, 2]), strict=True):
+        shape = np.zeros([9, 9], bool)
+        shape[4] = label in (0, 2)
+        shape[:, 4] |= label in (1, 2)
+        if label > 2:
+            shape[:] = True
+            shape[1:-1, 1:-1] = label == 4
+        image[top : top + 9, left : left + 9][shape] += 60.0 * rng.choice([-1, 1])
+    return images.clip(0, 255).astype(np.uint8), labels
+
+
+@pytest.mark.nightly
+def test_small_cnn_learns_a_few_drawings_at_random_places():
+    images, labels = drawings(350)
+    classifier = fit(images[:250], labels[:250], epochs=20)
+    assert classifier.score(images[250:], labels[250:]) > 0.7  # chance is 0.2
+
+
 @pytest.mark.nightly
 def test_sparse_vectors_are_those_of_dense_ones():
     sparse, dense = np.where(X > 1.0, X, 0.0), csr_array(np.where(X > 1.0, X, 0.0))

@@ -41,6 +41,8 @@ class Experiment:
       epochs: number of passes over the training split, not necessarily an integer; 0 evaluates the initial
         model.
       steps: number of training steps; None derives it from `epochs`. A change of `epochs` sets it to None.
+      min_steps: least number of training steps that `epochs` gives, for small datasets. A change of `epochs`
+        sets it to 0.
       evaluations_per_epoch: how often the validation split is evaluated and a checkpoint is saved; 0.2 is
         every fifth epoch. Both happen at the end too.
       evaluation_batch_size: number of examples per step of evaluations and predictions.
@@ -74,6 +76,7 @@ class Experiment:
     checkpoint_steps: int | None = None
     epochs: float = 1.0
     steps: int | None = None
+    min_steps: int = 0
     evaluations_per_epoch: float = 1.0
     evaluation_batch_size: int = 256
     monitor: str = "ndcg@5"
@@ -152,7 +155,7 @@ def override(experiment: AnyExperiment, changes: Mapping[str, Any]) -> AnyExperi
     """Returns a copy of an experiment with changed fields, dotted name -> value.
 
     The name of a part swaps the part, before its other fields are set; see `parts.Part.swapped`. A change of
-    `epochs` sets `steps` to None.
+    `epochs` sets `steps` to None and `min_steps` to 0.
 
     Raises:
       ValueError: the experiment has no such field, or the changes set both `epochs` and `steps`.
@@ -169,6 +172,8 @@ def override(experiment: AnyExperiment, changes: Mapping[str, Any]) -> AnyExperi
         section, _, field = dotted.rpartition(".")
         if field != "name":
             setattr(getattr(copied, section) if section else copied, field, value)
+    if "epochs" in changes and "min_steps" not in changes and has_field(copied, "min_steps"):
+        copied.min_steps = 0
     if changes.get("epochs") is not None and getattr(copied, "steps", None) is not None:
         if (steps := changes.get("steps")) is not None:
             raise ValueError(f"steps={steps}: epochs={changes['epochs']} is set too. Set one of them.")

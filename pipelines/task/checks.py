@@ -26,7 +26,7 @@ _POSITIVE = (
     "evaluations_per_epoch",
     "evaluation_batch_size",
 )
-_NOT_NEGATIVE = ("data.split_seed", "epochs", "patience")
+_NOT_NEGATIVE = ("data.split_seed", "epochs", "min_steps", "patience")
 _CHOICES = {
     "data.augmentation": ("none", "affine_flip", "random_crop"),
     "class_encoder.init": ("random", "zeros", "names", "means"),

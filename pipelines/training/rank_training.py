@@ -114,10 +114,11 @@ def build_trainer(
 
 def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedule:
     """Returns the `Schedule` of an experiment with a number of training examples."""
-    epoch_steps = train_examples / experiment.batch_size
-    epochs = experiment.epochs if experiment.steps is None else experiment.steps / epoch_steps
     # Products before quotients: 50 epochs of 11 examples in batches of 10 are 55 steps, not 56 by rounding.
-    total_steps = experiment.steps or math.ceil(experiment.epochs * train_examples / experiment.batch_size)
+    steps_of_epochs = math.ceil(experiment.epochs * train_examples / experiment.batch_size)
+    total_steps = experiment.steps or max(experiment.min_steps, steps_of_epochs)
+    is_of_epochs = total_steps == steps_of_epochs
+    epochs = experiment.epochs if is_of_epochs else total_steps * experiment.batch_size / train_examples
     evaluated_examples = experiment.batch_size * experiment.evaluations_per_epoch
     return Schedule(
         total_steps=total_steps,

@@ -104,6 +104,15 @@ def test_no_step_is_added_by_rounding():
     assert schedule.evaluation_steps == 7
 
 
+def test_small_datasets_get_the_least_number_of_steps():
+    experiment = config.Experiment(epochs=3.0, min_steps=20, batch_size=10)
+    schedules = [rank_training.build_schedule(experiment, count) for count in (40, 100)]
+    assert [(each.total_steps, each.epochs) for each in schedules] == [(20, 5.0), (30, 3.0)]
+    for changes, steps in (({"epochs": 3.0}, 12), ({"steps": 2}, 2), ({"epochs": 3.0, "min_steps": 13}, 13)):
+        schedule = rank_training.build_schedule(config.override(experiment, changes), train_examples=40)
+        assert schedule.total_steps == steps
+
+
 def test_evaluations_show_their_progress(finished_once, monkeypatch, capsys):
     monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
     trained = trained_model.restore(finished_once[0])
