@@ -155,8 +155,7 @@ def _comparisons(
                 )
     adjusted = np.minimum(2.0 * inference.holm(p_values), 1.0)
     equivalence = inference.holm(equivalence_p_values)
-    seeds, level = len(cells[0].seeds), statistics.LEVEL / (2 * max(1, len(pairs)))
-    has_power = seeds > 1 and not test_to_train
+    level = statistics.LEVEL / (2 * max(1, len(pairs)))
     comparisons = []
     for row, ((name, i), estimate) in enumerate(zip(pairs, estimates, strict=True)):
         metric = definitions[name]
@@ -171,8 +170,8 @@ def _comparisons(
             "verdict": _verdict(estimate, adjusted[row], equivalence[row], metric),
             "freedom": round(estimate.variances[0][1], 1) if estimate.variances else None,
         }
-        if has_power:
-            comparison["power"] = _power(estimate, seeds, level, margin, metric)
+        if not test_to_train:
+            comparison["power"] = _power(estimate, values[name].shape[1:], level, margin, metric)
         comparisons.append(comparison)
     return comparisons
 
@@ -192,20 +191,30 @@ def _estimates(
 
 
 def _power(
-    estimate: inference.Estimate, seeds: int, level: float, margin: float, metric: Metric
+    estimate: inference.Estimate, shape: tuple[int, ...], level: float, margin: float, metric: Metric
 ) -> dict[str, float | None]:
-    """Returns the entry "power" of a comparison."""
+    """Returns the entry "power" of differences `[S, N]`; of one seed, the number of examples alone."""
+    seeds, examples = shape
+    counts = np.geomspace(examples, examples * inference.MOST_TIMES, 2000)
+
+    def needed(counts: np.ndarray, least: np.ndarray, difference: float) -> int | None:
+        is_enough = least <= abs(difference)
+        return math.ceil(counts[np.argmax(is_enough)]) if is_enough.any() else None
+
+    by_examples = inference.detectable_with_examples(estimate, counts, level)
+    power: dict[str, float | None] = {}
+    if examples > 1:
+        power["examples"] = needed(counts, by_examples, estimate.mean)
+    if seeds == 1:
+        return power
     by_seeds = inference.detectable(estimate, seeds, level)
-
-    def needed(difference: float) -> int | None:
-        is_enough = by_seeds <= abs(difference)
-        return int(np.argmax(is_enough)) if is_enough.any() else None
-
-    return {
+    numbers = np.arange(len(by_seeds))
+    return power | {
         "least": metric.shown(by_seeds[min(seeds, inference.MOST_SEEDS)]),
         "least_of_many": metric.shown(by_seeds[-1]),
-        "seeds": needed(estimate.mean),
-        "margin_seeds": needed(margin / 100.0) if metric.percent else None,
+        "seeds": needed(numbers, by_seeds, estimate.mean),
+        "margin_seeds": needed(numbers, by_seeds, margin / 100.0) if metric.percent else None,
+        "seeds_share": estimate.variances[0][0] / estimate.error**2 if estimate.variances else None,
     }
 
 
@@ -227,22 +236,32 @@ def _best_cells(
 ) -> dict[str, dict[str, Any]]:
     """Returns the best cell of each metric. As it is selected, all pairs of cells share the level."""
     level /= len(definitions) * math.comb(len(cells), 2)
-    entries = {}
+    entries: dict[str, dict[str, Any]] = {}
     for name, metric in definitions.items():
         means = values[name].mean(axis=(1, 2)) * (1.0 if metric.higher_is_better else -1.0)
         best = int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
         is_finite = np.isfinite(means)
         estimates = _estimates(values[name] - values[name][best], best, metric, test_to_train)
         error = inference.unshared_error(values[name], test_to_train)
+        open_ones = [
+            i
+            for i, estimate in enumerate(estimates)
+            if i == best or (is_finite[i] == is_finite[best] and not estimate.excludes_zero(level))
+        ]
         entries[name] = {
             "name": dict(cells[best].name),
-            "not_separable": [
-                dict(cell.name)
-                for i, (cell, estimate) in enumerate(zip(cells, estimates, strict=True))
-                if i == best or (is_finite[i] == is_finite[best] and not estimate.excludes_zero(level))
-            ],
+            "not_separable": [dict(cells[i].name) for i in open_ones],
             "expected_gain": metric.shown(inference.expected_best(error, len(cells))),
         }
+        others = [i for i in open_ones if i != best and math.isfinite(estimates[i].mean)]
+        if others and not test_to_train:
+            last = max(others, key=lambda i: abs(estimates[i].mean))
+            entries[name]["largest_open"] = {
+                "name": dict(cells[last].name),
+                "metric": name,
+                "difference": metric.shown(estimates[last].mean),
+                "power": _power(estimates[last], values[name].shape[1:], level, 0.0, metric),
+            }
     return entries
 
 

@@ -115,19 +115,84 @@ def test_power_written_out():
 
 
 @pytest.mark.parametrize(
-    ("seeds", "sentence"),
+    ("difference", "power", "sentence"),
     [
-        ([], ""),
-        ([8, 120], "2; 2 would be decided with 8 to 120 seeds"),
-        ([8, None], "2; 1 would be decided with 8 seeds, 1 not with 1,000"),
-        ([None], "1; 1 not with 1,000"),
+        (
+            -0.4,
+            {"seeds": 9, "examples": 13_973, "seeds_share": 0.25},
+            "To separate {}, some 9 seeds or some 14,000 test examples would be needed; 25% of the variance "
+            "is over the seeds.",
+        ),
+        (
+            0.4,
+            {"seeds": None, "examples": None, "seeds_share": 0.5},
+            "To separate {}, over 1,000 seeds or over 1,000 times the test examples would be needed; 50% of "
+            "the variance is over the seeds.",
+        ),
+        (
+            0.4,
+            {"seeds": 1000, "seeds_share": 1.0},  # one figure per seed
+            "To separate {}, some 1,000 seeds would be needed; 100% of the variance is over the seeds.",
+        ),
+        (0.4, {"examples": 700}, "To separate {}, some 700 test examples would be needed."),  # one seed
+        (0.0, {"seeds": None, "examples": None}, "No number of seeds or test examples separates {}."),
+        (0.4, {}, ""),  # one figure of one seed
     ],
 )
-def test_the_seeds_that_would_decide_what_is_open(seeds, sentence):
-    ones = [{"verdict": "not separable", "power": {"seeds": count}} for count in seeds]
-    summary = {"comparisons": [{"verdict": "better", "power": {"seeds": 2}}, *ones]}
-    end = ", if the true differences are the observed ones."
-    assert grid_tables.undecided(summary) == (f"Open comparisons: {sentence}{end}" if sentence else "")
+def test_the_size_that_would_separate_the_largest_open_difference(difference, power, sentence):
+    row = {"metric": "top1_error", "name": {"loss": "b"}, "difference": difference, "power": power}
+    expected = sentence.format(f"a difference of {abs(difference):.2f} points by top1_error (b)")
+    if expected:
+        expected += (
+            " In 80% of cases a sweep of that size separates it, if it and the variances are as observed."
+        )
+    summary = {"metrics": {"top1_error": {"percent": True}}, "comparisons": [], "best": {"top1_error": {}}}
+    assert grid_tables.undecided(summary) == ""
+    assert grid_tables.undecided({**summary, "best": {"top1_error": {"largest_open": row}}}) == expected
+    row["verdict"] = "not separable"
+    rows = [row | {"difference": 9.0, "verdict": "worse"}, row | {"difference": difference / 2}, row]
+    assert grid_tables.undecided({**summary, "comparisons": rows}) == expected
+
+
+def crossed(rng, seeds, examples, effects, exact=False):
+    """Returns normal values [seeds, examples] of mean 1 with these variances of seeds, examples and rest.
+
+    If exact, their mean squares are equal to the expected ones.
+    """
+    a, b, rest = (rng.normal(size=shape) for shape in ((seeds, 1), (1, examples), (seeds, examples)))
+    of_seeds, of_examples, of_rest = effects
+    if exact:
+        a, b = a - a.mean(), b - b.mean()
+        rest = rest - rest.mean(axis=0) - rest.mean(axis=1, keepdims=True) + rest.mean()
+        freedom = (seeds - 1) * (examples - 1)
+        a, b, rest = a / a.std(ddof=1), b / b.std(ddof=1), rest / np.sqrt(np.sum(rest**2) / freedom)
+        of_seeds, of_examples = of_seeds + of_rest / examples, of_examples + of_rest / seeds
+    return 1.0 + np.sqrt(of_seeds) * a + np.sqrt(of_examples) * b + np.sqrt(of_rest) * rest
+
+
+@pytest.mark.parametrize(("baseline", "level"), [(SOFTMAX, 0.025), (None, 0.05)])
+def test_needed_examples_written_out(rng, baseline, level):
+    """A cell of 0, and one of 4 seeds and 32 examples, with the variances 0.01, 16, and 8 of the rest."""
+    values = crossed(rng, 4, 32, (0.01, 16.0, 8.0), exact=True)
+    summary = two_cells(np.zeros([4, 32]), values, "mean_rank", baseline=baseline)
+    one = (summary["comparisons"] or [summary["best"]["mean_rank"]["largest_open"]])[0]
+    assert one["difference"] == pytest.approx(1.0)
+    assert one["name"] == MSE
+    assert one["power"]["seeds_share"] == pytest.approx((0.0025 + 0.0625) / (0.0025 + 0.0625 + 0.5))
+    least, count = [], one["power"]["examples"]
+    for n in (count, 0.99 * count):
+        of_seeds, of_examples = 0.01 / 4 + 8.0 / 4 / n, 16.0 / n
+        t3, tn = (scipy.stats.t.ppf([1.0 - level / 2, 0.8], freedom) for freedom in (3, n - 1))
+        least.append(np.sum(np.sqrt(of_seeds * t3**2 + of_examples * tn**2)))
+    assert least[0] <= 1.0 < least[1]
+
+
+def test_the_power_of_one_seed_and_of_equal_cells(rng):
+    values = rng.normal(size=[1, 50])
+    assert [*two_cells(0 * values, values, "mean_rank")["comparisons"][0]["power"]] == ["examples"]
+    assert two_cells(np.zeros(1), np.ones(1), "mean_rank")["comparisons"][0]["power"] == {}
+    power = two_cells(errors(slice(9)), errors(slice(9)))["comparisons"][0]["power"]
+    assert (power["seeds"], power["examples"]) == (None, None)
 
 
 def test_cells_share_a_variance_over_the_seeds(rng):
@@ -338,3 +403,18 @@ def test_false_verdicts_on_equal_cells(rng, monkeypatch, kind, seeds, cells):
     assert either <= 0.08
     if kind == "seeds alone" and seeds == 20:
         assert either >= 0.02  # the levels are not far too small
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("axis", "effects"), [("seeds", (2.0, 4.0, 4.0)), ("examples", (0.1, 20.0, 4.0))])
+def test_four_of_five_sweeps_of_the_needed_size_separate(rng, axis, effects):
+    first = two_cells(np.zeros([10, 60]), crossed(rng, 10, 60, effects, exact=True), "mean_rank")
+    assert first["comparisons"][0]["verdict"] == "not separable"
+    count = first["comparisons"][0]["power"][axis]
+    shape, repeats = (count, 60) if axis == "seeds" else (10, count), 1000
+    verdicts = [
+        two_cells(np.zeros(shape), crossed(rng, *shape, effects), "mean_rank")["comparisons"][0]["verdict"]
+        for _ in range(repeats)
+    ]
+    print(f"\n{count} {axis}: {100 * verdicts.count('worse') / repeats:.1f}% of sweeps separate")
+    assert 0.75 < verdicts.count("worse") / repeats < 0.85

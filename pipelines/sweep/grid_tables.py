@@ -84,7 +84,7 @@ def power_table(summary: Mapping[str, Any]) -> list[list[str]]:
     many, margin = f"with {inference.MOST_SEEDS:,} seeds", f"seeds for {summary['margin']:g}"
     rows = [["metric", found, many, margin, "largest difference", "its seeds"]]
     for metric, definition in summary["metrics"].items():
-        ones = [one for one in _of_metric(summary, metric) if "power" in one]
+        ones = [one for one in _of_metric(summary, metric) if "least" in one.get("power", ())]
         known = [one for one in ones if one["difference"] is not None]
         if not known:
             continue
@@ -127,23 +127,45 @@ def power_heading(summary: Mapping[str, Any]) -> str:
 
 
 def undecided(summary: Mapping[str, Any]) -> str:
-    """Returns a sentence on the seeds that would decide the open comparisons; empty without any."""
-    needed = [
-        one["power"]["seeds"] or math.inf
-        for one in summary["comparisons"]
-        if one["verdict"] == "not separable" and "power" in one
-    ]
-    found = sorted(filter(math.isfinite, needed))
-    if not needed:
-        return ""
-    parts = []
-    if found:
-        ends = dict.fromkeys(map(_seeds, (found[0], found[-1])))
-        parts.append(f"{len(found)} would be decided with {' to '.join(ends)} seeds")
-    if len(found) < len(needed):
-        parts.append(f"{len(needed) - len(found)} not with {inference.MOST_SEEDS:,}")
-    text = f"Open comparisons: {len(needed)}; {', '.join(parts)}"
-    return f"{text}, if the true differences are the observed ones."
+    """Returns sentences on the seeds and examples that would separate a difference; empty without open ones.
+
+    Each is on the largest open difference of a metric, from the baseline or without one from the best. See
+    `inference.detectable` and `inference.detectable_with_examples` for the approximation.
+    """
+    rows = [one for one in summary["comparisons"] if one["verdict"] == "not separable"]
+    if not summary["comparisons"]:
+        rows = [one["largest_open"] for one in summary["best"].values() if "largest_open" in one]
+    sentences = []
+    for metric in summary["metrics"]:
+        ones = [one for one in rows if one["metric"] == metric and one.get("power")]
+        if ones:
+            sentences.append(_needed(max(ones, key=lambda one: abs(one["difference"])), summary))
+    if sentences:
+        sentences.append(
+            "In 80% of cases a sweep of that size separates it, if it and the variances are as observed."
+        )
+    return " ".join(sentences)
+
+
+def _needed(one: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    unit = " points" if summary["metrics"][one["metric"]]["percent"] else ""
+    difference = (
+        f"a difference of {abs(one['difference']):.2f}{unit} by {one['metric']} ({joined(one['name'])})"
+    )
+    if not one["difference"]:
+        return f"No number of seeds or test examples separates {difference}."
+    power, counts = one["power"], []
+    if "seeds" in power:
+        counts.append(
+            f"some {power['seeds']:,} seeds" if power["seeds"] else f"over {inference.MOST_SEEDS:,} seeds"
+        )
+    if "examples" in power:
+        rounded = float(format(power["examples"] or 0, ".2g"))
+        many = f"over {inference.MOST_TIMES:,} times the test examples"
+        counts.append(f"some {rounded:,.0f} test examples" if rounded else many)
+    share = power.get("seeds_share")
+    end = "" if share is None else f"; {share:.0%} of the variance is over the seeds"
+    return f"To separate {difference}, {' or '.join(counts)} would be needed{end}."
 
 
 COMPARE = (

@@ -15,7 +15,7 @@ import scipy.stats
 from rank4class.pipelines.evaluation import statistics
 
 POWER = 0.8
-MOST_SEEDS = 1_000
+MOST_SEEDS = MOST_TIMES = 1_000  # most seeds and multiples of the examples of `detectable`
 POOLING = 0.25  # level of the test of equal variances, after Bancroft & Han (1983): refuse early
 _LEAST = 1e-100  # least p-value
 
@@ -33,6 +33,7 @@ class Estimate:
     center: float  # the mean, or that with the pseudo-examples of `paired_estimate`
     # Of the seeds and of the examples, with their degrees of freedom; none if both are 0 or unknown.
     variances: tuple[tuple[float, float], ...]
+    rest: float = 0.0  # the part of the first that more examples reduce
 
     @property
     def error(self) -> float:
@@ -221,7 +222,10 @@ def paired_estimate(
         mean = float(differences.mean())
     if differences.size < 2 or not np.isfinite(differences).all():
         return Estimate(mean, mean, ())
-    estimate = Estimate(mean, mean, crossed_variances(differences, test_to_train, pooled))
+    variances, rest = crossed_variances(differences, test_to_train, pooled), 0.0
+    if variances:
+        rest = min(float(_mean_squares(differences)[2]) / differences.size, variances[0][0])
+    estimate = Estimate(mean, mean, variances, rest)
     examples = differences.shape[1]
     if not (bounded and examples > 1 and np.isin(differences, [-1.0, 0.0, 1.0]).all()):
         return estimate
@@ -231,7 +235,8 @@ def paired_estimate(
     center = mean * count / (count + 2)
     squares = (np.mean(differences**2) * count + 2) / (count + 2)
     scale = float(squares - center**2) / (count + 2) / total
-    return Estimate(mean, float(center), tuple((float(scale * v), freedom) for v, freedom in variances))
+    scaled = tuple((float(scale * v), freedom) for v, freedom in variances)
+    return Estimate(mean, float(center), scaled, scale * rest)
 
 
 def paired_p_value(differences: np.ndarray, estimate: Estimate, comparisons: int = 1) -> float:
@@ -276,8 +281,30 @@ def detectable(estimate: Estimate, seeds: int, level: float) -> np.ndarray:
     if estimate.variances:
         (variance, freedom), of_examples = estimate.variances
         of_seeds = variance * seeds / counts, freedom * (counts - 1) / (seeds - 1)
-        width = sum(_half_width((of_seeds, of_examples), tail) for tail in (level / 2, 1.0 - POWER))
+        width = _found((of_seeds, of_examples), level)
     return np.concatenate([[np.inf, np.inf], width])
+
+
+def detectable_with_examples(estimate: Estimate, examples: np.ndarray, level: float) -> np.ndarray:
+    r"""Returns the least true difference that a test finds in 80% of cases, by the number of examples.
+
+    It is that of `detectable` with the seeds of the estimate. Of $N_0$ examples, the first number, `rest`
+    $= E / S N_0$ and the variance of the examples fall by $N_0 / N$, with $N - 1$ degrees of freedom; the
+    other variance over the seeds stays, $\sigma_s^2 / S$ of $E[A] = N_0 \sigma_s^2 + \sigma_e^2$.
+    """
+    if not estimate.variances:
+        return np.full(len(examples), np.nan)
+    (of_seeds, freedom), (of_examples, _) = estimate.variances
+    left = examples[0] / examples
+    variances = (
+        (of_seeds - estimate.rest * (1.0 - left), freedom),
+        (of_examples * left, np.maximum(examples - 1.0, 1.0)),
+    )
+    return _found(variances, level)
+
+
+def _found(variances: Iterable[tuple[Any, Any]], level: float) -> Any:
+    return sum(_half_width(variances, tail) for tail in (level / 2, 1.0 - POWER))
 
 
 def expected_best(error: float, cells: int) -> float:

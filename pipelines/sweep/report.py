@@ -3,6 +3,7 @@
 import itertools
 import os
 import shlex
+import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -139,13 +140,15 @@ def write_grid(
     path = os.path.join(root, "report.md")
     files.write(path, grid_tables.render(summary, sections, _opening(summary, root)))
     tensorboard_grid.write_grid(runs, summary, tuned)
-    print(f"\n{grid_tables.text(summary)}\n\nReport with plots: {path}")
+    needed = textwrap.fill(grid_tables.undecided(summary), 100)
+    blocks = grid_tables.text(summary), needed, f"Report with plots: {path}"
+    print("\n" + "\n\n".join(filter(None, blocks)))
     return path
 
 
 def _opening(summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
     """Returns the Markdown paragraphs that a report begins with; writes the plot of the differences."""
-    paragraphs = [grid_tables.verdict(summary)]
+    paragraphs = [grid_tables.verdict(summary), *filter(None, [grid_tables.undecided(summary)])]
     if summary["comparisons"]:
         names = plots.selected_metrics(summary["metrics"], summary["monitor"])
         figure = plots.differences(summary, names, panel=3.2)
@@ -153,8 +156,7 @@ def _opening(summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
         paragraphs.append("![Differences from the baseline](differences.png)")
     power = grid_tables.power_table(summary)
     if len(power) > 1:
-        paragraphs += [grid_tables.power_heading(summary), tables.markdown_table(power)]
-        paragraphs += [*filter(None, [grid_tables.undecided(summary)]), grid_tables.COMPARE]
+        paragraphs += [grid_tables.power_heading(summary), tables.markdown_table(power), grid_tables.COMPARE]
     elif summary["comparisons"]:
         paragraphs.append("One seed does not show how many would decide it. Train at least three.")
     return paragraphs

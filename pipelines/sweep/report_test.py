@@ -96,7 +96,7 @@ def test_a_grids_summary(tmp_path):
     assert "calibration" not in summary
 
 
-def test_a_grids_report(tmp_path, monkeypatch):
+def test_a_grids_report(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(report, "_write_curves", lambda *_: ["![Plots](plots.png)"])
     runs = stored_grid(tmp_path)
     path = report.write_grid(runs, tmp_path, baseline=report.BASELINE)
@@ -108,12 +108,13 @@ def test_a_grids_report(tmp_path, monkeypatch):
         assert section in text
     opening = f"# digits with mlp\n\n{grid_tables.verdict(summary)}\n\n"
     assert text.startswith(opening)
-    plot, power, table, undecided, compare, *_ = text.removeprefix(opening).split("\n\n")
+    undecided, plot, power, table, compare, *_ = text.removeprefix(opening).split("\n\n")
     assert plot == "![Differences from the baseline](differences.png)"
     assert (tmp_path / "differences.png").read_bytes().startswith(b"\x89PNG")
     assert power == grid_tables.power_heading(summary)
     assert table == tables.markdown_table(grid_tables.power_table(summary))
     assert undecided == grid_tables.undecided(summary) != ""
+    assert undecided in " ".join(capsys.readouterr().out.split())
     assert compare == grid_tables.COMPARE
     assert "![Plots](plots.png)" in text
     assert "- Machine: one, two.\n- Duration: 13 seconds of training in 4 runs.\n" in text
