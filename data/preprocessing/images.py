@@ -7,13 +7,15 @@ import tensorflow as tf
 
 Features = dict[str, tf.Tensor]
 CENTRAL_CROP = 0.875  # of the shorter side
+LEAST_CROPPED = 128  # pixels; smaller squares keep the whole shorter side
 
 
 class DecodeAndCrop:
     """Decoding and central crop of image files, as the Model Garden's ResNet evaluates.
 
     A call on features with `file` `[B]`, paths, returns `image` float32 `[B, size, size, 3]`, RGB in
-    `[0, 1]`: the central square of each image, 224/256 of the shorter side, resized bilinearly. The content
+    `[0, 1]`: the central square of each image, resized bilinearly. For sizes of at least `LEAST_CROPPED` it
+    is 224/256 of the shorter side, for smaller ones all of it. The content
     decides the format (JPEG, PNG, WebP, GIF, BMP), not the name of the file. Transparency is ignored. A JPEG
     is rotated by its EXIF orientation. An image with a side of one pixel cannot be read.
 
@@ -23,24 +25,26 @@ class DecodeAndCrop:
 
     Args:
       size: height and width, in pixels.
+      central_crop: share of the shorter side in the square; None depends on the size.
     """
 
-    def __init__(self, size: int = 224):
+    def __init__(self, size: int = 224, central_crop: float | None = None):
         self._size = size
+        self._crop = central_crop or (CENTRAL_CROP if size >= LEAST_CROPPED else 1.0)
         self.settings = {
             "size": size,
-            "central_crop": CENTRAL_CROP,
+            "central_crop": self._crop,
             "orientation": "exif",
         }
 
     @classmethod
     def from_settings(cls, settings: dict[str, Any]) -> "DecodeAndCrop":
         """Returns the function of some `settings`."""
-        return cls(settings["size"])
+        return cls(settings["size"], settings["central_crop"])
 
     def __call__(self, features: Features) -> Features:
         def square(source):
-            return _resize(_central_crop(_decode(_content(source))), self._size)
+            return _resize(_central_crop(_decode(_content(source)), self._crop), self._size)
 
         return {"image": tf.map_fn(square, _sources(features), fn_output_signature=tf.float32)}
 
@@ -166,9 +170,9 @@ def _content(source):
     return _image_of_record(**source) if "offset" in source else tf.io.read_file(source["file"])
 
 
-def _central_crop(image):
+def _central_crop(image, share=CENTRAL_CROP):
     size = tf.cast(tf.shape(image)[:2], tf.float32)
-    side = CENTRAL_CROP * tf.reduce_min(size)
+    side = share * tf.reduce_min(size)
     top, left = tf.unstack(tf.cast((size - side) / 2.0, tf.int32))
     side = tf.cast(side, tf.int32)
     return image[top : top + side, left : left + side]

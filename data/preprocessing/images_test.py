@@ -50,6 +50,17 @@ def test_central_crop_matches_the_model_garden(tmp_path, height, width):
     assert difference.mean() < 0.001
 
 
+def test_small_squares_keep_the_border(tmp_path):
+    image = np.zeros([32, 64, 3], np.uint8)
+    image[:, 16:48] = np.arange(32)[:, None, None]
+    file = {"file": tf.constant([save_image(tmp_path, image, "PNG")])}
+    decode = data.DecodeAndCrop(32)
+    expected = np.tile(np.arange(32, dtype=np.float32)[:, None, None] / 255, [1, 32, 3])
+    np.testing.assert_allclose(decode(file)["image"][0], expected, atol=1e-7)
+    cropped = data.DecodeAndCrop.from_settings({**decode.settings, "central_crop": 0.5})
+    np.testing.assert_allclose(cropped(file)["image"][0, [0, -1], 0, 0] * 255, [8.0, 23.0], atol=1e-4)
+
+
 def test_central_crop_of_a_gradient(tmp_path):
     image = np.zeros([256, 512, 3], np.uint8)
     image[16:240, 144:368] = np.arange(224)[:, None, None]
