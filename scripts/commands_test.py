@@ -332,7 +332,7 @@ SWEEP_ERRORS = {
     "--vary=encoder.dropout=0.1,lots": "error: vary='encoder.dropout=0.1,lots': encoder.dropout='lots': not",
     "--baseline=mse,dot": "error: baseline=mse,dot: not a cell of the grid. Choose one of these:",
     "--loss=mse": "error: --loss=mse: not in --losses. Add it there, or leave it out.",
-    "--widen=2": "error: --widen: nothing is tuned. Add --tune, or leave it out.",
+    "--tuning_seeds=2": "error: --tuning_seeds: nothing is tuned. Add --tune, or leave it out.",
 }
 SWEEP = "sweep DIGITS --losses=softmax --interactions=dot --seed=0 --workdir=new"
 ERRORS |= {f"{SWEEP} {flag}": message for flag, message in SWEEP_ERRORS.items()}
@@ -380,7 +380,7 @@ def test_sweep_on_a_frozen_encoder(output_of, tmp_path, goemotions_flags):
     path, cache = tmp_path / "grid", tmp_path / "cache"
     frozen = ("--config.encoder.frozen", "--config.batch_size=8", "--config.steps=15", "--interaction=lc_mlp")
     cells = ("--losses=rescaled_mse", "--interactions=dot,lc_mlp", "--seed=0", "--seed=1")
-    tuning = ("--tune=optimizer.learning_rate=0.01,0.001", "--tuning_seeds=1", "--widen=0")
+    tuning = ("--tune=optimizer.learning_rate=0.01,0.001", "--tuning_seeds=1")
     folders = (f"--workdir={path}", f"--cache={cache}")
     flags = (*goemotions_flags, *frozen, "--config.interaction.units=4", *cells, *tuning, *folders)
     assert "[  4/4] rescaled_mse-lc_mlp-seed1" in output_of("sweep", *flags)

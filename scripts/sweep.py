@@ -66,12 +66,6 @@ _OPTIONS = (  # of `grid.run_grid`
     flags.DEFINE_integer(
         "tuning_seeds", 3, "Runs of each trial, with the seeds 10000, 10001, ...; the mean counts."
     ),
-    flags.DEFINE_integer(
-        "widen",
-        3,
-        "Rounds of widening, at most. Each adds a value to the lists of numbers whose best value is at their "
-        "boundary. Choices of TPE are not widened.",
-    ),
     flags.DEFINE_bool("pictures", False, "Whether TensorBoard shows pictures of each run."),
 )
 
@@ -87,9 +81,8 @@ def main() -> None:
         name = flags.FLAGS[part].value
         if name is not None and name not in [title.partition("@")[0] for title in axis.value]:
             raise ValueError(f"--{part}={name}: not in --{axis.name}. Add it there, or leave it out.")
-    for flag in ("tuning_seeds", "widen"):
-        if flags.FLAGS[flag].present and not tune:
-            raise ValueError(f"--{flag}: nothing is tuned. Add --tune, or leave it out.")
+    if flags.FLAGS["tuning_seeds"].present and not tune:
+        raise ValueError("--tuning_seeds: nothing is tuned. Add --tune, or leave it out.")
     baseline = report.parse_baseline(_BASELINE.value, grid.build_cells(base, **cells), cells["vary"])
     options = {flag.name: flag.value for flag in _OPTIONS}
     with parallel.connect(_EXECUTOR.value) as (executor, workers):

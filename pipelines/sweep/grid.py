@@ -87,7 +87,6 @@ def run_grid(
     tune: space.Tune | None = None,
     trials: int | None = None,
     tuning_seeds: int = 3,
-    widen: int = 3,
     jobs: int = 1,
     executor: concurrent.futures.Executor | None = None,
     pictures: bool = False,
@@ -101,7 +100,7 @@ def run_grid(
       losses: names, with `@` and the name of a rank function for a loss that takes one.
       vary: field -> values, each of which makes a cell; a loss or interaction without it has one cell.
       tune: field -> values to choose from for each cell, or a `space.Range`; see `search.Search`.
-      trials, tuning_seeds, widen, jobs, pictures: see the flags of `rank4class sweep`.
+      trials, tuning_seeds, jobs, pictures: see the flags of `rank4class sweep`.
       executor: trains the runs. None trains in this process with one job, and in spawned processes with more,
         which import the main module of the program, as `multiprocessing` describes.
 
@@ -114,7 +113,6 @@ def run_grid(
     root = check_folder(root, "sweep")
     config.check_types(base)
     arguments.check_positive(jobs=jobs, tuning_seeds=tuning_seeds, trials=trials)
-    arguments.check_at_least(0, widen=widen)
     tune, vary = dict(tune or {}), dict(vary or {})
     _check_values("vary", base, build_cells(base, losses, interactions), vary, "List values.")
     cells = build_cells(base, losses, interactions, vary)
@@ -150,7 +148,7 @@ def run_grid(
         if is_searched:
             from rank4class.pipelines.sweep.search import Search  # imports Optuna
 
-            search = Search(named, tune, root, seeds=unseen, num_trials=trials, widen=widen)
+            search = Search(named, tune, root, seeds=unseen, num_trials=trials)
             search.run(pool)
             chosen = search.choices()
         else:

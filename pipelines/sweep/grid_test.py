@@ -63,7 +63,7 @@ def tuned(tmp_path_factory):
       Its folder, the runs, the output of the second call, and path -> time of the results after the first.
     """
     root = tmp_path_factory.mktemp("tuned")
-    axes = {"interactions": ["dot"], "tune": TUNE, "tuning_seeds": 1, "widen": 0}
+    axes = {"interactions": ["dot"], "tune": TUNE, "tuning_seeds": 1}
     with contextlib.redirect_stdout(io.StringIO()):
         run_small(root, seeds=[0], **axes)
     times = {path: path.stat().st_mtime_ns for path in root.rglob("results.json")}
@@ -150,7 +150,7 @@ def trained_by(monkeypatch):
 
 
 def test_final_runs_have_seeds_that_the_search_has_not_seen(tmp_path, trained_by):
-    axes = {"interactions": ["dot"], "seeds": [0, 1], "tune": {RATE: (0.1, 0.2)}, "widen": 0}
+    axes = {"interactions": ["dot"], "seeds": [0, 1], "tune": {RATE: (0.1, 0.2)}}
     started = trained_by(tmp_path, lambda experiment: experiment.optimizer.learning_rate, **axes)
     searched = [
         f"tuning/{loss}-dot-{RATE}={rate}-seed{seed}"
@@ -164,7 +164,7 @@ def test_final_runs_have_seeds_that_the_search_has_not_seen(tmp_path, trained_by
 
 def test_each_value_of_a_varied_field_is_a_cell(tmp_path, trained_by):
     vary = {"loss.temperature": (1.0, 0.5)}
-    axes = {"interactions": ["dot"], "seeds": [0], "vary": vary, "tune": {RATE: (0.1, 0.2)}, "widen": 0}
+    axes = {"interactions": ["dot"], "seeds": [0], "vary": vary, "tune": {RATE: (0.1, 0.2)}}
     started = trained_by(tmp_path, lambda one: one.optimizer.learning_rate, tuning_seeds=1, **axes)
     names = ["softmax-dot-1", "softmax-dot-0.5", "mse-dot--"]  # mse has no temperature
     searched = [f"tuning/{name}-{RATE}={rate}-seed10000" for name in names for rate in (0.1, 0.2)]
@@ -194,7 +194,7 @@ def test_a_grid_without_a_search_has_none_of_an_earlier_one(tmp_path, trained_by
 @pytest.mark.parametrize("first_changed", [10_001, 0])
 def test_data_that_change_during_a_grid_are_refused(tmp_path, trained_by, first_changed):
     """They change after the first run of the search, or after its last one."""
-    axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tune": {RATE: (0.1, 0.2)}, "widen": 0}
+    axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tune": {RATE: (0.1, 0.2)}}
 
     def data_of(experiment):
         return "other data" if experiment.seed in (0, first_changed) else "data"
@@ -263,7 +263,6 @@ def test_types_of_tuned_fields():
         ({"trials": 3}, "trials=3: nothing is tuned. Add --tune, or leave it out."),
         ({"trials": 0}, "trials=0: not positive. Choose a positive number."),
         ({"tuning_seeds": 0}, "tuning_seeds=0: not positive. Choose a positive number."),
-        ({"widen": -1}, "widen=-1: too small. Choose at least 0."),
         ({"seeds": [0, 10_002], "tune": {RATE: (0.1, 0.2)}}, "seed=10002: .* seeds 10000 to 10002. Ch"),
         ({"losses": ["softmax", "softmax@cnn"]}, "loss.rank_fn: loss 'softmax' has no such option."),
         (
@@ -340,6 +339,6 @@ def test_a_run_folder_of_an_earlier_choice_is_named(tmp_path, trained_by):
     run = TrainingDirectory(str(tmp_path / "mse-dot-seed0"), diverging)
     run.claim({})
     run.unlock()
-    axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 1, "widen": 0}
+    axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 1}
     with pytest.raises(ValueError, match=r"holds another experiment .* Or remove .*mse-dot-seed0, to train"):
         trained_by(tmp_path, lambda one: -one.optimizer.learning_rate, tune={RATE: (1, 2)}, **axes)

@@ -253,11 +253,6 @@ def search_blocks(search: dict[str, Any]) -> list[str]:
     sampler = {"grid": "All combinations of the values", "tpe": "Choices proposed by TPE"}[search["sampler"]]
     lines = [
         *(f"- {field}: {text}" for field, text in search["fields"].items()),
-        *(
-            f"- {one['field']}={space.format_value(one['value'])} was added for all cells, as the best value "
-            f"of {', '.join(one['cells'])} was at the {one['end']} end."
-            for one in search["added"]
-        ),
         *(f"- {cell['cell']}: {note}." for cell in search["cells"] for note in cell["notes"]),
         *(f"- {cell} has one choice: nothing to search." for cell in search["fixed"]),
     ]

@@ -17,7 +17,6 @@ from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import SEARCH, TUNING, write_json
 from rank4class.pipelines.sweep import parallel, space
 from rank4class.pipelines.sweep.parallel import GridRun
-from rank4class.pipelines.task import checks
 
 RANDOM_TRIALS = 10  # at most; then TPE proposes values
 PROPOSALS = 100  # of a trial, at most, until one is new
@@ -56,10 +55,8 @@ class Search:
     """A search for the values of tuned fields of several cells, by name.
 
     All combinations are tried; if there are more than `num_trials`, TPE proposes as many choices for each
-    cell. Once all combinations have been tried, each list of numbers gets another value at an end where the
-    best value of a cell is, for all cells that have the field, up to `widen` times: all cells get the same
-    budget. The choices are a function of the outcomes before them, for any number of jobs, so that a killed
-    search that is started again finds its finished runs.
+    cell, so that all cells get the same budget. The choices are a function of the outcomes before them, for
+    any number of jobs, so that a killed search that is started again finds its finished runs.
     """
 
     def __init__(
@@ -70,10 +67,8 @@ class Search:
         *,
         seeds: Sequence[int],
         num_trials: int | None,
-        widen: int,
     ):
-        self._root, self._seeds, self._tune, self._widen_limit = root, tuple(seeds), dict(tune), widen
-        self._added: list[dict[str, Any]] = []
+        self._root, self._seeds, self._tune = root, tuple(seeds), dict(tune)
         choices = {name: space.combinations(cell, tune) for name, cell in cells.items()}
         self._fixed = {name: one[0] for name, one in choices.items() if len(one) == 1}
         self._cells = {name: cell for name, cell in cells.items() if name not in self._fixed}
@@ -94,21 +89,15 @@ class Search:
         Raises FloatingPointError if all trials of a cell diverged, and the errors of `parallel.Pool.train`.
         """
         files.make_folder(self._root)
-        rounds = 0
-        while True:
-            if new := self._new_trials():
-                for run, outcome in pool.train(self._runs(new)):
-                    if isinstance(outcome, ValueError) and not rounds:  # an added value may be out of range
-                        raise outcome
-                    diverged = isinstance(outcome, Exception)
-                    value = math.nan if diverged else float(outcome["validation"][run.experiment.monitor])
-                    run.trial.values[run.experiment.seed] = value if math.isfinite(value) else math.nan
-                    pool.report(*self._progress(), run, outcome, "validation")
-                write_json(os.path.join(self._root, SEARCH), self.summary())
-            elif rounds < self._widen_limit and self._widen():
-                rounds += 1
-            else:
-                break
+        while new := self._new_trials():
+            for run, outcome in pool.train(self._runs(new)):
+                if isinstance(outcome, ValueError):
+                    raise outcome
+                diverged = isinstance(outcome, Exception)
+                value = math.nan if diverged else float(outcome["validation"][run.experiment.monitor])
+                run.trial.values[run.experiment.seed] = value if math.isfinite(value) else math.nan
+                pool.report(*self._progress(), run, outcome, "validation")
+            write_json(os.path.join(self._root, SEARCH), self.summary())
         for name in self._cells:
             for note in self._notes(name):
                 print(f"  {name}: {note}", flush=True)
@@ -200,36 +189,6 @@ class Search:
         higher = losses.get_metric(self._cells[name].monitor).higher_is_better
         return max(complete, key=lambda trial: trial.mean if higher else -trial.mean)
 
-    def _widen(self) -> bool:
-        """Widens the lists with a best value at a boundary; returns whether there is more to try."""
-        boundaries: dict[tuple[str, str], list[str]] = {}
-        for name in self._choices:
-            for field, value in self._best(name).choice.items():
-                if end := space.boundary(self._tune[field], value):
-                    boundaries.setdefault((field, end), []).append(name)
-        for (field, end), names in sorted(boundaries.items()):  # in one order for any order of the cells
-            wider = space.widen(self._tune[field], end)
-            tune = {**self._tune, field: wider}
-            if isinstance(wider, space.Range) or tune == self._tune or not self._can_run(tune):
-                continue
-            self._tune, value = tune, wider[-1]
-            self._added.append({"field": field, "value": value, "end": end, "cells": names})
-            print(f"  {field}: widened to {space.format_value(value)}, for {', '.join(names)}", flush=True)
-        planned = dict(self._planned)
-        for name, tried in self._choices.items():
-            tried += [one for one in space.combinations(self._cells[name], self._tune) if one not in tried]
-            self._planned[name] = len(tried)
-        return self._planned != planned
-
-    def _can_run(self, tune: space.Tune) -> bool:
-        try:
-            for name in self._choices:
-                for choice in space.combinations(self._cells[name], tune):
-                    checks.check(space.apply(self._cells[name], choice))
-        except ValueError:  # such as of a dropout above 1
-            return False
-        return True
-
     def _notes(self, name: str) -> list[str]:
         """Returns a warning for each best value of a cell that is at a boundary of the values tried."""
         return [
@@ -262,8 +221,6 @@ class Search:
             "sampler": "tpe" if sampled else "grid",
             "seeds": self._seeds,
             "fields": {field: space.text_of(values) for field, values in self._tune.items()},
-            "added": self._added,
-            "widen": self._widen_limit,
             "monitor": next(iter(self._cells.values())).monitor,
             "fixed": self._fixed,
             "cells": cells,

@@ -68,10 +68,10 @@ def finished(monkeypatch):
 def search(tmp_path, finished):
     """Returns a function that searches; it returns the search and the folders that it trained, in order."""
 
-    def run(value_of, tune, jobs=1, killed=math.inf, losses=("mse",), seeds=SEEDS, num_trials=None, widen=0):
+    def run(value_of, tune, jobs=1, killed=math.inf, losses=("mse",), seeds=SEEDS, num_trials=None):
         pool = FormulaPool(str(tmp_path), value_of, finished, jobs, killed)
         cells = {loss: config.override(config.Experiment(), {"loss.name": loss}) for loss in losses}
-        made = Search(cells, tune, str(tmp_path), seeds=seeds, num_trials=num_trials, widen=widen)
+        made = Search(cells, tune, str(tmp_path), seeds=seeds, num_trials=num_trials)
         try:
             made.run(pool)
         except Killed:
@@ -125,58 +125,20 @@ def peak(experiment):
     return 50 - abs(math.log2(rate_of(experiment) / BEST[experiment.loss.name]))
 
 
-def test_a_field_is_widened_for_all_cells(search, capsys):
-    made, started = search(peak, {RATE: (0.05, 0.1, 0.2)}, losses=tuple(BEST), widen=3)
-    assert made.choices() == {"mse": {RATE: 0.8}, "softmax": {RATE: 0.1}}
-    printed = capsys.readouterr().out
-    for value in ("0.4", "0.8", "1.6"):
-        assert f"  {RATE}: widened to {value}, for mse\n" in printed
-    summary = made.summary()
-    assert summary["added"] == [
-        {"field": RATE, "value": value, "end": "high", "cells": ["mse"]} for value in (0.4, 0.8, 1.6)
-    ]
-    assert summary["fields"] == {RATE: "0.05, 0.1, 0.2, 0.4, 0.8, 1.6"}
-    for cell in summary["cells"]:
-        assert [trial["choice"][RATE] for trial in cell["trials"]] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
-        assert cell["notes"] == []
-    assert len(started) == 2 * 6 * 3
-
-
-@pytest.mark.parametrize(("widen", "rates"), [(0, (0.05, 0.1)), (1, (0.05, 0.1, 0.2))])
-def test_a_best_value_that_stays_at_the_boundary_is_reported(search, capsys, widen, rates):
-    made, _ = search(peak, {RATE: (0.05, 0.1)}, losses=tuple(BEST), widen=widen)
-    note = f"{RATE}={rates[-1]} is at the high end of the values tried: try values beyond it"
-    assert [cell["notes"] for cell in made.summary()["cells"]] == [[note], [note] if widen == 0 else []]
+def test_a_best_value_at_the_boundary_is_reported(search, capsys):
+    made, _ = search(peak, {RATE: (0.05, 0.1)}, losses=tuple(BEST))
+    note = f"{RATE}=0.1 is at the high end of the values tried: try values beyond it"
+    assert [cell["notes"] for cell in made.summary()["cells"]] == [[note], [note]]
     assert f"  mse: {note}\n" in capsys.readouterr().out
 
 
-def test_a_boundary_that_the_config_refuses_is_reported(search):
-    made, started = search(lambda one: 100 * one.encoder.dropout, {"encoder.dropout": (0.4, 0.8)}, widen=3)
-    assert len(started) == 6
-    [note] = made.summary()["cells"][0]["notes"]
-    assert note == "encoder.dropout=0.8 is at the high end of the values tried: try values beyond it"
-
-
-def test_an_added_value_that_the_data_refuse_ends_its_trial_alone(search):
+def test_a_value_that_the_data_refuse_ends_the_search(search):
     def value_of(experiment):
         rate = rate_of(experiment)
         return ValueError("optimizer.learning_rate: too many") if rate > 0.3 else rate
 
-    made, _ = search(value_of, {RATE: (0.1, 0.2)}, widen=3)
-    assert made.choices() == {"mse": {RATE: 0.2}}
-    assert made.summary()["cells"][0]["trials"][-1]["state"] == "diverged"
     with pytest.raises(ValueError, match="too many"):
         search(value_of, {RATE: (0.2, 0.4)}, seeds=[0])
-
-
-def test_only_combinations_with_new_values_are_added(search):
-    tune = {RATE: (0.1, 0.2), "batch_size": (8, 16)}
-    made, started = search(lambda one: 10 + rate_of(one) - 1 / one.batch_size, tune, seeds=SEEDS[:1], widen=1)
-    (cell,) = made.summary()["cells"]
-    pairs = [(trial["choice"][RATE], trial["choice"]["batch_size"]) for trial in cell["trials"]]
-    assert pairs[:4] == [(0.1, 8), (0.1, 16), (0.2, 8), (0.2, 16)]
-    assert sorted(pairs[4:]) == [(0.1, 32), (0.2, 32), (0.4, 8), (0.4, 16), (0.4, 32)]
-    assert len(started) == 9
 
 
 def test_fields_without_an_order(search):
@@ -213,7 +175,7 @@ def test_the_report_by_hand(search):
         return best + experiment.seed - 10_000
 
     losses, field = ("softmax", "approx_ndcg", "mse"), "loss.temperature"
-    made, _ = search(value_of, {field: (1.0, 2.0, 4.0)}, losses=losses, seeds=SEEDS[:2], widen=1)
+    made, _ = search(value_of, {field: (1.0, 2.0, 4.0, 8.0)}, losses=losses, seeds=SEEDS[:2])
     title, text, values, trials = report.search_blocks(made.summary())
     assert title == "## Search"
     assert text.startswith(
@@ -222,7 +184,6 @@ def test_the_report_by_hand(search):
     )
     assert values.splitlines() == [
         "- loss.temperature: 1, 2, 4, 8",
-        "- loss.temperature=8 was added for all cells, as the best value of softmax was at the high end.",
         "- softmax: loss.temperature=8 is at the high end of the values tried: try values beyond it.",
         "- mse has one choice: nothing to search.",
     ]
@@ -255,7 +216,7 @@ def bumpy(experiment):
 @pytest.mark.parametrize("tune", [RANGES, {RATE: tuple(0.001 * 2**i for i in range(8))}])
 @pytest.mark.parametrize("killed", [1, 19])
 def test_a_killed_search_goes_on_as_if_it_had_not_been(search, finished, tmp_path, tune, killed):
-    options = {"tune": tune, "num_trials": 8 if tune is RANGES else None, "widen": 1}
+    options = {"tune": tune, "num_trials": 8 if tune is RANGES else None}
     _, before = search(bumpy, **options, killed=killed)
     resumed, after = search(bumpy, **options)
     (tmp_path / SEARCH).unlink()
@@ -264,19 +225,6 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been(search, finished, tmp_pat
     assert [*before, *after] == started
     assert resumed.summary() == undisturbed.summary()
     assert search(bumpy, **options)[1] == []  # nothing is left to do
-
-
-def test_a_killed_search_goes_on_with_the_cells_in_another_order(search):
-    ends = {"mse": 0.2, "softmax": 0.1}  # one cell widens the field at its high end, one at the low end
-
-    def value_of(experiment):
-        return rate_of(experiment) * (1 if ends[experiment.loss.name] == 0.2 else -1)
-
-    options = {"tune": {RATE: (0.1, 0.2)}, "seeds": SEEDS[:1], "widen": 1}
-    search(value_of, **options, losses=("mse", "softmax"), killed=6)
-    made, _ = search(value_of, **options, losses=("softmax", "mse"))
-    for cell in made.summary()["cells"]:
-        assert sorted(trial["choice"][RATE] for trial in cell["trials"]) == [0.05, 0.1, 0.2, 0.4]
 
 
 @pytest.mark.parametrize(
@@ -312,7 +260,7 @@ def test_tpe_finds_the_best_region(search):
 
 @pytest.mark.parametrize("tune", [RANGES, {RATE: (0.1, 0.2, 0.3)}])
 def test_jobs_do_not_change_the_choices(search, finished, tune):
-    options = {"tune": tune, "num_trials": 8, "losses": ("mse", "softmax"), "widen": 1}
+    options = {"tune": tune, "num_trials": 8, "losses": ("mse", "softmax")}
 
     def value_of(experiment):
         return math.nan if rate_of(experiment) == 0.2 else bumpy(experiment)

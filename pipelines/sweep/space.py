@@ -1,4 +1,4 @@
-"""The values that a search tries of each tuned field, and how they are widened at a boundary."""
+"""The values that a search tries of each tuned field."""
 
 import dataclasses
 import hashlib
@@ -14,7 +14,7 @@ Value = bool | int | float | str | None
 Choice = dict[str, Value]  # tuned field -> its value
 LOG_RATIO = 10  # of a range's ends, from which on it is searched on a logarithmic scale
 EDGE = 0.1  # fraction of a range at each end that counts as its boundary
-DIGITS = 4  # significant digits of values that are added or drawn
+DIGITS = 4  # significant digits of values that are drawn
 LONGEST_NAME = 150  # characters; file systems allow 255
 
 
@@ -117,35 +117,6 @@ def boundary(values: Values, value: Value) -> str | None:
     if value == min(numbers) and value != 0:
         return "low"
     return "high" if value == max(numbers) else None
-
-
-def widen(values: Values, end: str) -> Values:
-    """Returns a list of numbers, continued at an end, "low" or "high": with equal steps or equal ratios.
-
-    Values that are not negative stay so. Other values, such as a list with `None`, stay as they are.
-    """
-    if isinstance(values, Range) or None in values:
-        return values
-    ordered: list[Any] = sorted(values, reverse=end == "low")
-    last, new = ordered[-1], _following(ordered)
-    new = max(0.0, new) if end == "low" and last >= 0 else new
-    if isinstance(last, int):
-        return (*values, max(round(new), last + 1) if end == "high" else min(round(new), last - 1))
-    rounded = float(f"{new:.{DIGITS}g}")
-    return (*values, rounded if (rounded > last if end == "high" else rounded < last) else new)
-
-
-def _following(ordered: Sequence[float]) -> float:
-    """Returns the number that continues a list of numbers in ascending or descending order."""
-    last, before = ordered[-1], ordered[-2]
-    steps = [b - a for a, b in itertools.pairwise(ordered)]
-    if len(steps) > 1 and all(math.isclose(step, steps[0], rel_tol=1e-6) for step in steps):
-        following = last + steps[-1]
-        return 0.0 if abs(following) < 1e-9 * abs(last) else following
-    third = ordered[-3] if len(ordered) > 2 else 0.0
-    if third * last > 0 and before * last > 0:
-        return before * (last / third)
-    return last * (last / before) if before * last > 0 else last + (last - before)
 
 
 def folder_name(cell: str, choice: Choice, seed: int) -> str:

@@ -6,39 +6,6 @@ from rank4class.pipelines.sweep.space import Range
 
 
 @pytest.mark.parametrize(
-    ("values", "end", "expected"),
-    [
-        ((0.01, 0.1), "high", 1.0),  # equal ratios
-        ((0.01, 0.1), "low", 0.001),
-        ((0.001, 0.003, 0.01, 0.03), "high", 0.1),  # the ratios 3 and 10 / 3 in turn
-        ((0.001, 0.003, 0.01, 0.03), "low", 0.0003),
-        ((0.03, 0.001, 0.003, 0.01), "high", 0.1),  # in any order
-        ((0.1, 0.2, 0.3), "high", 0.4),  # equal steps
-        ((0.1, 0.2, 0.3), "low", 0.0),
-        ((0.1, 0.3, 0.5), "low", 0.0),  # not negative
-        ((64, 128, 256), "high", 512),
-        ((64, 128), "low", 32),
-        ((1, 2), "low", 0),  # half of 1 is no integer
-        ((1, 2, 3), "high", 4),
-        ((0.0, 0.5), "high", 1.0),  # no ratio to 0
-        ((0, 1, 10), "high", 100),
-        ((-1.0, 1.0), "low", -3.0),
-        ((10_001.0, 10_002.0, 10_003.0), "high", 10_004.0),  # four digits would be below the last value
-        ((-10.0, -1.0, 1.0), "low", -100.0),
-    ],
-)
-def test_a_list_is_continued(values, end, expected):
-    wider = space.widen(values, end)
-    assert wider == (*values, expected)
-    assert type(wider[-1]) is type(values[-1])
-
-
-def test_other_values_are_not_continued():
-    for values in (Range(0.1, 1.0), (None, 1.0, 2.0)):
-        assert space.widen(values, "high") == values
-
-
-@pytest.mark.parametrize(
     ("values", "value", "expected"),
     [
         ((1, 2, 3), 1, "low"),

@@ -15,7 +15,7 @@ from rank4class.scripts.research import sorters
 from rank4class.scripts.research.papers import pages
 from rank4class.scripts.research.papers.reproductions import REPRODUCTIONS
 
-SWEEP_FLAGS = {"losses", "interactions", "vary", "seed", "tune", "tuning_seeds", "trials", "widen"}
+SWEEP_FLAGS = {"losses", "interactions", "vary", "seed", "tune", "tuning_seeds", "trials"}
 STUDY_FLAGS = {"table", "target", "rank_fns", "epochs", "seed", "config"}
 STUDY_FLAGS |= {"config.data.path", "config.data.multi_label"}
 PARTS = {"data", "encoder", "class_encoder", "interaction", "count_prior", "candidates", "sets"}

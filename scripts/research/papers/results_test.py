@@ -53,7 +53,7 @@ def test_tuned_values(tmp_path):
     base = config.override(digits_mlp.get_config(), {**QUICK, "calibration": "none"})
     tune = {"optimizer.learning_rate": (1e-6, 0.01)}
     axes = {"losses": ["mse"], "interactions": ["dot"], "vary": {"encoder.dropout": (0.5,)}, "seeds": [0]}
-    axes |= {"tuning_seeds": 1, "widen": 0}
+    axes |= {"tuning_seeds": 1}
     root = str(tmp_path / "0")
     runs = grid.run_grid(base, root, tune=tune, **axes)
     report.write_grid(runs, root)
