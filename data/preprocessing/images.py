@@ -139,7 +139,22 @@ def affine_flip(features: Features, seeds: tf.Tensor) -> Features:
     return {**features, "image": tf.ensure_shape(augmented, image.shape)}
 
 
-AUGMENTATIONS = {"affine_flip": affine_flip}
+def flip(features: Features, seeds: tf.Tensor) -> Features:
+    """Mirrors half of `image` float `[B, height, width, channels]`, drawn by seeds int64 `[B, 2]`.
+
+    >>> image = tf.reshape(tf.range(2.0), [1, 1, 2, 1])
+    >>> images, seeds = tf.repeat(image, 8, axis=0), tf.stack([tf.range(8), tf.zeros(8, tf.int32)], axis=1)
+    >>> sorted(set(flip({"image": images}, seeds)["image"][:, 0, 0, 0].numpy().tolist()))
+    [0.0, 1.0]
+    """
+    image = features["image"]
+    draws = tf.map_fn(
+        lambda seed: tf.random.stateless_uniform([], seed), seeds, fn_output_signature=tf.float32
+    )
+    return {**features, "image": tf.where(draws[:, None, None, None] < 0.5, image[:, :, ::-1], image)}
+
+
+AUGMENTATIONS = {"affine_flip": affine_flip, "flip": flip}
 
 
 def _affine(angle, down, right, side, shape):

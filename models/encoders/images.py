@@ -14,9 +14,7 @@ from rank4class.models.registry import ENCODERS
 
 @ENCODERS.register("small_cnn")
 class SmallCnn(base.ImageEncoder):
-    """A CNN for small images: 3 x 3 convolutions, each with pooling by 2, and a dense layer of the mean.
-
-    Each convolution has batch normalization before its ReLU. The mean is over the pixels.
+    """A CNN for small images: 3 x 3 convolutions, each with batch normalization and pooling, a dense layer.
 
     Features: `image` float `[B, height, width, channels]`.
 
@@ -42,7 +40,7 @@ class SmallCnn(base.ImageEncoder):
         with precision.scope(self.dtype_policy.name):
             self.layers = [
                 *itertools.chain.from_iterable(map(self._block, self.filters)),
-                tf.keras.layers.GlobalAveragePooling2D(),
+                tf.keras.layers.Flatten(),
                 tf.keras.layers.Dropout(dropout),
                 tf.keras.layers.Dense(units, activation="relu"),
                 tf.keras.layers.Dropout(dropout),

@@ -147,7 +147,8 @@ class Data(Part):
     Attributes:
       max_length: number of tokens of a text.
       image_size: height and width of images that are read from files.
-      augmentation: of the training images, "none", "affine_flip" or "random_crop"; see `data.preprocessing`.
+      augmentation: of the training images, "none", "flip", "affine_flip" or "random_crop"; see
+        `data.preprocessing`.
       class_weights: weights of the training examples in the loss, by their class: "none", "balanced" (each
         class has the same total weight), or a file with one class per line: name, tab, weight. An example of
         several classes has the mean of their weights, one without a class the weight 1.

@@ -17,7 +17,7 @@ from rank4class.pipelines import config
 
 def get_config() -> config.Experiment:
     return config.Experiment(
-        data=config.Data(name="image_folder", image_size=32, augmentation="affine_flip", cache=True),
+        data=config.Data(name="image_folder", image_size=32, augmentation="flip", cache=True),
         encoder=config.Encoder(name="small_cnn"),
         optimizer=config.Optimizer(name="adam", learning_rate=1e-3, decay="linear"),
         batch_size=32,

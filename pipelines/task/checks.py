@@ -28,7 +28,7 @@ _POSITIVE = (
 )
 _NOT_NEGATIVE = ("data.split_seed", "epochs", "min_steps", "patience")
 _CHOICES = {
-    "data.augmentation": ("none", "affine_flip", "random_crop"),
+    "data.augmentation": ("none", "flip", "affine_flip", "random_crop"),
     "class_encoder.init": ("random", "zeros", "names", "means"),
     "precision": ("float32", "mixed_float16", "mixed_bfloat16"),
     "calibration": ("auto", "none"),
