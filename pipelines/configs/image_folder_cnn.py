@@ -8,9 +8,9 @@ FOLDER holds a folder of images for each class, or `train` with these folders, a
 steps. To fine-tune a ResNet50, set `--encoder=resnet50 --config.encoder.path=WEIGHTS
 --config.data.image_size=224 --config.data.cache=False`; the cache keeps all images in memory.
 
-Running time: 8 CPU minutes for 8,000 images of CIFAR-10 as PNG files, of which 800 are drawn for validation; 2
-for 700 images of five classes. Expected on 2,000 and 1,000 other images (seed 0), in percent: top-1 error 30.4
-[28.4, 32.5] and 35.9 [33.0, 38.9].
+Running time: 8 CPU minutes for 8,000 images of CIFAR-10 as PNG files, of which 800 are drawn for validation,
+and 2 for 700 images of five classes. Expected on 2,000 and 1,000 other images (seed 0), in percent: top-1
+error 30.4 [28.4, 32.5] and 35.9 [33.0, 38.9].
 """
 
 from rank4class.pipelines import config
