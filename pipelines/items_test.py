@@ -123,7 +123,7 @@ def test_training_on_tf_rankings_records_equals_that_on_rows(queries, tmp_path, 
             write_records(folders[form] / f"{split}.tfrecord", lists, form)
     results, scores = {}, {}
     for form, folder in folders.items():
-        changes = {"loss.name": "softmax"} | ({} if form == "rows" else {"data.features": ("a", "b")})
+        changes = {"loss.name": "softmax"} | ({} if form == "rows" else {"data.feature_names": ("a", "b")})
         run = rank4class.train(
             experiment_on(str(folder), **changes), tmp_path / f"run_{form}", progress=False
         )

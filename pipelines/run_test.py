@@ -92,7 +92,7 @@ def test_threads_share_one_trace(digits, images, caplog):
     assert run._predictor(5, False, None, None)._answer.experimental_get_tracing_count() == 1
     best = digits.predict(images[:16])
     np.testing.assert_allclose(pd.concat(frames)["score"], best["score"], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(np.concatenate(scores), digits.scores(images[:16]), rtol=1e-5)
+    np.testing.assert_allclose(np.concatenate(scores), digits.scores(images[:16]), rtol=1e-5, atol=1e-6)
 
 
 def test_of_equal_scores_the_lower_id_comes_first(digits):

@@ -33,7 +33,7 @@ class Queries(NamedTuple):
 @DATASETS.register("letor")
 def letor(
     path: str | None = None,
-    features: tuple[str, ...] = (),
+    feature_names: tuple[str, ...] = (),
     label: str = "relevance",
     validation_fraction: float = 0.2,
     split_seed: int = 0,
@@ -59,7 +59,7 @@ def letor(
 
     Args:
       path: required; a folder of one of these layouts, for LETOR that of one fold.
-      features: names of the numeric features in TFRecord files, of documents or of the context.
+      feature_names: of the numeric features in TFRecord files, of documents or of the context.
       label: name of the grade in TFRecord files.
       validation_fraction: fraction of the training queries to hold out if there is no file of validation, in
         (0, 1).
@@ -73,11 +73,11 @@ def letor(
     arguments.check_fraction(False, section="data.", validation_fraction=validation_fraction)
     paths = _find_files(path)
     in_records = list_records.is_records(paths["train"][0])
-    if in_records != bool(features):
+    if in_records != bool(feature_names):
         problem = "required for TFRecord files. Name" if in_records else "SVMlight rows have no names. Remove"
-        raise ValueError(f"data.features={features}: {problem} the features.")
+        raise ValueError(f"data.feature_names={feature_names}: {problem} the features.")
     if in_records:
-        queries = {split: read_records(each, features, label) for split, each in paths.items()}
+        queries = {split: read_records(each, feature_names, label) for split, each in paths.items()}
     else:
         queries = {split: read_queries(file) for split, [file] in paths.items()}
     length, width = _padded_size(queries.values())
@@ -96,7 +96,7 @@ def letor(
     ]
     hashes = {file: files.sha256(file) for file in sources}
     names = tuple(f"document {i}" for i in range(1, length + 1))
-    return Dataset(names, {name: splits[name] for name in LETOR}, tuple(skipped), hashes, features)
+    return Dataset(names, {name: splits[name] for name in LETOR}, tuple(skipped), hashes, feature_names)
 
 
 def _find_files(folder):

@@ -202,7 +202,7 @@ def write_fold(folder, write_records, form, **changed):
 
 @FORMS
 def test_tf_ranking_layout(tmp_path, write_records, form):
-    dataset = data.get("letor", path=write_fold(tmp_path, write_records, form), features=FEATURES)
+    dataset = data.get("letor", path=write_fold(tmp_path, write_records, form), feature_names=FEATURES)
     items = [[[0.5, 1, 2, 0.25], [-1.5, 0, 7, 0.25]], [[0.1, 3, 0, 3.5], [0, 0, 0, 0]]]
     labels, excluded = np.array([[2, 0], [1, 0]]), np.array([[0, 0], [0, 1]])
     for name, part in (("train", slice(2)), ("validation", slice(1)), ("test", slice(1, 2))):
@@ -244,7 +244,7 @@ def test_shards_of_records(tmp_path, write_records, form, caplog):
     (tmp_path / "vali.tfrecord").unlink()
     write_records(tmp_path / "train-00000-of-00002.tfrecord", LISTS[:1] * 300, form)  # several blocks
     write_records(tmp_path / "train-00001-of-00002.tfrecord", LISTS[1:] + UNLABELED, form)
-    dataset = data.get("letor", path=path, features=FEATURES, validation_fraction=0.1)
+    dataset = data.get("letor", path=path, feature_names=FEATURES, validation_fraction=0.1)
     origins = [*dataset.splits["train"].origins, *dataset.splits["validation"].origins]
     shard = "train-0000{}-of-00002.tfrecord query {}".format
     assert sorted(origins) == sorted([*(shard(0, i) for i in range(1, 301)), shard(1, 1)])
@@ -257,10 +257,13 @@ def test_shards_of_records(tmp_path, write_records, form, caplog):
     [
         (
             [({}, [{"bm25": [1.0], "relevance": [1.5]}])],
-            ": no number in age, counts. Choose data.features and",
+            ": no number in age, counts. Choose data.feature_names and",
         ),
         ([(CONTEXTS[0], [{"bm25": ["x"], "counts": [1], "relevance": [1]}])], ": no number in bm25. Choose"),
-        (UNLABELED, ": no number in relevance. Choose data.features and data.label among age, bm25, counts."),
+        (
+            UNLABELED,
+            ": no number in relevance. Choose data.feature_names and data.label among age, bm25, counts.",
+        ),
         ([*LISTS, ({}, LISTS[0][1])], "Feature: age .* is required but could not be found. Write each query"),
         ([*LISTS, (CONTEXTS[0], [{"bm25": [1.0]}])], "query 3.* counts.*Write each query as an Example"),
         (
@@ -281,7 +284,7 @@ def test_shards_of_records(tmp_path, write_records, form, caplog):
 def test_invalid_records(tmp_path, write_records, form, lists, message):
     path = write_fold(tmp_path, write_records, form, train=lists)
     with pytest.raises(ValueError, match=f"train.tfrecord.*{message}"):
-        letor.letor(path, features=FEATURES)
+        letor.letor(path, feature_names=FEATURES)
 
 
 @FORMS
@@ -317,23 +320,25 @@ def test_records_to_predict(tmp_path, write_records, form):
 def test_invalid_files_and_options_of_records(tmp_path, write_records):
     path = write_fold(tmp_path, write_records, tfr.data.ELWC)
     with pytest.raises(
-        ValueError, match=r"data.features=\(\): required for TFRecord files. Name the features"
+        ValueError, match=r"data.feature_names=\(\): required for TFRecord files. Name the features"
     ):
         letor.letor(path)
     train = tmp_path / "train.tfrecord"
     content = train.read_bytes()
     train.write_bytes(content[:-3])
     with pytest.raises(ValueError, match="train.tfrecord: cannot be read: .*truncated.* Write each query as"):
-        letor.letor(path, features=FEATURES)
+        letor.letor(path, feature_names=FEATURES)
     with tf.io.TFRecordWriter(str(train)) as writer:
         writer.write(b"\xff")
     with pytest.raises(ValueError, match="train.tfrecord: cannot be read: .* Write each query as an Example"):
-        letor.letor(path, features=FEATURES)
+        letor.letor(path, feature_names=FEATURES)
     write_records(train, [({}, []), *LISTS], tfr.data.ELWC)
-    assert len(letor.letor(path, features=("bm25",)).splits["train"]) == 2
+    assert len(letor.letor(path, feature_names=("bm25",)).splits["train"]) == 2
     (tmp_path / "svmlight").mkdir()
-    with pytest.raises(ValueError, match=r"data.features=\('a',\): SVMlight rows have no names. Remove the"):
-        letor.letor(write_letor(tmp_path / "svmlight"), features=("a",))
+    with pytest.raises(
+        ValueError, match=r"data.feature_names=\('a',\): SVMlight rows have no names. Remove the"
+    ):
+        letor.letor(write_letor(tmp_path / "svmlight"), feature_names=("a",))
 
 
 def test_real_lightgbm_files(real_data):

@@ -14,7 +14,7 @@ from rank4class.pipelines.task import checks
         ({"data.name": "digit"}, r"data='digit': unknown\. Did you mean 'digits'\? There are: cifar10,"),
         ({"data.path": "x"}, "data.path: dataset 'digits' has no such option. Choose"),
         ({"data.max_examples": 0}, r"data\.max_examples=0: not positive\. Choose a positive number\."),
-        ({"data.augmentation": "flip"}, r"data\.augmentation='flip': unknown\. There are: none,"),
+        ({"data.augmentation": "turn"}, r"data\.augmentation='turn': unknown\. There are: none,"),
         ({"data.split_seed": -1}, r"data\.split_seed=-1: too small\. Choose at least 0\."),
         ({"precision": "float16"}, r"precision='float16': unknown\. There are: float32, mixed_float16,"),
         ({"optimizer.ema_momentum": 1.0}, r"optimizer\.ema_momentum=1\.0: not in \(0, 1\)\. Choose another"),

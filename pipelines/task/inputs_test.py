@@ -83,7 +83,7 @@ def test_a_frozen_encoder(tmp_path):
 def test_settings_of_another_version_are_refused(tmp_path):
     given = inputs.Inputs(specs_of({"file": np.array(["a.jpg"], object)}), data.DecodeAndCrop(8))
     content = json.loads(given.to_json())
-    content["preprocess"]["settings"]["central_crop"] = 1.0
+    content["preprocess"]["settings"]["orientation"] = "none"
     (tmp_path / "inputs.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"inputs\.json: DecodeAndCrop has other settings in this version"):
         inputs.read(str(tmp_path))
