@@ -89,8 +89,8 @@ def _specs(path: str, features: Sequence[str], label: str | None) -> tuple[bool,
         if not unknown:
             return is_sequence, of_items, of_context
     raise ValueError(
-        f"{path}: no number in {rows.listed(sorted(unknown))}. Choose data.feature_names and data.label among "
-        f"{rows.listed(sorted(present))}."
+        f"{path}: no number in {rows.listed(sorted(unknown))}. Choose data.feature_names and data.label "
+        f"among {rows.listed(sorted(present))}."
     )
 
 
