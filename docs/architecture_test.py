@@ -39,10 +39,10 @@ LEVELS = {
     "evaluation": 3,
     "reporting": 4,
     "training": 5,
-    "export": 6,
-    "run": 7,
-    "compare": 8,
-    "estimator": 8,
+    "export": 5,
+    "run": 6,
+    "compare": 7,
+    "estimator": 7,
     "sweep": 6,
 }
 LONGEST_FILE = 450  # lines
