@@ -52,7 +52,10 @@ SAME_STEPS = {
     "text_file_minilm": "goemotions_minilm",
     "movielens_20m": "movielens_100k",
 }
-SIZES = ("batch_size", "steps", "epochs", "patience", "encoder.units", "optimizer.learning_rate")
+SIZES = (
+    "batch_size", "steps", "min_steps", "epochs", "evaluations_per_epoch", "patience", "encoder.units",
+    "optimizer.learning_rate",
+)  # fmt: skip
 # Lowered with options, and, as a model of vectors, like `synthetic_thousand`.
 NOT_LOWERED = ("goemotions_minilm", "cifar10_vgg16", "goemotions_minilm_frozen")
 
