@@ -88,7 +88,7 @@ class Chain:
         return None if calibrated is None else (evaluated[0], calibrated)
 
     def calibrate(self, loaded: TaskData, score: Score, fitted: Fitted) -> Fitted | None:
-        """Returns what the run has fitted, with what it fits to the split "calibration"; None if stopped."""
+        """Fits to the split "calibration"; returns all that the run has fitted, or None if stopped."""
         context = Context(loaded, "calibration", fitted)
         evaluated = self.evaluate(context, score, fits=(self._decisions, self._sets))
         return None if evaluated is None else evaluated[1]

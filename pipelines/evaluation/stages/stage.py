@@ -1,4 +1,4 @@
-"""A stage of an evaluation: what it needs of the scores of a split, what it fits to them, what it adds."""
+"""The protocol of the stages of an evaluation: the scores they need, their fits and their metrics."""
 
 import dataclasses
 from collections.abc import Collection
@@ -62,9 +62,9 @@ class Stage(Protocol):
         return Needs()
 
     def fit(self, context: Context, result: EvaluationResult, consumer: Any) -> Fitted:
-        """Returns what the run has fitted, with that of this stage, by its `Needs.consumer`."""
+        """Returns all that the run has fitted, with the fit of this stage by its `Needs.consumer`."""
         return context.fitted
 
     def measure(self, context: Context, result: EvaluationResult, consumer: Any) -> EvaluationResult:
-        """Returns the evaluation with that of this stage."""
+        """Returns the evaluation with the metrics of this stage."""
         return result
