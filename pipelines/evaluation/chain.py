@@ -28,10 +28,10 @@ class Chain:
     """
 
     def __init__(self, experiment: config.Experiment, training_sizes: tuple[Any, Any]):
-        self._calibration, self._decisions = CalibrationStage(experiment), DecisionStage(experiment)
-        self._sets = SetStage(experiment)
+        self._has_sets = experiment.sets.name != "none"
+        self._decisions, self._sets = DecisionStage(experiment), SetStage(experiment)
         self._stages: tuple[Stage, ...] = (
-            self._calibration,
+            CalibrationStage(experiment),
             SplitMetricStage(experiment, training_sizes),
             self._decisions,
             self._sets,
@@ -82,7 +82,7 @@ class Chain:
         """
         fits = self._stages if is_last else (self._decisions,)
         evaluated = self.evaluate(Context(loaded, "validation", fitted), score, fits=fits)
-        if evaluated is None or not is_last or "calibration" not in loaded.splits:
+        if evaluated is None or not (is_last and self._has_sets):
             return evaluated
         calibrated = self.calibrate(loaded, score, evaluated[1])
         return None if calibrated is None else (evaluated[0], calibrated)
