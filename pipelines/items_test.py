@@ -17,6 +17,7 @@ from rank4class.data.datasets import letor
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import letor_linear
 from rank4class.pipelines.evaluation import baselines, evaluator, trained_model
+from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.reporting import dataset_report
 from rank4class.pipelines.task import checks, loading
 from rank4class.pipelines.training import optimization, rank_training
@@ -57,10 +58,10 @@ def test_padding_does_not_change_loss_and_gradient(queries, rng, name):
     splits = {name: padded(split, 4) for name, split in shorter.splits.items()}
     names = (*shorter.class_names, "a", "b", "c", "d")
     longer = dataclasses.replace(shorter, splits=splits, class_names=names)
-    weights = [rng.normal(size=w.shape) for w in shorter.build_model(experiment).get_weights()]
+    weights = [rng.normal(size=w.shape) for w in new_model(experiment, shorter).get_weights()]
     results = []
     for loaded in (shorter, longer):
-        model = loaded.build_model(experiment)
+        model = new_model(experiment, loaded)
         model.set_weights(weights)
         loss = optimization.build_loss(experiment.loss, max_relevant=loaded.max_relevant("train"))
         features, labels, example_weights = next(
@@ -77,7 +78,7 @@ def test_padding_does_not_change_loss_and_gradient(queries, rng, name):
 def test_ndcg_of_padded_lists_equals_scikit_learn(queries):
     experiment = experiment_on(queries)
     loaded = rank_training.load_data(experiment, "")
-    model = loaded.build_model(experiment)
+    model = new_model(experiment, loaded)
     evaluated = evaluator.Evaluator(loaded.scorer(model, "test"), ("ndcg@3",))(
         loaded.read("test", experiment.evaluation_batch_size)
     )

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from rank4class import data
 from rank4class.models import encoders
+from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.task import inputs, task
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.train_step import build_steps
@@ -68,7 +69,7 @@ def test_a_step_at_full_size(name):
     experiment.batch_size = experiment.evaluation_batch_size = 2
     num_classes, num_weights = CASES[name]
     loaded = build_task(experiment, num_classes)
-    model = loaded.build_model(experiment)
+    model = new_model(experiment, loaded)
     assert model.count_params() == pytest.approx(num_weights, rel=0.02)
     experiment.optimizer.warmup_fraction = 0.0  # the peak rate from the first step on
     schedule = optimization.build_schedule(experiment.optimizer, 2)

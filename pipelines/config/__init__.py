@@ -5,6 +5,7 @@ from rank4class.pipelines.config.experiment import (
     DECAYS,
     EXPORT_FORMATS,
     EXPORT_INDICES,
+    STARTS,
     STRATEGIES,
     Experiment,
     changed_fields,

@@ -16,6 +16,7 @@ from rank4class.registry import did_you_mean
 
 # Choices that flags offer before TensorFlow is imported.
 DECAYS = ("none", "linear", "cosine")
+STARTS = ("random", "zeros", "names", "means")  # of the head
 STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
 EXPORT_FORMATS = ("saved_model", "huggingface")
 EXPORT_INDICES = ("exact", "scann")

@@ -14,7 +14,7 @@ from rank4class import data, losses
 from rank4class.losses.metrics.sets import is_of_scores
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.task import loading
+from rank4class.pipelines.task import loading, split_steps
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
 
 MAX_EXAMPLES = 20_000  # that a baseline is measured on
@@ -40,7 +40,7 @@ def most_frequent(
         scores = tf.broadcast_to(class_scores, [tf.shape(features["index"])[0], n])
         return ModelOutputs(scores, ~features["excluded"] if "excluded" in features else None)
 
-    examples = loading.subsample(split, MAX_EXAMPLES, seed=0)
+    examples = split_steps.subsample(split, MAX_EXAMPLES, seed=0)
     examples = dataclasses.replace(examples, features={"index": np.arange(len(examples))})
     batches = data.evaluation_batches(examples, batch_size=evaluator.batch_size(batch_size, n))
     return _summary(scores, rank_metrics(metrics, n), examples.max_relevant(), batches)
@@ -73,7 +73,7 @@ def evaluate(
     loaded: TaskData, split: str, metrics: Sequence[str], batch_size: int
 ) -> dict[str, dict[str, Any]]:
     """Returns the summaries, by name, of baselines on at most `MAX_EXAMPLES` examples of a split."""
-    examples = loading.subsample(loaded.splits[split], MAX_EXAMPLES, seed=0)
+    examples = split_steps.subsample(loaded.splits[split], MAX_EXAMPLES, seed=0)
     loaded = dataclasses.replace(loaded, splits={**loaded.splits, split: examples})
     names, most = rank_metrics(metrics, loaded.num_scored(split)), loaded.max_relevant(split)
     batch_size = evaluator.batch_size(batch_size, len(loaded.class_names))
@@ -94,7 +94,7 @@ def _summary(
 
 def _nearest_name(loaded: TaskData) -> Callable[..., tf.Tensor]:
     """Returns a function of features to the cosines with the names of the classes, `[B, n]`."""
-    names = tf.math.l2_normalize(loaded.class_vectors, axis=1)
+    names = tf.math.l2_normalize(loaded.class_inputs["vectors"], axis=1)
 
     def scores(features: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
         return tf.matmul(tf.math.l2_normalize(features["embedding"], axis=1), names, transpose_b=True)

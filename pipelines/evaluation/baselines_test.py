@@ -26,7 +26,7 @@ def encoded(rng, *, several=False):
         splits[name] = data.Split({"embedding": rng.normal(size=[size, D]).astype(np.float32)}, stored)
     names = tuple(map(str, range(N)))
     vectors = rng.normal(size=[N, D]).astype(np.float32)
-    return TaskData(names, splits, None, lambda: None, Inputs({}), class_vectors=vectors), labels
+    return TaskData(names, splits, None, lambda: None, Inputs({}), class_inputs={"vectors": vectors}), labels
 
 
 def cosines(left, right):
@@ -38,7 +38,7 @@ def test_baselines_are_rankings_by_cosine(rng, monkeypatch, several):
     monkeypatch.setattr(baselines, "_BLOCK", 16)  # the training examples take several blocks
     loaded, labels = encoded(rng, several=several)
     train, test = (loaded.splits[name].features["embedding"] for name in ("train", "test"))
-    by_name = cosines(test, loaded.class_vectors)
+    by_name = cosines(test, loaded.class_inputs["vectors"])
     near = cosines(test, train)
     by_example = np.stack(
         [near[:, members].max(axis=1, initial=-2.0) for members in labels["train"].T], axis=1

@@ -1,38 +1,72 @@
 """Builds the model of an experiment, its rank function, and the evaluators of its splits."""
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
-from rank4class import losses
+from rank4class import losses, models
 from rank4class.losses.metrics.sets import is_of_scores
-from rank4class.models import precision
+from rank4class.models import class_encoders, precision
+from rank4class.models.rank_model import create_variables
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.task import count_priors, description, rank_functions
+from rank4class.pipelines.task import count_priors, rank_functions
 from rank4class.pipelines.task.task import TaskData
-
-ModelSource: TypeAlias = TaskData | description.Description  # of a new model, or of a trained one
 
 
 def build_model(
-    experiment: config.Experiment, source: ModelSource, strategy: tf.distribute.Strategy
+    experiment: config.Experiment,
+    make: Callable[[], tf.keras.Model],
+    num_trained: int,
+    strategy: tf.distribute.Strategy,
 ) -> tf.keras.Model:
-    """Builds the model of an experiment in its precision under a strategy."""
+    """Builds the model of an experiment in its precision under a strategy.
+
+    Args:
+      experiment: of which precision, loss and sizes of batches are read.
+      make: returns the model, a new one or that of a run.
+      num_trained: number of classes that training ranks.
+      strategy: of the model.
+    """
     with precision.scope(experiment.precision), strategy.scope():
-        model = source.build_model(experiment)
+        model = make()
     if experiment.loss.fine_tune:
-        model.rank_sorter = build_rank_fn(experiment, source, strategy).sorter
+        model.rank_sorter = build_rank_fn(experiment, num_trained, strategy).sorter
     return model
 
 
-def build_rank_fn(
-    experiment: config.Experiment, source: ModelSource, strategy: tf.distribute.Strategy
-) -> Any:
+def new_model(experiment: config.Experiment, loaded: TaskData) -> tf.keras.Model:
+    """Returns a new `models.RankModel` with its variables, or a new `models.ItemModel`."""
+    n = len(loaded.class_names)
+    encoder = loaded.build_encoder(experiment.encoder.name)
+    if isinstance(encoder, models.ItemModel):
+        return encoder
+    features = loaded.first_example()
+    width = encoder(features).shape[-1]
+    class_encoder = _class_encoder(experiment.class_encoder, n, width, loaded.class_inputs)
+    interaction = models.get("interaction", experiment.interaction.name, **experiment.interaction.options())
+    count_prior = count_priors.get(experiment.count_prior).layer(loaded.splits["train"])
+    model = models.RankModel(encoder, class_encoder, interaction, num_classes=n, count_prior=count_prior)
+    create_variables(model, features)
+    return model
+
+
+def _class_encoder(
+    part: config.ClassEncoder, num_classes: int, width: int, inputs: Mapping[str, Any]
+) -> tf.keras.layers.Layer:
+    initial = None if part.init == "random" else 0.0  # `heads` assigns the others
+    provided = {"num_classes": num_classes, "width": width, "initial": initial, **inputs}
+    known = models.CLASS_ENCODERS.options(part.name)
+    provided = {name: value for name, value in provided.items() if name in known}
+    class_encoder = models.get("class_encoder", part.name, **provided, **part.options())
+    return class_encoders.Residual(class_encoder, num_classes, width) if part.residual else class_encoder
+
+
+def build_rank_fn(experiment: config.Experiment, num_trained: int, strategy: tf.distribute.Strategy) -> Any:
     """Builds the rank function of a loss, for lists of all classes or of a replica's batch."""
     assert experiment.loss.rank_fn is not None
-    n = source.num_scored("train")
+    n = num_trained
     if experiment.loss.name in losses.BATCH_LOSSES:
         n = experiment.batch_size // (strategy.num_replicas_in_sync * experiment.accumulation_steps)
         if n < 2:
@@ -41,7 +75,7 @@ def build_rank_fn(
                 "part of a batch, which has one. Raise it, or lower accumulation_steps."
             )
     with strategy.scope():
-        return rank_functions.get(experiment.loss.rank_fn, n, experiment.loss.sorter)
+        return rank_functions.get_rank_fn(experiment.loss.rank_fn, n, experiment.loss.sorter)
 
 
 def build_evaluators(

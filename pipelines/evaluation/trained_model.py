@@ -200,7 +200,7 @@ def restore(path: str | os.PathLike, strategy: tf.distribute.Strategy | None = N
     described = description.read(run_dir.model)
     sorter = os.path.join(run_dir.model, description.SORTER)  # the copy of its file, if there is one
     copied = config.override(experiment, {"loss.sorter": sorter}) if files.exists(sorter) else experiment
-    model = build_model(copied, described, strategy)
+    model = build_model(copied, described.build_model, described.num_scored("train"), strategy)
     run = run_hash(experiment, run_dir.data_hashes())
     checkpoints = best_checkpoints(run_dir.checkpoints, model, run, writes=False)
     if results is None:

@@ -18,7 +18,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import baselines, evaluator
 from rank4class.pipelines.reporting import dataset_contents, plots, tables
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.task import inputs, loading
+from rank4class.pipelines.task import inputs, loading, split_steps
 
 SHOWN_LINES = 50  # of a list in the terminal, and classes in their table
 SHOWN_PAIRS = 3  # duplicates, unreadable images and skipped rows in the terminal
@@ -51,15 +51,17 @@ class Report:
         section, train = experiment.data, dataset.splits["train"]
         kind = train.kind
         self.experiment, self.dataset, self._cache_dir = experiment, dataset, cache_dir
-        loading.check_held_out(dataset.class_names, section.held_out)
+        split_steps.check_held_out(dataset.class_names, section.held_out)
         loading.check_class_weights(section, train)
         self._preprocess: Any = None
         if experiment.encoder.path or not kind.tokenizes:
             self._preprocess = inputs.build_inputs(section, experiment.encoder, train).preprocess
-        self._augment = inputs.build_augment(section, train, self._preprocess)
+        self._augment = None
+        if section.augmentation != "none":
+            self._augment = kind.augment(section.augmentation, section.image_size, self._preprocess)
         self._class_names = tuple(map(files.printable, dataset.class_names))
         self._all_splits = _merge_equal(dataset.splits)
-        self.splits = loading.limit_examples(section, self._all_splits)
+        self.splits = split_steps.limit_examples(section, self._all_splits)
         self.sections = [self._source()]
         self._images: dict[str, dataset_contents.Images] = {}
         if kind.reads_files:

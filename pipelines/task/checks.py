@@ -29,7 +29,7 @@ _POSITIVE = (
 _NOT_NEGATIVE = ("data.split_seed", "epochs", "min_steps", "patience")
 _CHOICES = {
     "data.augmentation": ("none", "flip", "affine_flip", "random_crop"),
-    "class_encoder.init": ("random", "zeros", "names", "means"),
+    "class_encoder.init": config.STARTS,
     "precision": ("float32", "mixed_float16", "mixed_bfloat16"),
     "calibration": ("auto", "none"),
 }
@@ -111,6 +111,11 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
         data.augmentation != "none" and encoder.frozen,
         f"data.augmentation={data.augmentation!r}: a frozen encoder encodes each image once. Set "
         "encoder.frozen=False or data.augmentation='none'.",
+    )
+    yield (
+        data.augmentation == "random_crop" and data.cache,
+        "data.cache=True: the cache keeps no whole images, which data.augmentation='random_crop' needs. Set "
+        "it to False.",
     )
     yield (
         trains and encoder.frozen and not encoder.path,

@@ -15,34 +15,40 @@ from rank4class.pipelines.task.task import TaskData
 
 
 def add(
-    task: TaskData,
     encoder: config.Encoder,
     class_encoder: config.ClassEncoder,
     max_length: int,
     batch_size: int,
     cache: Cache,
+    task_data: TaskData,
 ) -> TaskData:
-    """Returns a task with the descriptions of the classes, tokenized for the class encoder's text encoder."""
+    """Returns a task with the descriptions of the classes, if they are read.
+
+    For a class encoder of texts, `class_inputs` has their tokens, "features", or their "vectors" by its text
+    encoder and the "shape" of these.
+    """
     if not are_read(class_encoder):
-        return task
+        return task_data
     path = class_encoder.path or encoder.path
     if not path:
         field = "class_encoder.path" if "path" in class_encoder.fields else "encoder.path"
         raise ValueError(
             f"{field}=None: class encoder {class_encoder.name!r} needs a text encoder. Set it to its folder."
         )
-    texts = task.class_names
+    texts = task_data.class_names
     if class_encoder.texts:
-        texts = tuple(data.class_descriptions(class_encoder.texts, task.class_names))
-    tokenizer = inputs.tokenizer(path, max_length)
-    tokens = _tokens(tokenizer, texts)
-    if "features" in models.CLASS_ENCODERS.options(class_encoder.name):
-        return dataclasses.replace(task, class_texts=texts, class_features=tokens)
+        texts = tuple(data.class_descriptions(class_encoder.texts, task_data.class_names))
+    task_data = dataclasses.replace(task_data, class_texts=texts)
+    options = models.CLASS_ENCODERS.options(class_encoder.name)
+    if "features" in options:
+        tokens = _tokens(inputs.tokenizer(path, max_length), texts)
+        return dataclasses.replace(task_data, class_inputs={"features": tokens})
+    if "vectors" not in options:
+        return task_data
     kwargs = {"pooling": "mean"} if class_encoder.path else encoder.options()
     layer = models.get("encoder", checkpoints.find(path).encoder, **{**kwargs, "path": path})
-    vectors = encode(texts, layer, tokenizer, batch_size, cache)
-    vectors = unit(vectors) if class_encoder.init == "names" else vectors
-    return dataclasses.replace(task, class_texts=texts, class_vectors=vectors)
+    vectors = encode(texts, layer, inputs.tokenizer(path, max_length), batch_size, cache)
+    return dataclasses.replace(task_data, class_inputs={"vectors": vectors, "shape": vectors.shape})
 
 
 def are_read(class_encoder: config.ClassEncoder) -> bool:
@@ -58,17 +64,12 @@ def encode(
     batch_size: int,
     cache: Cache,
 ) -> np.ndarray:
-    """Returns the vectors of texts by a pretrained encoder, float32 `[n, e]`; see `frozen_features`."""
+    """Returns the vectors of texts by an encoder, float32 `[n, e]`; see `frozen_features`."""
     split = data.Split({"text": np.array(texts, object)}, np.arange(len(texts), dtype=np.int32))
     splits = {"classes": inputs.with_lengths(split, tokenizer)}
     raw = TaskData(tuple(texts), splits, tokenizer, lambda: encoder, inputs.Inputs({}))
     weights = hashing.encoder_hash(tokenizer.settings, encoder)
     return frozen_features.encode(raw, encoder, weights, batch_size, cache, "class texts")["classes"]
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors of length 1."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def _tokens(tokenizer: data.WordPiece, texts: Sequence[str]) -> dict[str, np.ndarray]:

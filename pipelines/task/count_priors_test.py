@@ -14,6 +14,7 @@ from rank4class import data, losses, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import model_building
+from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.export.inputs_test import assert_takes_no_rows
 from rank4class.pipelines.reporting import plots
@@ -79,7 +80,7 @@ def test_priors_without_weights_are_evaluated(loaded, prior):
     loss = "sigmoid_cross_entropy" if prior.name == "poisson_binomial" else "n_choose_k"
     experiment = digits(count_prior=prior, loss=config.Loss(loss))
     checks.check(experiment)
-    model = loaded.build_model(experiment)
+    model = new_model(experiment, loaded)
     evaluate = model_building.build_evaluators(experiment, loaded, model)["test"]
     evaluated = evaluate(loaded.evaluation_batches("test", experiment.evaluation_batch_size))
     assert_likelihood(evaluated.means()["nll"], experiment, loaded, model)
@@ -148,7 +149,7 @@ def test_predictions_and_export_of_a_prior(learned, tmp_path):
 
 def test_empirical_prior_equals_training_frequencies(loaded):
     experiment = digits(count_prior=config.CountPrior(name="empirical"))
-    model = loaded.build_model(experiment)
+    model = new_model(experiment, loaded)
     outputs, _ = outputs_of(experiment, loaded, model)
     sizes = loaded.splits["train"].labels.toarray().sum(axis=1)
     fractions = [np.mean(sizes == k) for k in range(5)]
@@ -242,7 +243,7 @@ def test_scores_without_excluded_classes(loaded):
     labels = test.labels.toarray() * ~excluded
     test = dataclasses.replace(test, labels=csr_array(labels), excluded=csr_array(excluded))
     again = dataclasses.replace(loaded, splits={**loaded.splits, "test": test})
-    model = again.build_model(experiment)
+    model = new_model(experiment, again)
     evaluate = model_building.build_evaluators(experiment, again, model)["test"]
     evaluated = evaluate(again.evaluation_batches("test", experiment.evaluation_batch_size), keep_scores=True)
     scores = evaluated.scores[:, 1:]

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from rank4class import strict_json
 from rank4class.models.rank_model import create_variables
-from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import inputs
 from rank4class.pipelines.task.task import TaskData
@@ -38,9 +37,8 @@ class Description:
         """Returns the number of classes that the model scores for a split."""
         return len(self.class_names if self.seen is None or split == "test" else self.seen)
 
-    def build_model(self, experiment: config.Experiment) -> tf.keras.Model:
-        """Returns a new model of a run's experiment, with its variables."""
-        del experiment  # the structure states all of it
+    def build_model(self) -> tf.keras.Model:
+        """Returns a new model with its variables."""
         model = tf.keras.layers.deserialize(self._structure)
         create_variables(model, inputs.zeros(self._features))
         return model

@@ -22,11 +22,9 @@ from rank4class.pipelines.task.task import TaskData
 _VERSION = 1  # of the outputs: raise it when code changes those of an unchanged encoder
 
 
-def encode_splits(raw: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> TaskData:
+def encode_splits(encoder_name: str, batch_size: int, cache: Cache, raw: TaskData) -> TaskData:
     """Returns a task whose features are the outputs of its frozen encoder, which the cache keeps."""
-    encoder = raw.build_encoder(encoder_name)
-    settings = raw.preprocess.settings if raw.inputs.kind.tokenizes else {}
-    weights = hashing.encoder_hash(settings, encoder)
+    encoder, weights = _initial(raw, encoder_name)
     outputs = encode(raw, encoder, weights, batch_size, cache, "examples")
     splits = {
         name: dataclasses.replace(raw.splits[name], features={"embedding": h}, lengths=None)
@@ -39,9 +37,22 @@ def encode_splits(raw: TaskData, encoder_name: str, batch_size: int, cache: Cach
         hashes=raw.hashes | {"encoder.path": weights},
         inputs=dataclasses.replace(raw.inputs, encoder=encoder),
         encoder_files=lambda: _encoder_files(raw, encoder, weights, cache),
-        augment=None,
         make_encoder=lambda: models.get("encoder", "identity", width=encoder.width),
     )
+
+
+def encode_train(task_data: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> np.ndarray:
+    """Returns the outputs of the initial encoder for training examples, float32 `[N, d]`; see `encode`."""
+    encoder, weights = _initial(task_data, encoder_name)
+    train = dataclasses.replace(task_data, splits={"train": task_data.splits["train"]})
+    return encode(train, encoder, weights, batch_size, cache, "examples")["train"]
+
+
+def _initial(raw: TaskData, encoder_name: str) -> tuple[tf.keras.layers.Layer, str]:
+    """Returns a new encoder, and the hash of its weights and its tokenizer."""
+    encoder = raw.build_encoder(encoder_name)
+    settings = raw.inputs.preprocess.settings if raw.inputs.kind.tokenizes else {}
+    return encoder, hashing.encoder_hash(settings, encoder)
 
 
 def encode(

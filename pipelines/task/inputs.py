@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,9 @@ class Inputs:
         return files.to_json(content)
 
 
-def build_inputs(data_config: config.Data, encoder_config: config.Encoder, train: data.Split) -> Inputs:
+def build_inputs(
+    data_config: config.Data, encoder_config: config.Encoder, train: data.Split, columns: tuple[str, ...] = ()
+) -> Inputs:
     """Returns the inputs of a new model for a training split; ValueError for texts without an encoder."""
 
     def tokenizer_of_encoder() -> data.WordPiece:
@@ -69,22 +71,7 @@ def build_inputs(data_config: config.Data, encoder_config: config.Encoder, train
         return tokenizer(encoder_config.path, data_config.max_length)
 
     preprocess = train.kind.preprocess(train.features, data_config.image_size, tokenizer_of_encoder)
-    return Inputs(train.kind.specs(train.features), preprocess)
-
-
-def build_augment(
-    data_config: config.Data, train: data.Split, preprocess: Callable | None
-) -> Callable | None:
-    """Returns the augmentation of a training batch's features and seeds, or None; ValueError if unfit."""
-    name = data_config.augmentation
-    if name == "none":
-        return None
-    if name == "random_crop" and data_config.cache:
-        raise ValueError(
-            "data.cache=True: the cache keeps no whole images, which data.augmentation='random_crop' needs. "
-            "Set it to False."
-        )
-    return train.kind.augment(name, data_config.image_size, preprocess)
+    return Inputs(train.kind.specs(train.features), preprocess, columns=columns)
 
 
 def tokenizer(path: str, max_length: int) -> data.WordPiece:

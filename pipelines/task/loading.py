@@ -1,22 +1,22 @@
 """Loads the data of an experiment, as a list of steps."""
 
 import dataclasses
-import difflib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
-import scipy.sparse
 
 from rank4class import arguments, data, models
 from rank4class.data import candidates
 from rank4class.data.dataset import map_splits
 from rank4class.pipelines import config
-from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.files import Cache
-from rank4class.pipelines.task import class_texts, frozen_features, hashing
-from rank4class.pipelines.task.inputs import Inputs, build_augment, build_inputs, with_lengths
+from rank4class.pipelines.task import class_texts, frozen_features, hashing, split_steps
+from rank4class.pipelines.task.inputs import Inputs, build_inputs, with_lengths
 from rank4class.pipelines.task.task import TaskData
+
+Step = Callable[[TaskData], TaskData]
 
 
 def load_data(
@@ -42,41 +42,34 @@ def load_data(
       FileNotFoundError, ValueError: the dataset or the encoder cannot be loaded, or they do not fit together.
     """
     data_config, encoder, class_encoder = experiment.data, experiment.encoder, experiment.class_encoder
-    batch_size = experiment.evaluation_batch_size
-    dataset, cache = dataset or read_dataset(data_config), Cache(cache_dir, progress)
-    if missing := {"train", "validation"} - set(dataset.splits):
-        raise ValueError(f"dataset.splits: no {missing.pop()!r}. Add it; data.dataset.draw draws splits.")
-    check_class_weights(data_config, dataset.splits["train"])
-    if experiment.candidates.name != "all":  # before the texts of the classes are encoded
-        with arguments.in_section("candidates."):
-            candidates.check_count(experiment.candidates.count, len(dataset.class_names))
-    splits = limit_examples(data_config, dataset.splits)
-    is_untrained = _untrained(data_config, class_encoder, dataset, splits["train"])
-    inputs = trained or dataclasses.replace(
-        build_inputs(data_config, encoder, splits["train"]), columns=dataset.columns
-    )
-    task = _of_splits(data_config, dataset.class_names, splits, inputs)
-    task = dataclasses.replace(task, augment=build_augment(data_config, splits["train"], task.preprocess))
+    batch_size, cache = experiment.evaluation_batch_size, Cache(cache_dir, progress)
+    dataset = dataset or read_dataset(data_config)
+    options = data_config.options()
+    names_classes = data_config.name == "memory" or options.get("classes") or options.get("label_columns")
+    ranks_untrained = class_texts.are_read(class_encoder) and not data_config.held_out
+    check_dataset(dataset, data_config, experiment.candidates)
+    if names_classes and not ranks_untrained:
+        check_classes(dataset, options.get("classes"))
+    steps = _reading(data_config)
     if trained is None:
-        options = encoder.options()
-        if splits["train"].kind.has_ids and "num_ids" in models.ENCODERS.options(encoder.name):
-            options["num_ids"] = 1 + max(int(split.features["id"].max()) for split in splits.values())
-        task = dataclasses.replace(task, make_encoder=lambda: models.get("encoder", encoder.name, **options))
-        task = class_texts.add(task, encoder, class_encoder, data_config.max_length, batch_size, cache)
+        steps += [
+            partial(add_encoder, encoder),
+            partial(class_texts.add, encoder, class_encoder, data_config.max_length, batch_size, cache),
+        ]
     if encoder.frozen:
-        task = frozen_features.encode_splits(task, encoder.name, batch_size, cache)
-    if trained is None and class_encoder.init == "means":
-        task = _with_class_means(task, data_config.held_out, encoder.name, batch_size, cache)
-    if data_config.cache and not encoder.frozen:
-        task = _preprocessed(task, batch_size, "preprocessing" * progress)
-        task = dataclasses.replace(task, augment=build_augment(data_config, task.splits["train"], None))
-    task = _hold_out(task, data_config.held_out)
-    task = _with_calibration_split(task, experiment.sets, data_config.split_seed)
-    if is_untrained.any():
-        seen = np.flatnonzero(~is_untrained)
-        splits = {**task.splits, "train": _of_classes(task.splits["train"], seen)}
-        task = dataclasses.replace(task, splits=splits, seen=seen, of_seen=("train",))
-    return task if trained is not None else _with_class_weights(task, data_config.class_weights)
+        steps.append(partial(frozen_features.encode_splits, encoder.name, batch_size, cache))
+    elif data_config.cache:
+        steps.append(partial(preprocess_once, batch_size, progress))
+    steps += [
+        partial(add_augmentation, data_config.augmentation, data_config.image_size),
+        partial(split_steps.hold_out, data_config.held_out),
+        partial(split_steps.add_calibration_split, experiment.sets, data_config.split_seed),
+    ]
+    if names_classes and ranks_untrained:
+        steps.append(split_steps.leave_out_untrained)
+    if trained is None:
+        steps.append(partial(split_steps.add_class_weights, data_config.class_weights))
+    return _after(steps, of_dataset(dataset, data_config, encoder, trained))
 
 
 def load_labeled(
@@ -95,9 +88,21 @@ def load_labeled(
     options = {**data_config.options(), **columns, "path": path}
     split = data.get_labeled(data_config.name, class_names, **options)
     splits: dict[str, data.Split] = dict.fromkeys(("train", "validation", "calibration", "test"), split)
-    task = _of_splits(data_config, class_names, splits, trained)
+    task_data = _after(_reading(data_config), _with_inputs(class_names, splits, trained))
     # The frozen encoder, if any, is a part of the preprocessing here.
-    return task if trained.encoder is None else dataclasses.replace(task, preprocess=trained)
+    return task_data if trained.encoder is None else dataclasses.replace(task_data, preprocess=trained)
+
+
+def _reading(data_config: config.Data) -> list[Step]:
+    """Returns the first steps, which read the examples."""
+    skips = [skip_unreadable] if data_config.on_invalid_row == "skip" else []
+    return [*skips, add_hashes, partial(add_lengths, data_config.group_by_length)]
+
+
+def _after(steps: Iterable[Step], task_data: TaskData) -> TaskData:
+    for step in steps:
+        task_data = step(task_data)
+    return task_data
 
 
 def read_dataset(data_config: config.Data) -> data.Dataset:
@@ -110,112 +115,14 @@ def read_dataset(data_config: config.Data) -> data.Dataset:
     return data.get(data_config.name, **data_config.options())
 
 
-def _of_splits(
-    data_config: config.Data, class_names: tuple[str, ...], splits: dict[str, data.Split], inputs: Inputs
-) -> TaskData:
-    """Returns the task of splits, for a trained encoder, with the lengths of texts and the hashes."""
-    if data_config.on_invalid_row == "skip":
-        splits = _without_unreadable(class_names, splits, inputs.preprocess)
-    hashes = hashing.data_hashes(class_names, splits)
-    if inputs.kind.tokenizes:
-        hashes["encoder.path"] = hashing.encoder_hash(inputs.preprocess.settings)
-        ungrouped = {} if data_config.group_by_length else {"train": splits["train"]}
-        splits = map_splits(lambda split: with_lengths(split, inputs.preprocess), splits) | ungrouped
-    return TaskData(class_names, splits, inputs.preprocess, lambda: inputs.encoder, inputs, hashes=hashes)
-
-
-def _with_class_means(
-    task: TaskData, held_out: Sequence[str], encoder_name: str, batch_size: int, cache: Cache
-) -> TaskData:
-    """Returns a task with the direction of the mean training vector of each class; 0 for held-out classes."""
-    train = task.splits["train"]
-    vectors = train.features.get("embedding")
-    if vectors is None:
-        encoded = frozen_features.encode_splits(task, encoder_name, batch_size, cache)
-        vectors = encoded.splits["train"].features["embedding"]
-    vectors = vectors if scipy.sparse.issparse(vectors) else np.asarray(vectors)  # reads stored rows
-    sums = train.class_matrix(len(task.class_names)).T @ vectors
-    means = class_texts.unit(sums.toarray() if scipy.sparse.issparse(sums) else sums)
-    means[np.isin(task.class_names, held_out)] = 0.0
-    return dataclasses.replace(task, class_vectors=means)
-
-
-def limit_examples(data_config: config.Data, splits: Mapping[str, data.Split]) -> dict[str, data.Split]:
-    """Returns splits with at most `data.max_examples` examples, and `data.max_train_examples` to train on.
-
-    If instances are known by their ids alone, the other splits keep the instances of the training split.
-    """
-    limit, train_limit = data_config.max_examples, data_config.max_train_examples
-    seed = data_config.split_seed
-    limited = map_splits(lambda split: subsample(split, limit, seed), splits)
-    limited["train"] = subsample(limited["train"], train_limit, seed)
-    if (limit is None and train_limit is None) or not splits["train"].kind.has_ids:
-        return limited
-    trained = limited["train"].features["id"]
-    return {name: split.select(np.isin(split.features["id"], trained)) for name, split in splits.items()}
-
-
-def subsample(split: data.Split, limit: int | None, seed: int) -> data.Split:
-    """Returns a split with a random sample of its examples if it has more than `limit`."""
-    if limit is None or len(split) <= limit:
-        return split
-    return split.select(np.sort(np.random.default_rng(seed).permutation(len(split))[:limit]))
-
-
-def _without_unreadable(
-    class_names: tuple[str, ...], splits: dict[str, data.Split], preprocess: Callable
-) -> dict[str, data.Split]:
-    """Returns splits without the image files that cannot be read; this reads all of them."""
-    if not splits["train"].kind.reads_files:
-        return splits
-    messages: list[str] = []
-
-    def readable(split: data.Split) -> data.Split:
-        unreadable = dict(data.unreadable(split, preprocess))
-        messages.extend(unreadable.values())
-        return split.select([i for i in range(len(split)) if i not in unreadable])
-
-    splits = map_splits(readable, splits)
-    data.warn_of_skipped(messages)
-    return data.Dataset(class_names, splits).splits  # raises an error for a split without an example
-
-
-def _preprocessed(task: TaskData, batch_size: int, title: str) -> TaskData:
-    """Returns a task whose splits hold the preprocessed features."""
-    unlabeled = task.with_static_lengths().without_labels()  # the arrays of texts have one length
-    splits = {
-        name: dataclasses.replace(
-            split, features=unlabeled.collect(name, batch_size, dict, title), lengths=None
-        )
-        for name, split in task.splits.items()
-    }
-    return dataclasses.replace(task, splits=splits, preprocess=None)
-
-
-def _with_calibration_split(task: TaskData, sets: config.Sets, seed: int) -> TaskData:
-    """Draws the split "calibration" of prediction sets from validation, unless the dataset has one.
-
-    The validation examples are drawn after all else: the outputs of a frozen encoder are those without sets.
-
-    Raises:
-      ValueError: either split is left without an example.
-    """
-    if sets.name == "none" or "calibration" in task.splits:
-        return task
-    validation, size = task.splits["validation"], len(task.splits["validation"])
-    count = round(sets.fraction * size)
-    if not 0 < count < size:
-        raise ValueError(
-            f"sets.fraction={sets.fraction}: {count} of {size} validation examples would calibrate, and "
-            f"{size - count} would be left. Change it, or give more validation examples."
-        )
-    order, drawn, hashes = np.random.default_rng(seed).permutation(size), {}, {}
-    for name, rows in (("calibration", order[:count]), ("validation", order[count:])):
-        drawn[name] = validation.select(np.sort(rows))
-        hashes[name] = files.sha256(f"{task.hashes['validation']} {name} {count} {seed}")
-    if task.hashes.get("test") == task.hashes["validation"]:  # no example may calibrate and test
-        drawn["test"], hashes["test"] = drawn["validation"], hashes["validation"]
-    return dataclasses.replace(task, splits=task.splits | drawn, hashes=task.hashes | hashes)
+def check_dataset(dataset: data.Dataset, data_config: config.Data, part: config.Candidates) -> None:
+    """Raises ValueError if a dataset lacks a split, or does not fit class weights or candidates."""
+    if missing := {"train", "validation"} - set(dataset.splits):
+        raise ValueError(f"dataset.splits: no {missing.pop()!r}. Add it; data.dataset.draw draws splits.")
+    check_class_weights(data_config, dataset.splits["train"])
+    if part.name != "all":
+        with arguments.in_section("candidates."):
+            candidates.check_count(part.count, len(dataset.class_names))
 
 
 def check_class_weights(data_config: config.Data, train: data.Split) -> None:
@@ -227,75 +134,89 @@ def check_class_weights(data_config: config.Data, train: data.Split) -> None:
         )
 
 
-def _with_class_weights(task: TaskData, name: str) -> TaskData:
-    """Returns a task with the weights of the trained classes: "none", "balanced", or those of a file."""
-    if name == "none":
-        return task
-    if name == "balanced":
-        weights = data.balanced_class_weights(task.training_counts("train"))
-    else:
-        weights = data.class_weights(name, task.class_names)
-        weights = weights if task.seen is None else weights[task.seen]
-    return dataclasses.replace(task, class_weights=weights)
-
-
-def _hold_out(task: TaskData, names: Sequence[str]) -> TaskData:
-    """Returns a task whose test split has only the held-out classes and whose other splits lack them."""
-    if not names:
-        return task
-    check_held_out(task.class_names, names)
-    if task.splits["train"].multi_label:
+def check_classes(dataset: data.Dataset, path: str | None) -> None:
+    """Raises ValueError if a class of the file `data.classes` has no training example."""
+    untrained = np.flatnonzero(dataset.splits["train"].class_counts(len(dataset.class_names)) == 0)
+    if path is not None and len(untrained):
         raise ValueError(
-            f"data.held_out={names}: an example of several classes could be on both sides. Use a dataset "
-            "with one class per example."
+            f"data.classes={path}: class {dataset.class_names[untrained[0]]!r} has no training example. "
+            "Remove the line, or set class_encoder to 'frozen_text' to rank it by its name, without "
+            "data.held_out."
         )
-    is_held_out = np.isin(task.class_names, names)
-    seen = np.flatnonzero(~is_held_out)
+
+
+def of_dataset(
+    dataset: data.Dataset, data_config: config.Data, encoder: config.Encoder, trained: Inputs | None
+) -> TaskData:
+    """Returns the task of a dataset, with at most the configured numbers of examples; it has no encoder."""
+    splits = split_steps.limit_examples(data_config, dataset.splits)
+    inputs = trained or build_inputs(data_config, encoder, splits["train"], dataset.columns)
+    return _with_inputs(dataset.class_names, splits, inputs)
+
+
+def _with_inputs(class_names: tuple[str, ...], splits: dict[str, data.Split], inputs: Inputs) -> TaskData:
+    return TaskData(class_names, splits, inputs.preprocess, lambda: inputs.encoder, inputs)
+
+
+def skip_unreadable(task_data: TaskData) -> TaskData:
+    """Returns a task without the image files that cannot be read; this reads all of them."""
+    if not task_data.inputs.kind.reads_files:
+        return task_data
+    messages: list[str] = []
+
+    def readable(split: data.Split) -> data.Split:
+        unreadable = dict(data.unreadable(split, task_data.preprocess))
+        messages.extend(unreadable.values())
+        return split.select([i for i in range(len(split)) if i not in unreadable])
+
+    splits = map_splits(readable, task_data.splits)
+    data.warn_of_skipped(messages)
+    splits = data.Dataset(task_data.class_names, splits).splits  # ValueError for a split without an example
+    return dataclasses.replace(task_data, splits=splits)
+
+
+def add_hashes(task_data: TaskData) -> TaskData:
+    """Returns a task with the hashes of its examples and of the settings of its tokenizer."""
+    hashes = hashing.data_hashes(task_data.class_names, task_data.splits)
+    if task_data.inputs.kind.tokenizes:
+        hashes["encoder.path"] = hashing.encoder_hash(task_data.inputs.preprocess.settings)
+    return dataclasses.replace(task_data, hashes=hashes)
+
+
+def add_lengths(of_training: bool, task_data: TaskData) -> TaskData:
+    """Returns a task with the lengths of its texts, `of_training` too, by which batches are grouped."""
+    if not task_data.inputs.kind.tokenizes:
+        return task_data
+    others = {} if of_training else {"train": task_data.splits["train"]}
+    splits = map_splits(lambda split: with_lengths(split, task_data.inputs.preprocess), task_data.splits)
+    return dataclasses.replace(task_data, splits=splits | others)
+
+
+def add_encoder(encoder: config.Encoder, task_data: TaskData) -> TaskData:
+    """Returns a task with the encoder of a configuration."""
+    options = encoder.options()
+    if task_data.inputs.kind.has_ids and "num_ids" in models.ENCODERS.options(encoder.name):
+        ids = (split.features["id"] for split in task_data.splits.values())
+        options["num_ids"] = 1 + max(int(each.max()) for each in ids)
+    return dataclasses.replace(
+        task_data, make_encoder=partial(models.get, "encoder", encoder.name, **options)
+    )
+
+
+def preprocess_once(batch_size: int, progress: bool, task_data: TaskData) -> TaskData:
+    """Returns a task whose splits hold the preprocessed features."""
+    unlabeled = task_data.with_static_lengths().without_labels()  # the arrays of texts have one length
+    title = "preprocessing" if progress else ""
     splits = {}
-    for split, examples in task.splits.items():
-        selected = is_held_out[examples.labels] == (split == "test")
-        if not selected.any():
-            raise ValueError(f"data.held_out={names}: the {split} split has no example left. Change it.")
-        selected_examples = examples.select(selected)
-        splits[split] = selected_examples if split == "test" else _of_classes(selected_examples, seen)
-    return dataclasses.replace(task, splits=splits, seen=seen)
+    for name, split in task_data.splits.items():
+        features = unlabeled.collect(name, batch_size, dict, title)
+        splits[name] = dataclasses.replace(split, features=features, lengths=None)
+    return dataclasses.replace(task_data, splits=splits, preprocess=None)
 
 
-def _of_classes(split: data.Split, seen: np.ndarray) -> data.Split:
-    """Returns examples of the seen classes alone, with the positions among these as labels."""
-    if split.multi_label:
-        excluded = None if split.excluded is None else split.excluded[:, seen]
-        return dataclasses.replace(split, labels=split.label_matrix[:, seen], excluded=excluded)
-    return dataclasses.replace(split, labels=np.searchsorted(seen, split.labels).astype(np.int32))
-
-
-def _untrained(
-    data_config: config.Data, class_encoder: config.ClassEncoder, dataset: data.Dataset, train: data.Split
-) -> np.ndarray:
-    """Returns which of the classes that the user named are ranked by their texts, without training, `[n]`.
-
-    If the class encoder does not read texts, a class of the file `data.classes` without a training example
-    raises ValueError.
-    """
-    options, names = data_config.options(), dataset.class_names
-    classes = options.get("classes")
-    if data_config.name != "memory" and not (classes or options.get("label_columns")):
-        return np.zeros(len(names), bool)
-    if class_texts.are_read(class_encoder) and not data_config.held_out:
-        return train.class_counts(len(names)) == 0
-    missing = np.flatnonzero(dataset.splits["train"].class_counts(len(names)) == 0)
-    if classes is not None and len(missing):
-        raise ValueError(
-            f"data.classes={classes}: class {names[missing[0]]!r} has no training example. Remove the line, "
-            "or set class_encoder to 'frozen_text' to rank it by its name, without data.held_out."
-        )
-    return np.zeros(len(names), bool)
-
-
-def check_held_out(class_names: Sequence[str], names: Iterable[str]) -> None:
-    """Raises ValueError if `data.held_out` names an unknown class."""
-    unknown = sorted(set(names) - set(class_names))
-    if unknown:
-        close = difflib.get_close_matches(unknown[0], class_names, n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else "Choose a class of the dataset."
-        raise ValueError(f"data.held_out={unknown[0]!r}: no such class. {hint}")
+def add_augmentation(name: str, image_size: int, task_data: TaskData) -> TaskData:
+    """Returns a task whose training images are augmented; ValueError if they cannot be."""
+    if name == "none":
+        return task_data
+    augment = task_data.splits["train"].kind.augment(name, image_size, task_data.preprocess)
+    return dataclasses.replace(task_data, augment=augment)

@@ -17,7 +17,7 @@ FORMULAS = {
 NAMES = (*FORMULAS, *sorters.SORTERS)
 
 
-def get(name: str, n: int, trained: str | None = None) -> Callable[..., Any]:
+def get_rank_fn(name: str, n: int, trained: str | None = None) -> Callable[..., Any]:
     """Returns the rank function of one of `NAMES` for lists of length `n`.
 
     `trained` is a file of a sorter's weights; None is those that are shipped.
@@ -25,7 +25,7 @@ def get(name: str, n: int, trained: str | None = None) -> Callable[..., Any]:
     Raises:
       ValueError: an unknown name, or there are no weights for such lists.
 
-    >>> get("exact", 4)([[7.0, 1.0, 7.0, 9.0]]).numpy()
+    >>> get_rank_fn("exact", 4)([[7.0, 1.0, 7.0, 9.0]]).numpy()
     array([[2.5, 4. , 2.5, 1. ]], dtype=float32)
     """
     arguments.check_choice(NAMES, rank_fn=name)

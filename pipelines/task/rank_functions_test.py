@@ -24,14 +24,14 @@ def small(**changes):
 
 def test_rank_functions_of_all_names():
     for name in {*rank_functions.NAMES} - {"cnn", "lstm"}:  # tested in models/sorters/layers_test.py
-        ranked = rank_functions.get(name, 10)(tf.constant(SCORES))
+        ranked = rank_functions.get_rank_fn(name, 10)(tf.constant(SCORES))
         assert ranked.shape == [6, 10]
         np.testing.assert_allclose(tf.reduce_sum(ranked, axis=1), 55.0, rtol=1e-4)
 
 
 def test_build_loss_uses_the_rank_function():
     for name in ("sigmoid", "equivariant", "soft_sort"):
-        rank_fn = rank_functions.get(name, 10)
+        rank_fn = rank_functions.get_rank_fn(name, 10)
         built = optimization.build_loss(small(**{"loss.rank_fn": name}).loss, rank_fn=rank_fn)
         labels = tf.constant([0, 1, 2, 3, 4, 5])
         values = built(tf.constant(0, tf.int64), labels, task.ModelOutputs(tf.constant(SCORES)), tf.ones([6]))
@@ -45,7 +45,9 @@ def test_a_sorter_file_of_the_user(tmp_path):
     blunt.weights[0].assign(-3.0)
     path = tmp_path / "blunt.safetensors"
     path.write_bytes(sorters.to_bytes(blunt, sizes="10"))
-    user_rank_fn, shipped = (rank_functions.get("equivariant", 10, trained) for trained in (path, None))
+    user_rank_fn, shipped = (
+        rank_functions.get_rank_fn("equivariant", 10, trained) for trained in (path, None)
+    )
     np.testing.assert_allclose(user_rank_fn(SCORES), blunt.rank_fn(SCORES), rtol=1e-3)
     assert np.abs(user_rank_fn(SCORES) - shipped(SCORES)).max() > 0.5
     tuned = small(
@@ -103,7 +105,7 @@ def test_errors(changes, message):
     ],
 )
 def test_losses_serialize_their_rank_function(name):
-    loss = losses.ApproxNDCG(rank_fn=rank_functions.get(name, 10))
+    loss = losses.ApproxNDCG(rank_fn=rank_functions.get_rank_fn(name, 10))
     saved = json.dumps(tf.keras.utils.serialize_keras_object(loss))
     again = tf.keras.utils.deserialize_keras_object(json.loads(saved))
     labels = np.arange(6)
@@ -116,7 +118,9 @@ def test_losses_serialize_their_rank_function(name):
 def test_saved_keras_models_have_their_metrics_and_rank_function(tmp_path, name, form):
     features, labels = np.eye(10, dtype=np.float32), np.arange(10)
     model = tf.keras.Sequential([tf.keras.layers.Input([10]), tf.keras.layers.Dense(10)])
-    model.compile("sgd", loss=losses.ApproxNDCG(rank_fn=rank_functions.get(name, 10)), metrics=[losses.MRR()])
+    model.compile(
+        "sgd", loss=losses.ApproxNDCG(rank_fn=rank_functions.get_rank_fn(name, 10)), metrics=[losses.MRR()]
+    )
     before = model.evaluate(features, labels, verbose=0)
     model.save(tmp_path / f"model.{form}")
     again = tf.keras.models.load_model(tmp_path / f"model.{form}")

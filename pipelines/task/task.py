@@ -7,12 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rank4class import data, models
+from rank4class import data
 from rank4class.data.candidates import Sampled
-from rank4class.models import class_encoders
 from rank4class.models.encoders.base import missing_features
-from rank4class.models.rank_model import create_variables
-from rank4class.pipelines import config
 from rank4class.pipelines.task import count_priors
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.progress import Progress
@@ -41,8 +38,7 @@ class TaskData:
     augment: Callable | None = None  # of the features and seeds of a training batch, for `preprocess`
     class_weights: np.ndarray | None = None  # `[n]`, see `data.training_batches`
     class_texts: tuple[str, ...] | None = None  # descriptions of the classes
-    class_features: dict[str, np.ndarray] | None = None  # the same as features of the instance encoder
-    class_vectors: np.ndarray | None = None  # `[n, e]`, the same encoded, or the initial vectors
+    class_inputs: dict[str, Any] = dataclasses.field(default_factory=dict)  # see `class_texts.add`
     hashes: dict[str, str] = dataclasses.field(default_factory=dict)  # see `hashing`
     seen: np.ndarray | None = None  # ids of the classes of the splits `of_seen`, by label; None for all
     of_seen: tuple[str, ...] = ("train", "validation")  # splits that rank the classes `seen` alone
@@ -136,7 +132,7 @@ class TaskData:
 
     def build_encoder(self, name: str) -> tf.keras.layers.Layer:
         """Returns a new encoder with its variables; ValueError if the dataset lacks a feature."""
-        features = self._first_example()
+        features = self.first_example()
         encoder = self.make_encoder()
         if missing := missing_features(encoder, features):
             raise ValueError(
@@ -146,42 +142,9 @@ class TaskData:
         encoder(features)
         return encoder
 
-    def _first_example(self) -> dict[str, tf.Tensor]:
+    def first_example(self) -> dict[str, tf.Tensor]:
+        """Returns the features of a training example, as a batch."""
         return next(iter(self.read("train", 1)))[0]
-
-    def build_model(self, experiment: config.Experiment) -> tf.keras.Model:
-        """Returns a new `models.RankModel` with its variables, or a new `models.ItemModel`."""
-        n = len(self.class_names)
-        encoder = self.build_encoder(experiment.encoder.name)
-        if isinstance(encoder, models.ItemModel):
-            return encoder
-        features = self._first_example()
-        class_encoder = self._class_encoder(experiment.class_encoder, encoder(features).shape[-1])
-        interaction = models.get(
-            "interaction", experiment.interaction.name, **experiment.interaction.options()
-        )
-        count_prior = count_priors.get(experiment.count_prior).layer(self.splits["train"])
-        model = models.RankModel(encoder, class_encoder, interaction, num_classes=n, count_prior=count_prior)
-        create_variables(model, features)
-        return model
-
-    def _class_encoder(self, part: config.ClassEncoder, width: int) -> tf.keras.layers.Layer:
-        vectors = self.class_vectors
-        initial = np.zeros([len(self.class_names), width]) if part.init == "zeros" else vectors
-        provided: dict[str, Any] = {
-            "num_classes": len(self.class_names),
-            "width": width,
-            "features": self.class_features,
-            "initial": initial,
-            "vectors": vectors,
-            "shape": None if vectors is None else vectors.shape,
-        }
-        known = models.CLASS_ENCODERS.options(part.name)
-        provided = {name: value for name, value in provided.items() if name in known}
-        class_encoder = models.get("class_encoder", part.name, **provided, **part.options())
-        if part.residual:
-            class_encoder = class_encoders.Residual(class_encoder, len(self.class_names), width)
-        return class_encoder
 
     def scorer(
         self, model: tf.keras.Model, split: str, count_prior: count_priors.CountPrior = count_priors.NONE

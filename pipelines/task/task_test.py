@@ -15,6 +15,7 @@ from rank4class.data.datasets import imagenet_test
 from rank4class.models import class_encoders
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator, trained_model
+from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task import checks, class_texts, description, frozen_features, hashing
@@ -61,7 +62,7 @@ def test_image_files_are_decoded(image_files):
     assert loaded.class_names == ("bright", "dark")
     expected = np.where(labels == 0, 220, 20)[:, None, None, None] / 255
     np.testing.assert_allclose(features["image"], np.broadcast_to(expected, [8, 224, 224, 3]), atol=0.01)
-    assert loaded.build_model(experiment)(features).shape == [8, 2]
+    assert new_model(experiment, loaded)(features).shape == [8, 2]
     encoder, other = loaded.build_encoder("small_cnn"), tf.io.encode_jpeg(tf.zeros([40, 40, 3], tf.uint8))
     before = frozen_features._fingerprint(loaded, encoder, "weights", 8)
     assert frozen_features._fingerprint(loaded, encoder, "weights", 8) == before
@@ -74,7 +75,7 @@ def test_bytes_become_floats_and_floats_stay(cifar10_files):
     features, labels = first_batch(loaded)
     expected = 25 * labels[:, None, None, None] / 255
     np.testing.assert_allclose(features["image"], np.broadcast_to(expected, [8, 32, 32, 3]), rtol=1e-6)
-    assert loaded.build_model(experiment)(features).shape == [8, 10]
+    assert new_model(experiment, loaded)(features).shape == [8, 10]
     features, _ = first_batch(loaded_with(config.Data())[1])
     np.testing.assert_array_equal(
         features["image"], data.get("digits").splits["validation"].features["image"][:8]
@@ -131,7 +132,7 @@ def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path
     texts = tmp_path / "texts.tsv"
     texts.write_text("anger\tawful bad\nneutral\tthe table is here\njoy\tgreat\n")
     experiment, loaded = load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
-    ids = loaded.class_features["input_word_ids"]  # the longest text has six tokens
+    ids = loaded.class_inputs["features"]["input_word_ids"]  # the longest text has six tokens
     vocabulary = (tmp_path / "encoder" / "vocab.txt").read_text().split("\n")
     assert [[vocabulary[i] for i in row] for row in ids] == [
         ["[CLS]", "great", "[SEP]", "[PAD]", "[PAD]", "[PAD]"],
@@ -140,10 +141,10 @@ def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path
     ]
     eager, rows = [], class_encoders._rows
     monkeypatch.setattr(class_encoders, "_rows", lambda *x: eager.append(tf.executing_eagerly()) or rows(*x))
-    model = loaded.build_model(experiment)
+    model = new_model(experiment, loaded)
     assert not any(eager)  # which would encode the texts of all classes
     [(features, _, _)] = loaded.evaluation_batches("test", experiment.evaluation_batch_size).take(1)
-    c = model.encoder({name: tf.constant(value) for name, value in loaded.class_features.items()})
+    c = model.encoder({name: tf.constant(value) for name, value in loaded.class_inputs["features"].items()})
     np.testing.assert_allclose(
         model(features), tf.matmul(model.encoder(features), c, transpose_b=True), rtol=1e-5, atol=1e-5
     )
@@ -158,10 +159,10 @@ def test_class_texts_frozen(tiny_goemotions, tiny_bert, features, tmp_path, monk
     )
     tokens = data.WordPiece.from_folder(tiny_bert, 8)({"text": tf.constant(loaded.class_names)})
     expected = models.get("encoder", "bert", path=tiny_bert)(tokens)
-    np.testing.assert_allclose(loaded.class_vectors, expected, rtol=1e-5, atol=1e-6)
-    model = loaded.build_model(experiment)
+    np.testing.assert_allclose(loaded.class_inputs["vectors"], expected, rtol=1e-5, atol=1e-6)
+    model = new_model(experiment, loaded)
     assert type(model.class_encoder).__name__ == "Residual"
-    np.testing.assert_array_equal(model.class_encoder.base.vectors, loaded.class_vectors)
+    np.testing.assert_array_equal(model.class_encoder.base.vectors, loaded.class_inputs["vectors"])
     assert "embedding" in loaded.splits["train"].features
 
 
@@ -192,7 +193,7 @@ def test_held_out_classes(tiny_goemotions, tiny_bert, tmp_path):
     run = rank4class.load(tmp_path / "run")
     assert set(run.predict(["great"], k=3)["class"]) == {"joy", "anger", "neutral"}
     assert run.evaluate(split="test")["mean_rank"] == pytest.approx(results["test"]["mean_rank"])
-    model = loaded.build_model(experiment)
+    model = new_model(experiment, loaded)
     [(features, _, _)] = loaded.evaluation_batches("validation", experiment.evaluation_batch_size).take(1)
     scores = model(features)
     np.testing.assert_array_equal(loaded.scorer(model, "test")(features).scores, scores)
@@ -220,7 +221,7 @@ def test_runs_share_features(tiny_goemotions, tiny_bert, features, tmp_path, mon
     np.testing.assert_array_equal(loaded.splits["test"].features["embedding"], cached)
     assert f"Vectors of 61 examples: {features} (0.0 MB)" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
-    assert [v.shape for v in loaded.build_model(experiment).weights] == [[3, 8]]
+    assert [v.shape for v in new_model(experiment, loaded).weights] == [[3, 8]]
     _, live = load_texts(tiny_goemotions, tiny_bert)
     computed = live.make_encoder()(first_batch(live, "test")[0])
     np.testing.assert_allclose(computed, cached[:8], rtol=1e-5, atol=1e-6)
@@ -521,7 +522,7 @@ def test_users():
     assert single.max_relevant("train", "test") == most["test"]
     message = r"encoder='mlp': needs 'image' or 'embedding', but the dataset has id\. Choose another encoder"
     with pytest.raises(ValueError, match=message):
-        loaded.build_model(experiment)
+        new_model(experiment, loaded)
     # Training ranks all classes.
     [(features, _, _)] = loaded.training_batches(experiment.batch_size, experiment.seed).take(1)
     assert list(features) == ["id"]

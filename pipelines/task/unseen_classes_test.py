@@ -7,9 +7,11 @@ from scipy.sparse import csr_array
 from rank4class import data
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import trained_model
+from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.training import rank_training
+from rank4class.pipelines.training import heads, rank_training
 
 NAMES = ("great day", "awful mess", "the table", "happy")  # the second one is not trained
 
@@ -58,7 +60,7 @@ def test_training_leaves_them_out(several, tiny_bert, tmp_path):
     np.testing.assert_array_equal(rows, whole.splits["test"].class_matrix(4).toarray()[:, 1])
     assert classes.tolist() == [False, True, False, False]
     assert loaded.unseen("train") is None
-    model = loaded.build_model(experiment(tiny_bert, several))
+    model = new_model(experiment(tiny_bert, several), loaded)
     [(features, _, _)] = loaded.evaluation_batches("test", 40)
     scores = model(features)
     np.testing.assert_array_equal(loaded.scorer(model, "test")(features).scores, scores)
@@ -112,7 +114,8 @@ def test_vectors_of_names_are_not_trained_for_them(tiny_bert, tmp_path):
     whole = data.Dataset(NAMES[:3], {**splits, "validation": splits["test"]})
     rank_training.train(by_names, tmp_path / "run", dataset=whole, progress=False)
     trained = trained_model.restore(tmp_path / "run").model.encode_classes().numpy()
-    initial = rank_training.load_data(by_names, tmp_path, dataset=whole).class_vectors
+    loaded = rank_training.load_data(by_names, tmp_path, dataset=whole)
+    initial = heads.names(loaded, "bert", 8, Cache(tmp_path)).vectors
     changed = np.abs(trained - initial).max(axis=1)
     assert changed[1] == 0.0
     assert changed[[0, 2]].min() > 0.0

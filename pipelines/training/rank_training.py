@@ -10,11 +10,12 @@ import tensorflow as tf
 from rank4class import data
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation.trained_model import restore
+from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task import checks, hashing
 from rank4class.pipelines.task.loading import load_data
 from rank4class.pipelines.task.task import TaskData
-from rank4class.pipelines.training import optimization
+from rank4class.pipelines.training import heads, optimization
 from rank4class.pipelines.training.initialization import initialize
 from rank4class.pipelines.training.train_state import has_checkpoint
 from rank4class.pipelines.training.trainable_rank_model import Draw, TrainableRankModel
@@ -99,7 +100,10 @@ def build_trainer(
     schedule = build_schedule(experiment, len(loaded.splits["train"]))
     progress &= distribution.is_chief(strategy)
     task = TrainableRankModel(experiment, loaded, schedule, strategy, progress, draw)
-    if experiment.init_from is not None and not has_checkpoint(run_dir.checkpoints):
+    is_new = not has_checkpoint(run_dir.checkpoints)
+    if is_new:
+        heads.start(task.model, loaded, experiment, Cache(run_dir.path, progress))
+    if is_new and experiment.init_from is not None:
         try:
             source = restore(experiment.init_from, strategy=strategy)
             initialize(task.model, loaded, source.model, source.description.class_names)

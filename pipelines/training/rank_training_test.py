@@ -19,9 +19,11 @@ from rank4class import data, progress
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import baselines, evaluator, model_building, trained_model
+from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.reporting import plots
+from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.training import rank_training, tensorboard, trainable_rank_model, trainer
+from rank4class.pipelines.training import heads, rank_training, tensorboard, trainable_rank_model, trainer
 
 pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
 
@@ -333,12 +335,13 @@ def test_class_vectors_start_at_names_or_means(tmp_path, tiny_goemotions, tiny_b
     h = train.features["embedding"]
     means = np.stack([h[train.labels == c].mean(axis=0) for c in range(3)])
     for init, frozen, expected in (
-        ("names", True, encoded.class_vectors),
+        ("names", True, encoded.class_inputs["vectors"]),
         ("means", False, means),
     ):
         started = config.override(experiment, {"class_encoder.init": init, "encoder.frozen": frozen})
         loaded = rank_training.load_data(started, str(tmp_path))
-        model = loaded.build_model(started)
+        model = new_model(started, loaded)
+        heads.start(model, loaded, started, Cache(tmp_path))
         expected = expected / np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-12)
         np.testing.assert_allclose(model.class_encoder.table, expected, rtol=1e-4, atol=1e-6)
         if init == "names":  # the cosine ranks as the dot product with vectors of length 1

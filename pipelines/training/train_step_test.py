@@ -38,7 +38,9 @@ def build(experiment, strategy="default", loaded=None, make_optimizer=None):
     loaded = loaded or build_task(experiment)
     strategy = distribution.get(strategy)
     tf.keras.utils.set_random_seed(0)
-    model = model_building.build_model(experiment, loaded, strategy)
+    model = model_building.build_model(
+        experiment, lambda: model_building.new_model(experiment, loaded), 10, strategy
+    )
     with strategy.scope():
         optimizer = make_optimizer() if make_optimizer else build_optimizer(experiment)
         optimizer.build(model.trainable_variables)

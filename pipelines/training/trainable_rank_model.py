@@ -1,5 +1,6 @@
 """A rank model as a task of the trainer: its losses, batches, evaluations and pictures."""
 
+import functools
 import io
 import os
 from collections.abc import Callable, Iterable
@@ -14,7 +15,12 @@ from rank4class.data.candidates import Mined, Sampled, nearest_wrong
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.chain import Chain
-from rank4class.pipelines.evaluation.model_building import build_evaluators, build_model, build_rank_fn
+from rank4class.pipelines.evaluation.model_building import (
+    build_evaluators,
+    build_model,
+    build_rank_fn,
+    new_model,
+)
 from rank4class.pipelines.evaluation.stages.stage import Context, Fitted
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
@@ -70,13 +76,14 @@ class TrainableRankModel:
         self._candidates = build_candidates(experiment, loaded, strategy)
         self.mines = isinstance(self._candidates, Mined)
         self._chain.check(loaded)
-        self.model = build_model(experiment, loaded, strategy)
+        make = functools.partial(new_model, experiment, loaded)
+        self.model = build_model(experiment, make, num_trained, strategy)
         self.forward = loaded.scorer(self.model, "train", self._count_prior)
         rank_fn = None
         if hasattr(self.model, "rank_sorter"):
             rank_fn = self.model.rank_sorter.rank_fn
         elif part.rank_fn is not None:
-            rank_fn = build_rank_fn(experiment, loaded, strategy)
+            rank_fn = build_rank_fn(experiment, num_trained, strategy)
 
         def loss_of(*names: str) -> Callable[..., tf.Tensor]:
             return optimization.build_loss(
@@ -209,7 +216,7 @@ class TrainableRankModel:
                 run_dir.write_fitted(name, each.to_json())
         if isinstance(self.model, models.RankModel):
             vectors = self.model.encode_classes(training=False)
-            if self._data.class_features is not None:  # predictions would encode all texts again
+            if "features" in self._data.class_inputs:  # predictions would encode all texts again
                 run_dir.write_class_vectors(vectors.numpy())
             with files.errors_of(run_dir.path):
                 counts, columns = self._data.training_counts("test"), self._class_columns(test)

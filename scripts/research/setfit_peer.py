@@ -30,10 +30,13 @@ def main() -> None:
     from rank4class.data.datasets import goemotions
     from rank4class.losses import metrics
     from rank4class.pipelines.reporting import tables
-    from rank4class.pipelines.task import loading
+    from rank4class.pipelines.task import split_steps
 
     dataset = goemotions.goemotions(_PATH.value)
-    train, test = loading.subsample(dataset.splits["train"], _EXAMPLES.value, seed=0), dataset.splits["test"]
+    train, test = (
+        split_steps.subsample(dataset.splits["train"], _EXAMPLES.value, seed=0),
+        dataset.splits["test"],
+    )
     comments = datasets.Dataset.from_dict(
         {"text": train.features["text"].tolist(), "label": train.labels.tolist()}
     )

@@ -102,7 +102,7 @@ def test_sorters_are_measured_and_rank_the_same_under_xla():
     scores, labels = suite.scores_and_labels(4, 12)
     for name in ("handcrafted", "equivariant", "neural_sort", "soft_sort"):
         value, gradient = results[name, False]
-        ranks = tf.gather(rank_functions.get(name, 12)(scores), labels, batch_dims=1)
+        ranks = tf.gather(rank_functions.get_rank_fn(name, 12)(scores), labels, batch_dims=1)
         assert float(value) == pytest.approx(np.mean(ranks), rel=1e-5)
         assert np.any(gradient != 0)
     for name in ("handcrafted", "cnn", "equivariant", "neural_sort", "soft_sort"):

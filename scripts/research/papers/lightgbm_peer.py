@@ -16,7 +16,7 @@ import numpy as np
 from rank4class import compat, data, losses
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import check_folder
-from rank4class.pipelines.task import checks, hashing, loading
+from rank4class.pipelines.task import checks, hashing, loading, split_steps
 from rank4class.scripts.research.sorters import study
 
 LEAVES = (7, 15, 31)
@@ -45,7 +45,7 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     dataset, started = loading.read_dataset(experiment.data), time.monotonic()
     if "items" not in dataset.splits["train"].features:
         raise ValueError(f"data.name={experiment.data.name!r}: no documents with features. Use 'letor'.")
-    splits = loading.limit_examples(experiment.data, dataset.splits)
+    splits = split_steps.limit_examples(experiment.data, dataset.splits)
     dataset = dataclasses.replace(dataset, splits=splits)
     hashes = hashing.data_hashes(dataset.class_names, splits)
     settings = {

@@ -31,7 +31,7 @@ def run(names: Sequence[str], folder: str | None = None) -> dict[str, dict[str, 
     data, started = {"held-out vectors": ", ".join(STUDY_METRICS)}, time.monotonic()
     study.check_result(check_folder(folder, "study of sorters"), data)
     for name, n in itertools.product(names, SIZES[:3]):
-        rank_functions.get(name, n)  # fails before anything is measured
+        rank_functions.get_rank_fn(name, n)  # fails before anything is measured
     measured = measure(names)
     test = {name: {m: [(100.0 * measured[name][m]).tolist()] for m in STUDY_METRICS} for name in names}
     examples = {"test": len(measured["exact"][STUDY_METRICS[0]])}
@@ -52,7 +52,7 @@ def measure(
     for name in dict.fromkeys(("exact", *names)):
         rank_fns = {n: rank_fn for n in sizes if (rank_fn := _rank_fn(name, n))}
         if not rank_fns:
-            rank_functions.get(name, sizes[0])  # raises the error
+            rank_functions.get_rank_fn(name, sizes[0])  # raises the error
         result[name] = {
             f"{metric}@{n}": errors(rank_fn, n, move)
             for metric, (move, _) in MOVES.items()
@@ -136,7 +136,7 @@ def places_off(rank_fn: RankFn, scores: np.ndarray) -> np.ndarray:
     >>> places_off(lambda scores: tf.constant([[1.0, 2.5, 2.5]]), np.array([[5.0, 0.0, -5.0]], np.float32))
     array([[0. , 0.5]], dtype=float32)
     """
-    exact_ranks = rank_functions.get("exact", scores.shape[1])
+    exact_ranks = rank_functions.get_rank_fn("exact", scores.shape[1])
 
     @functools.partial(tf.function, autograph=False)
     def off(scores):
@@ -171,7 +171,7 @@ def _with_interval(values, form):
 def _rank_fn(name, n):
     """Returns a rank function, or None if it has no weights for lists of that length."""
     try:
-        return rank_functions.get(name, n)
+        return rank_functions.get_rank_fn(name, n)
     except ValueError:
         if name not in rank_functions.NAMES:
             raise

@@ -18,7 +18,7 @@ def _few_vectors(monkeypatch):
 
 @pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant", "soft_sort"])
 def test_errors_by_definition(name):
-    rank_fn = rank_functions.get(name, 10)
+    rank_fn = rank_functions.get_rank_fn(name, 10)
     result = accuracy.errors(rank_fn, 10)
     scores, ranks = score_vectors.held_out("test", 10)
     np.testing.assert_allclose(result, np.abs(rank_fn(scores) / 10 - ranks).mean(axis=1), atol=1e-6)
@@ -28,7 +28,7 @@ def test_errors_by_definition(name):
 
 @pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant"])
 def test_predictions_after_a_move_are_value_plus_gradient(name):
-    rank_fn = rank_functions.get(name, 6)
+    rank_fn = rank_functions.get_rank_fn(name, 6)
     scores = tf.constant(score_vectors.held_out("test", 6)[0])
     moves = score_vectors.moves(scores, [6, 0], 1.0)
     with tf.GradientTape() as tape:
@@ -63,7 +63,7 @@ def test_study_has_the_errors_of_each_vector(tmp_path, monkeypatch):
     accuracy.run(["exact", "soft_sort"], str(tmp_path))
     study = json.loads((tmp_path / "study.json").read_text())
     assert not np.any(study["test"]["exact"]["l1@10"])
-    rank_fn = rank_functions.get("soft_sort", 10)
+    rank_fn = rank_functions.get_rank_fn("soft_sort", 10)
     for metric, move in (("l1@10", 0.0), ("moved_l1@10", 1.0)):
         [values] = study["test"]["soft_sort"][metric]
         assert study["examples"] == {"test": len(values)}
@@ -74,7 +74,7 @@ def test_places_off_by_definition():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=[600, 11]).astype(np.float32)
     scores[0, :6], scores[1] = 9.0, 1.0  # ties with ranks 3.5 and 6
-    rank_fn = rank_functions.get("soft_sort", 11)
+    rank_fn = rank_functions.get_rank_fn("soft_sort", 11)
     result = accuracy.places_off(rank_fn, scores)
     off = np.abs(rank_fn(scores).numpy() - scipy.stats.rankdata(-scores, axis=1))
     places = scipy.stats.rankdata(-scores, axis=1)
@@ -101,7 +101,7 @@ def test_the_table_of_a_run(tmp_path):
     rows = accuracy.table_of_run(["exact", "cnn", "equivariant"], path)
     assert rows[0][1:] == ["1", "2-3", "4-7", "8-15", "16-28"]
     assert rows[1] == ["exact"] + ["0.00 [0.00, 0.00]"] * 5
-    off = accuracy.places_off(rank_functions.get("cnn", 28), scores.astype(np.float32))
+    off = accuracy.places_off(rank_functions.get_rank_fn("cnn", 28), scores.astype(np.float32))
     for cell, column in zip(rows[2][1:], off.T, strict=True):
         assert cell.split()[0] == f"{column.mean():.2f}"
     path = write_scores(tmp_path / "constant.npz", np.ones([3, 4]))

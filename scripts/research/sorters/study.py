@@ -70,7 +70,7 @@ def run(
     """
     check_seeds(seeds)
     for rank_fn_name in rank_fns:
-        rank_functions.get(rank_fn_name, LIST)  # fails before anything is trained
+        rank_functions.get_rank_fn(rank_fn_name, LIST)  # fails before anything is trained
     folder = check_folder(folder, "study of sorters")
     files.make_writable(folder)
     parts = {seed: study.load(seed) for seed in seeds}
@@ -242,7 +242,7 @@ def _train(
 
 
 def _loss(study: Study, name: str, rank_fn: str | None, weight: float, l1: tf.Variable) -> Callable:
-    loss = LOSSES[name](rank_fn and rank_functions.get(rank_fn, LIST), l1)
+    loss = LOSSES[name](rank_fn and rank_functions.get_rank_fn(rank_fn, LIST), l1)
     if not rank_fn or not study.weights:
         return loss
     plain = LOSSES["sigmoid_cross_entropy"](None, l1)

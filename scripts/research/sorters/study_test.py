@@ -164,7 +164,7 @@ def test_multi_label(tmp_path):
     scores, some = tf.random.normal([100, 10], seed=0), tf.constant(labels[:100])
     plain = study._loss(task, "sigmoid_cross_entropy", None, 1.0, 0.0)(some, scores)
     both = study._loss(task, "map_ranks", "equivariant", 0.3, 0.0)(some, scores)
-    ranked = losses.MeanAveragePrecision(rank_fn=rank_functions.get("equivariant", 100))(some, scores)
+    ranked = losses.MeanAveragePrecision(rank_fn=rank_functions.get_rank_fn("equivariant", 100))(some, scores)
     assert float(both - plain) == pytest.approx(0.3 * float(ranked), rel=1e-4)
 
 

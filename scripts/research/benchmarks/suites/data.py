@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.pipelines.training.train_step import build_steps
 from rank4class.scripts.research.benchmarks import datasets, suite
@@ -52,7 +53,7 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
     if not trains:
         batches = batches.with_options(_one_thread()) if step.kind == "one_thread" else batches
         return Reading(batches, _count(step))
-    model = loaded.build_model(experiment)
+    model = new_model(experiment, loaded)
     optimizer = optimization.build_optimizer(experiment.optimizer, experiment.optimizer.learning_rate)
     optimizer.build(model.trainable_variables)
     strategy = tf.distribute.get_strategy()

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from rank4class import losses
 from rank4class.pipelines import config
+from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, rank_training
@@ -35,7 +36,7 @@ class Bare(suite.Workload):
     """Model, loss and optimizer in one function, on one batch."""
 
     def __init__(self, experiment: config.Experiment, loaded: TaskData):
-        model = loaded.build_model(experiment)
+        model = new_model(experiment, loaded)
         optimizer = optimization.build_optimizer(experiment.optimizer, experiment.optimizer.learning_rate)
         optimizer.build(model.trainable_variables)
         loss = losses.get(experiment.loss.name)

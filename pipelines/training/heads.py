@@ -1,0 +1,69 @@
+"""Starts of the head: the weights of single classes before the first step, by `class_encoder.init`.
+
+A start is a function of the task to a `Head`. It reads the training examples alone, never those that
+validate or calibrate. It is called for a new model, and not for one that a checkpoint restores.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+import tensorflow as tf
+
+from rank4class.pipelines import config
+from rank4class.pipelines.storage.files import Cache
+from rank4class.pipelines.task import class_texts, frozen_features
+from rank4class.pipelines.task.task import TaskData
+
+
+class Head(NamedTuple):
+    """Weights of single classes. The scale of the scores is the length of the vectors."""
+
+    vectors: np.ndarray  # of class encoder "embedding", `[n, d]`
+    bias: np.ndarray | None = None  # of interaction "dot", `[n]`; None leaves it at 0
+
+
+def start(model: tf.keras.Model, task_data: TaskData, experiment: config.Experiment, cache: Cache) -> None:
+    """Assigns the head of an experiment to a new model; the model has random ones, and zeros."""
+    if (init := STARTS.get(experiment.class_encoder.init)) is None:
+        return
+    batch_size = experiment.evaluation_batch_size
+    head = init(task_data, experiment.encoder.name, batch_size, cache)
+    model.class_encoder.table.assign(head.vectors)
+    if head.bias is not None:
+        model.interaction.bias.assign(head.bias)
+
+
+def names(task_data: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> Head:
+    """Returns the directions of the vectors of the class texts by the initial instance encoder."""
+    encoder = task_data.inputs.encoder or task_data.build_encoder(encoder_name)
+    texts, tokenizer = task_data.class_texts, task_data.inputs.preprocess
+    assert texts is not None
+    return Head(_unit(class_texts.encode(texts, encoder, tokenizer, batch_size, cache)))
+
+
+def means(task_data: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> Head:
+    """Returns the direction of the mean training vector of each class, or 0 for a class without an example.
+
+    The vectors are those of the initial instance encoder.
+    """
+    train = task_data.splits["train"]
+    vectors = train.features.get("embedding")
+    if vectors is None:
+        vectors = frozen_features.encode_train(task_data, encoder_name, batch_size, cache)
+    vectors = vectors if scipy.sparse.issparse(vectors) else np.asarray(vectors)  # reads stored rows
+    sums = train.class_matrix(task_data.num_scored("train")).T @ vectors
+    means = np.zeros([len(task_data.class_names), vectors.shape[1]])
+    seen = ... if task_data.seen is None else task_data.seen
+    means[seen] = _unit(sums.toarray() if scipy.sparse.issparse(sums) else sums)
+    return Head(means)
+
+
+# Of the task, the name of its encoder, the number of examples that are encoded at a time, and the cache.
+STARTS: dict[str, Callable[[TaskData, str, int, Cache], Head]] = {"names": names, "means": means}
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors of length 1."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -1,0 +1,64 @@
+"""Starts of the head: assigned to new models, from training examples alone."""
+
+import functools
+import types
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class import data
+from rank4class.pipelines import config
+from rank4class.pipelines.storage.files import Cache
+from rank4class.pipelines.storage.run_directory import TrainingDirectory
+from rank4class.pipelines.training import heads, rank_training
+
+
+def test_every_start_has_a_name():
+    assert set(config.STARTS) == {"random", "zeros", *heads.STARTS}
+
+
+def test_vectors_and_bias_are_assigned(monkeypatch):
+    head = heads.Head(np.full([3, 2], 7.0), np.array([1.0, 2.0, 3.0]))
+    monkeypatch.setitem(heads.STARTS, "means", lambda *_: head)
+    table, bias = tf.Variable(tf.zeros([3, 2])), tf.Variable(tf.zeros([3]))
+    model = types.SimpleNamespace(
+        class_encoder=types.SimpleNamespace(table=table), interaction=types.SimpleNamespace(bias=bias)
+    )
+    for init, expected in (("zeros", 0.0), ("means", 7.0)):
+        experiment = config.Experiment(class_encoder=config.ClassEncoder("embedding", init=init))
+        heads.start(model, None, experiment, None)
+        np.testing.assert_array_equal(table, np.full([3, 2], expected))
+    np.testing.assert_array_equal(bias, [1.0, 2.0, 3.0])
+
+
+@pytest.mark.nightly
+def test_means_are_those_of_training_examples_when_there_is_no_checkpoint(tmp_path, monkeypatch, rng):
+    x, labels = rng.normal(size=[60, 4]).astype(np.float32), np.arange(60, dtype=np.int32) % 3
+    splits = {
+        name: data.Split({"embedding": x[rows]}, labels[rows])
+        for name, rows in (("train", np.s_[:30]), ("validation", np.s_[30:45]), ("test", np.s_[45:]))
+    }
+    experiment = config.Experiment(
+        data=config.Data("memory", held_out=("b",)),
+        encoder=config.Encoder("identity"),
+        class_encoder=config.ClassEncoder("embedding", init="means"),
+        metrics=("mrr",),
+        monitor="mrr",
+        steps=2,
+    )
+    loaded = rank_training.load_data(experiment, tmp_path, dataset=data.Dataset(("a", "b", "c"), splits))
+    means = heads.means(loaded, "identity", 8, Cache(tmp_path)).vectors
+    for c in (0, 2):
+        mean = x[:30][labels[:30] == c].astype(np.float64).mean(axis=0)
+        np.testing.assert_allclose(means[c], mean / np.linalg.norm(mean), rtol=1e-5)
+    assert not means[1].any()
+    starts = []
+    monkeypatch.setitem(heads.STARTS, "means", lambda *_: starts.append(1) or heads.Head(means))
+
+    run_dir, strategy = TrainingDirectory(tmp_path / "run", experiment), tf.distribute.get_strategy()
+    build = functools.partial(rank_training.build_trainer, experiment, loaded, run_dir, strategy, False)
+    trainer = build()
+    np.testing.assert_allclose(trainer._task.model.class_encoder.table, means, rtol=1e-6)
+    trainer.train()
+    build()
+    assert len(starts) == 1  # the second one has a checkpoint to resume from
