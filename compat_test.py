@@ -32,15 +32,13 @@ OPTIONS = {
     "interaction concat_mlp": {"units": 6, "residual": True},
     "count_prior learned": {"most": 2, "hidden": (3,)},
     "count_prior fixed": {"probabilities": (0.25, 0.75)},
-    "sorter cnn": {"n": 10},  # with the shipped weights, of which it replaces those that are trained
-    "sorter lstm": {"n": 10},
 }
 FEATURES = {
     "encoder embedding": {"id": np.array([4, 0, 4])},
     "encoder items": {"items": VECTORS[None]},
 }
 LEFT_OUT = [f"encoder {name}" for name in ("resnet50", "vgg16")]  # they are large
-NEED_MORE = ("spearman", "recall_triplet", "mean_average_precision", "click_em")  # other scores, or a sorter
+NEED_MORE = ("spearman", "mean_average_precision", "click_em")  # other scores, or a sorter
 SIMPLE_LOSSES = tuple(name for name in LOSSES if name not in NEED_MORE)
 MODELS = ("half", "xla", "dense")
 

@@ -52,7 +52,7 @@ MEAN = "sum_over_batch_size"  # Keras's name of the reduction to the mean over t
 FLOAT32 = {"dtype": "float32"} if compat.is_keras_3() else {}
 
 
-BATCH_LOSSES = ("mean_average_precision", "recall_triplet", "spearman")  # of a batch, with a rank function
+BATCH_LOSSES = ("mean_average_precision", "spearman")  # of a batch, with a rank function
 
 
 class _ClassAttribute:

@@ -31,10 +31,8 @@ from rank4class.losses.ops import label_checks, ranks, tensors
 
 __all__ = [
     "MeanAveragePrecision",
-    "RecallTriplet",
     "Spearman",
     "mean_average_precision",
-    "recall_triplet",
     "spearman",
 ]
 
@@ -69,13 +67,18 @@ def spearman(
       SoDeep, eq. 4, which omits the factor.
     """
     arguments.check_at_least(0, l1=l1)
-    scores, where = _checked(scores, where, rank=1)
+    scores = tensors.dense("scores", scores)
+    if not scores.dtype.is_floating or scores.shape.rank != 1:
+        raise ValueError(f"scores={scores.dtype.name} {scores.shape}: not floats of shape [B]. Convert them.")
+    scores = tf.cast(scores, tf.float32)
     labels = tf.cast(tensors.dense("labels", labels), tf.float64)  # float32 would round times and ids
     if not labels.shape.is_compatible_with(scores.shape):
         raise ValueError(
             f"labels={labels.shape}: do not fit scores of shape {scores.shape}. Give them that shape."
         )
-    labels = labels if where is None else tf.where(where, labels, tf.zeros_like(labels))
+    if where is not None:
+        where = tensors.broadcast("where", where, tf.bool, scores)
+        scores, labels = tf.where(where, scores, 0.0), tf.where(where, labels, tf.zeros_like(labels))
     size = ranks.list_size(scores, where)
     off = tf.square(_ranks(rank_fn, scores, where) - ranks.mean_ranks(labels, where))
     losses = tf.math.divide_no_nan(6.0 * off, tf.square(size) - 1.0)
@@ -170,77 +173,6 @@ def mean_average_precision(
     losses += l1 * tf.math.divide_no_nan(tf.reduce_sum(errors, axis=1), ranks.list_size(scores, where))
     losses = tf.where(sound, losses, float("nan"))
     return _finished(losses, scores, where, weights)
-
-
-@tf.autograph.experimental.do_not_convert
-def recall_triplet(
-    scores: TensorLike,
-    *,
-    where: TensorLike | None = None,
-    weights: TensorLike | None = None,
-    rank_fn: Callable | None = None,
-    margin: float = 1.0,
-) -> tf.Tensor:
-    r"""Triplet loss of ranks, in both directions: the hardest other item against the matching one.
-
-    $$\ell_i = \frac{1}{B} \max(0, \mu + r_{ii} - \min_{j \ne i} r_{ij})$$
-
-    plus the same over the columns.
-
-    Args:
-      scores: float `[B, B]`, of each query (row) and each item (column), with the matching pairs on the
-        diagonal.
-      where: optional bool `[B, B]`, the pairs that take part. Mask a query's other true items. The row and
-        column of a masked diagonal entry have no loss.
-      margin: in ranks, at least 0. With 1, the loss of exact ranks is 0 if the matching pairs are first.
-
-    >>> scores = [[0.9, 0.1, 0.2], [0.3, 0.5, 0.8], [0.1, 0.0, 0.9]]
-    >>> recall_triplet(scores, rank_fn=ranks.all_ranks).numpy().round(4)  # second in its row
-    array([0.    , 0.6667, 0.    ], dtype=float32)
-
-    References:
-      SoDeep, eq. 9 and 10.
-    """
-    arguments.check_at_least(0, margin=margin)
-    scores, where = _checked(scores, where, rank=2)
-
-    def of_rows(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-        places = _ranks(rank_fn, scores, where)
-        other = ~tf.eye(tf.shape(scores)[0], dtype=tf.bool)
-        other = other if where is None else other & where & tf.linalg.diag_part(where)[:, None]
-        hardest = tf.reduce_min(tf.where(other, places, float("inf")), axis=1)
-        there = tf.reduce_any(other, axis=1)
-        hardest = tf.where(there, hardest, 0.0)
-        return tf.where(there, tf.nn.relu(margin + tf.linalg.diag_part(places) - hardest), 0.0)
-
-    by_columns = None if where is None else tf.transpose(where)
-    total = of_rows(scores, where) + of_rows(tf.transpose(scores), by_columns)
-    return _finished(total / tf.cast(tf.shape(scores)[0], tf.float32), scores, where, weights)
-
-
-@base.register
-class RecallTriplet(base.RankingLoss, function=recall_triplet):
-    """`recall_triplet` as a Keras loss: `y_pred` is the scores of all pairs, `y_true` is ignored."""
-
-    of_classes = False
-
-    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
-        del y_true
-        return self.function(y_pred, **self.options)
-
-
-def _checked(scores: TensorLike, where: TensorLike | None, rank: int) -> tuple[tf.Tensor, tf.Tensor | None]:
-    scores = tensors.dense("scores", scores)
-    if not scores.dtype.is_floating or scores.shape.rank != rank:
-        shape = ("[B]", "[B, n]")[rank - 1]
-        raise ValueError(
-            f"scores={scores.dtype.name} {scores.shape}: not floats of shape {shape}. Convert them."
-        )
-    scores = tf.cast(scores, tf.float32)
-    if where is not None:
-        where = tensors.broadcast("where", where, tf.bool, scores)
-        scores = tf.where(where, scores, 0.0)
-    return scores, where
 
 
 def _ranks(rank_fn: Any, scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:

@@ -50,19 +50,6 @@ def test_ranks_written_out():
     np.testing.assert_allclose(ids, [1 / 3, 3 / 3, 2 / 3], rtol=1e-6)
 
 
-def test_triplet_written_out():
-    scores = np.array([[0.9, 0.1, 0.2], [0.3, 0.5, 0.8], [0.1, 0.0, 0.7]], np.float32)
-    # Ranks in rows: pairs 1, 2, 1 against 2, 1, 2; in columns: 1, 1, 2 against 2, 2, 1.
-    values = batch.recall_triplet(scores, rank_fn=ranks.mean_ranks)
-    np.testing.assert_allclose(values, [0.0, 2 / 3, 2 / 3], rtol=1e-6)
-    values = batch.recall_triplet(scores, rank_fn=ranks.mean_ranks, margin=2.0)
-    np.testing.assert_allclose(values, [2 / 3, (3 + 1) / 3, (1 + 3) / 3], rtol=1e-6)
-    # A masked pair has no loss in its row and its column.
-    where = ~np.diag([False, True, False])
-    values = batch.recall_triplet(scores, where=where, rank_fn=ranks.mean_ranks)
-    np.testing.assert_allclose(values, [0.0, 0.0, 2 / 3], rtol=1e-6)
-
-
 @pytest.mark.parametrize("name", SOFT)
 def test_masked_entries_do_not_change_losses(name, rng):
     rank_fn = SOFT[name]
@@ -85,13 +72,6 @@ def test_masked_entries_do_not_change_losses(name, rng):
         np.testing.assert_allclose(values[:6], scale * unmasked, rtol=1e-4)
         np.testing.assert_array_equal(values[6:], 0.0)
 
-    square = rng.normal(size=[9, 9]).astype(np.float32)
-    both = where[:, None] & where[None, :]
-    values = batch.recall_triplet(np.where(both, square, np.nan), where=both, rank_fn=rank_fn)
-    unmasked = batch.recall_triplet(square[:6, :6], rank_fn=rank_fn)
-    np.testing.assert_allclose(values[:6], unmasked * 6 / 9, rtol=1e-3, atol=1e-5)
-    np.testing.assert_array_equal(values[6:], 0.0)
-
 
 @pytest.mark.parametrize("name", SOFT)
 def test_a_step_along_the_gradient_lowers_the_loss(name, rng):
@@ -101,7 +81,6 @@ def test_a_step_along_the_gradient_lowers_the_loss(name, rng):
         lambda s: batch.spearman(s[:, 0], targets, rank_fn=rank_fn),
         lambda s: batch.mean_average_precision(s, labels, rank_fn=rank_fn),
         lambda s: batch.mean_average_precision(s, labels, rank_fn=rank_fn, form="precision"),
-        lambda s: batch.recall_triplet(s, rank_fn=rank_fn),
     ):
         scores = tf.constant(rng.normal(size=[8, 8]), tf.float32)
         with tf.GradientTape() as tape:
@@ -127,7 +106,6 @@ def test_gradients_are_finite_for_ties_and_extremes(rng):
                 value += tf.reduce_sum(
                     batch.mean_average_precision(scores, labels, rank_fn=rank_fn, form=form, l1=0.5)
                 )
-            value += tf.reduce_sum(batch.recall_triplet(scores, rank_fn=rank_fn))
         return value, tape.gradient(value, scores)
 
     for rank_fn in SOFT.values():
@@ -143,7 +121,6 @@ def test_nan_never_looks_good():
     exact = ranks.mean_ranks
     assert np.isnan(batch.spearman(scores[1], np.arange(4.0), rank_fn=exact)).all()
     assert np.isnan(batch.mean_average_precision(scores, np.eye(4), rank_fn=exact)).all()
-    assert np.isnan(batch.recall_triplet(scores, rank_fn=exact)).all()
 
 
 def test_targets_are_ranked_in_their_own_type():
@@ -182,7 +159,6 @@ A_SORTER = types.SimpleNamespace(rank_fn=abs, name="mine")
         (lambda: batch.spearman([[1.0]], [[1.0]], rank_fn=abs), r"scores=float32 \(1, 1\): not floats of"),
         (lambda: batch.spearman([1.0], [1.0, 2.0], rank_fn=abs), r"labels=\(2,\): do not fit scores"),
         (lambda: batch.mean_average_precision([[1.0]], [[1]], form="roc"), "form='roc': unknown"),
-        (lambda: batch.recall_triplet([[1.0]], rank_fn=abs, margin=-1.0), "margin=-1.0: too small"),
         (lambda: batch.mean_average_precision([[1.0], [2.0]], [0, 1], rank_fn=abs), r"\[1\]=1: outside"),
         (lambda: losses.Spearman(rank_fn=abs)([[1.0, 2.0]], [[1.0, 2.0]]), r"scores=\(1, 2\): not one per"),
         (lambda: batch.spearman([1.0], [1.0], rank_fn=A_SORTER), "rank_fn=sorter 'mine': its ranks are in"),
@@ -202,13 +178,6 @@ def test_invalid_labels_have_nan_losses_in_compiled_code():
     np.testing.assert_array_equal(np.isnan(values), [False, True, True])
     values = batch.spearman(scores[:, 0], [1.0, np.nan, 2.0], rank_fn=ranks.mean_ranks)
     assert np.isnan(values).all()
-
-
-def test_pairs_of_unknown_number(rng):
-    loss = functools.partial(batch.recall_triplet, rank_fn=ranks.sigmoid_ranks)
-    compiled = tf.function(loss, input_signature=[tf.TensorSpec([None, None])])
-    scores = rng.normal(size=[4, 4]).astype(np.float32)
-    np.testing.assert_allclose(compiled(scores), loss(scores), rtol=1e-5)
 
 
 @pytest.mark.nightly

@@ -156,8 +156,7 @@ def test_interactions(name):
 
 @pytest.mark.parametrize("name", sorters.SORTERS)
 def test_sorters(name):
-    options = {"trained": None, "units": 4, "layers": 1} if name == "lstm" else {}
-    built = copies(lambda: sorters.get(name, n=N, **({"trained": None} | options)), SCORES)
+    built = copies(lambda: sorters.get(name, trained=None), SCORES)
     check(lambda: with_gradient(built()), SCORES, rtol=1e-3, atol=1e-4)
 
 

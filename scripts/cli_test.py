@@ -62,7 +62,7 @@ def test_help_shows_the_defaults():
     assert "  --config.batch_size: 64\n" in train
     assert "  --config.loss.name: 'softmax'\n" in train
     assert "(default: 'dot,lc_mlp,concat_mlp')" in sweep
-    assert "Sorter to train: cnn, lstm, equivariant.\n    (default: 'equivariant')" in sorter
+    assert "<cnn|lstm|equivariant>: Sorter to train.\n    (default: 'equivariant')" in sorter
 
 
 TRAIN = "train --workdir=x --config=digits_mlp"

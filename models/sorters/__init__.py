@@ -7,18 +7,14 @@ scale and offset.
 """
 
 from rank4class.models.sorters.layers import (
-    Cnn,
     Equivariant,
     Exact,
     Handcrafted,
     LearnedSorter,
-    Lstm,
     RankFunction,
     Sorter,
     get,
 )
 from rank4class.models.sorters.order_statistics import standardize
-from rank4class.models.sorters.weights import SHIPPED, about, to_bytes
+from rank4class.models.sorters.weights import SHIPPED, to_bytes
 from rank4class.registry import SORTERS
-
-LEARNED = tuple(name for name in SORTERS if issubclass(SORTERS[name], LearnedSorter))

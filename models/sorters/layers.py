@@ -1,14 +1,14 @@
 """The sorters as Keras layers, and their rank functions."""
 
 import base64
+import inspect
 import math
+import os
 from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from rank4class import arguments
-from rank4class.models import precision
 from rank4class.models.registry import Part
 from rank4class.models.sorters import order_statistics, weights
 from rank4class.registry import SORTERS
@@ -60,7 +60,7 @@ class Sorter(Part):
 class RankFunction:
     """A sorter as the rank function of a loss: from scores `[..., n]` to soft ranks in `1..n`.
 
-    It is saved with a loss, including the weights of the sorter if they are not the shipped ones.
+    It is saved with a loss, including the weights of the sorter.
 
     >>> RankFunction(get("exact"))(tf.constant([[7.0, 1.0, 7.0, 9.0]])).numpy()
     array([[2.5, 4. , 2.5, 1. ]], dtype=float32)
@@ -77,16 +77,10 @@ class RankFunction:
 
     def get_config(self) -> dict[str, Any]:
         # Keras's HDF5 format does not find registered layers: name the sorter by its registration.
-        kind, options = weights.name_of(self.sorter), self.sorter.get_config()
-        if not self.sorter.weights or weights.are_shipped(self.sorter):
-            return {"kind": kind, "sorter": options}
-        # Save the weights themselves: the file may change or disappear.
-        tensors = {name: np.array(weight) for name, weight in weights.by_name(self.sorter).items()}
-        return {
-            "kind": kind,
-            "sorter": {**options, "trained": None},
-            "weights": base64.b64encode(weights.safetensors_numpy().save(tensors)).decode(),
-        }
+        config = {"kind": weights.name_of(self.sorter), "sorter": self.sorter.get_config()}
+        if not self.sorter.weights:
+            return config
+        return {**config, "weights": base64.b64encode(weights.to_bytes(self.sorter, np.float32)).decode()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "RankFunction":
@@ -158,137 +152,11 @@ class LearnedSorter(Sorter):
         if self.trained is not None:
             weights.restore(self, self.trained)
 
-    def get_config(self) -> dict[str, Any]:
-        # A saved model has the weights of a file, which may change or disappear.
-        shipped = self.trained if self.trained == weights.SHIPPED else None
-        return {**super().get_config(), "trained": shipped}
-
-
-class FixedLengthSorter(LearnedSorter):
-    """Base class of sorters of lists of one length, by a network `net` that a subclass sets.
-
-    It fills a list that has masked classes with scores spread evenly among those of the others.
-    """
-
-    SAVED: tuple[str, ...] = ("n",)
-
-    def __init__(self, n: int | None = None, trained: str | None = None, **kwargs: Any):
-        super().__init__(trained, **kwargs)
-        if n is not None:
-            arguments.check_integer(2, n=n)
-        self.n = n
-
-    def sort(self, scores: tf.Tensor, where: tf.Tensor | None, training: bool = False) -> tf.Tensor:
-        if self.n is not None:
-            if scores.shape[1] not in (None, self.n):
-                raise ValueError(
-                    f"scores={scores.shape}: sorter {self.name!r} is for lists of {self.n} scores, not of "
-                    f"{scores.shape[1]}. Get a sorter with that n."
-                )
-            scores = tf.ensure_shape(scores, [None, self.n])
-        size = order_statistics.list_size(scores, where)
-        if where is not None:
-            scores = order_statistics.fill_masked(scores, where)
-        n = tf.cast(tf.shape(scores)[1], tf.float32)
-        ranks = n * self.net(order_statistics.standardize(scores)[..., None], training=training)
-        if where is not None:
-            ranks = order_statistics.ranks_without_masked(ranks, where)
-        # Clips ranks that are out of bounds, but keeps their gradient.
-        ranks += tf.stop_gradient(tf.clip_by_value(ranks, 1.0, size) - ranks)
-        return ranks if where is None else tf.where(size > 1.0, ranks, 1.0)
-
-    def build(self, shape: tf.TensorShape) -> None:
-        self.net.build([None, self.n, 1])
-        super().build(shape)
-
-
-@SORTERS.register("cnn")
-class Cnn(FixedLengthSorter):
-    """A CNN: blocks of convolution, batch normalization and ReLU, and a last convolution.
-
-    Args:
-      n: length of the lists, at least 2; None for training on several lengths.
-      filters: number of filters of the blocks.
-      width: kernel width of all convolutions but the first, whose width is 1.
-      layers: number of convolutions, the last one included.
-      trained: see `LearnedSorter`.
-
-    >>> Cnn(n=10)(tf.zeros([2, 10])).shape
-    TensorShape([2, 10])
-
-    References:
-      Engilberge et al. (2019), section 3.1.1, where the last layer has one position with `n` channels;
-      figure 4 compares numbers of layers.
-    """
-
-    SAVED = ("n", "filters", "width", "layers")
-
-    def __init__(
-        self,
-        n: int | None = None,
-        filters: int = 24,
-        width: int = 25,
-        layers: int = 8,
-        trained: str | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(n, trained, **kwargs)
-        arguments.check_integer(layers=layers)
-        self.filters, self.width, self.layers = filters, width, layers
-        self.net = tf.keras.Sequential(name="net")
-        # Spreads the kinks of the first ReLUs over the range of scores, which would take long to learn.
-        kernel_width, beta = 1, tf.keras.initializers.RandomUniform(-2.0, 2.0)
-        with precision.scope("float32"):
-            for i in range(layers - 1):
-                options = {"padding": "same", "use_bias": False, "name": f"convolution_{i}"}
-                self.net.add(tf.keras.layers.Conv1D(filters, kernel_width, **options))
-                self.net.add(tf.keras.layers.BatchNormalization(beta_initializer=beta, name=f"norm_{i}"))
-                self.net.add(tf.keras.layers.ReLU(name=f"relu_{i}"))
-                kernel_width, beta = width, "zeros"
-            self.net.add(tf.keras.layers.Conv1D(1, width, padding="same", name="readout"))
-            self.net.add(tf.keras.layers.Reshape([-1], name="ranks"))
-
-
-@SORTERS.register("lstm")
-class Lstm(FixedLengthSorter):
-    """Bidirectional LSTMs over the list, and a linear layer at each position.
-
-    Args:
-      n: length of the lists; None for training on several lengths.
-      units: units of each direction.
-      layers: number of stacked LSTMs.
-      trained: see `LearnedSorter`.
-
-    >>> Lstm(n=10, units=4)(tf.zeros([2, 10])).shape
-    TensorShape([2, 10])
-
-    References:
-      Engilberge et al. (2019), section 3.1.1.
-    """
-
-    SAVED = ("n", "units", "layers")
-
-    def __init__(
-        self,
-        n: int | None = None,
-        units: int = 128,
-        layers: int = 2,
-        trained: str | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(n, trained, **kwargs)
-        self.units, self.layers = units, layers
-        self.net = tf.keras.Sequential(name="net")
-        # Spreads the thresholds of the first gates over the range of scores, which would take long to learn.
-        spread = tf.keras.initializers.RandomUniform(-6.0, 6.0)
-        init = {"kernel_initializer": spread, "bias_initializer": spread, "unit_forget_bias": False}
-        with precision.scope("float32"):
-            for i in range(layers):
-                lstm = tf.keras.layers.LSTM(units, return_sequences=True, name=f"lstm_{i}", **init)
-                self.net.add(tf.keras.layers.Bidirectional(lstm, name=f"both_{i}"))
-                init = {}
-            self.net.add(tf.keras.layers.Dense(1, name="readout"))
-            self.net.add(tf.keras.layers.Reshape([-1], name="ranks"))
+    @property
+    def shipped_file(self) -> str:
+        """The file of the shipped weights, in `shipped_weights` beside the file of the class."""
+        folder = os.path.dirname(inspect.getfile(type(self)))
+        return os.path.join(folder, "shipped_weights", f"{weights.name_of(self)}.safetensors")
 
 
 @SORTERS.register("equivariant")
@@ -334,19 +202,14 @@ def get(name: str, n: int | None = None, trained: str | None = weights.SHIPPED, 
       name: one of `SORTERS`.
       n: length of the lists, for sorters of one length.
       trained: "shipped", a file of `to_bytes`, or None for weights to be trained.
-      **options: the other arguments of the sorter's class; by default those of the file.
+      **options: the other arguments of the sorter's class.
 
     >>> get("handcrafted", sharpness=1.0)(tf.zeros([4])).numpy()
     array([0.625, 0.625, 0.625, 0.625], dtype=float32)
     """
+    context = {"n": n, "trained": trained}
+    options |= {option: value for option, value in context.items() if option in SORTERS.options(name)}
     SORTERS.check(name, options)
-    sorter = SORTERS[name]
-    if issubclass(sorter, LearnedSorter):
-        if trained not in (None, weights.SHIPPED):
-            options = {**weights.options(name, trained), **options}
-        options["trained"] = trained
-    if issubclass(sorter, FixedLengthSorter):
-        options["n"] = n
-    sorter = sorter(name=name, **options)
+    sorter = SORTERS[name](name=name, **options)
     sorter(tf.zeros([1, sorter.n or 2]))
     return sorter

@@ -5,8 +5,7 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from rank4class.models import precision, sorters
-from rank4class.models.sorters import order_statistics
+from rank4class.models import sorters
 
 SCORES = np.random.default_rng(1).normal(size=[8, 10]).astype(np.float32)
 TIED = np.round(SCORES)
@@ -15,14 +14,13 @@ TIED = np.round(SCORES)
 @pytest.fixture(scope="module", params=sorters.SORTERS)
 def sorter(request):
     """Returns each sorter, built once."""
-    return sorters.get(request.param, n=10)
+    return sorters.get(request.param)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", sorters.SORTERS)
 def test_ranks_and_finite_gradients_for_extreme_scores(name):
-    options = {"trained": None, "units": 4, "layers": 1} if name == "lstm" else {}  # compiles faster
-    sorter = sorters.get(name, n=10, **options)
+    sorter = sorters.get(name)
     cases = [SCORES, TIED, np.zeros_like(SCORES), 1e4 * SCORES, 1e4 + SCORES, -1e4 * TIED, 1e-20 * SCORES]
 
     @tf.function(jit_compile=True)
@@ -163,48 +161,6 @@ def test_ranks_of_a_masked_list_equal_those_of_the_shorter_list(name):
     np.testing.assert_allclose(one[:, 3], 1.0, rtol=1e-6)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", ["cnn", "lstm"])
-def test_a_sorter_of_one_length_ranks_a_filled_list(name, rng):
-    sorter = sorters.get(name, n=10)
-    where = np.arange(10) % 5 < 3
-    other = np.where(where, SCORES, rng.normal(size=SCORES.shape)).astype(np.float32)
-    np.testing.assert_array_equal(sorter.rank_fn(SCORES, where), sorter.rank_fn(other, where))
-    np.testing.assert_allclose(sorter.rank_fn(SCORES, where).numpy()[:, ~where], 7.0, rtol=1e-6)
-    filled = order_statistics.fill_masked(tf.constant(SCORES), tf.constant(np.tile(where, [8, 1])))
-    filled_ranks = sorter.rank_fn(filled).numpy()[:, where]
-    masked_ranks = sorter.rank_fn(SCORES, where).numpy()[:, where]
-    exact_filled = scipy.stats.rankdata(-filled.numpy(), axis=1)[:, where]
-    exact_masked = scipy.stats.rankdata(-SCORES[:, where], axis=1)
-    for i in range(8):
-        # Linear between whole ranks. It extrapolates beyond the first and the last, which np.interp does not.
-        inner = (filled_ranks[i] > exact_filled[i].min()) & (filled_ranks[i] < exact_filled[i].max())
-        expected = np.interp(filled_ranks[i], np.sort(exact_filled[i]), np.sort(exact_masked[i]))
-        np.testing.assert_allclose(masked_ranks[i, inner], expected[inner], rtol=1e-4)
-        assert inner.sum() >= 3
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", ["cnn", "lstm"])
-def test_sorters_compute_in_float32_under_any_policy(name):
-    expected = sorters.get(name, n=10)(SCORES)
-    with precision.scope("mixed_float16"):
-        np.testing.assert_array_equal(sorters.get(name, n=10)(SCORES), expected)
-
-
-def test_ranks_out_of_bounds_are_clipped_and_keep_their_gradient():
-    sorter = sorters.get("lstm", n=10)
-    readout = sorter.net.get_layer("readout")
-    readout.bias.assign([9.0])
-    scores = tf.constant(SCORES)
-    with tf.GradientTape() as tape:
-        tape.watch(scores)
-        ranks = sorter(scores)
-        total = tf.reduce_sum(ranks * tf.range(10.0))
-    np.testing.assert_array_equal(ranks, np.ones_like(SCORES))
-    assert np.abs(tape.gradient(total, scores)).max() > 0
-
-
 def test_a_saved_sorter_does_not_need_its_file(tmp_path):
     path = tmp_path / "weights"
     path.write_bytes(sorters.to_bytes(sorters.get("equivariant")))
@@ -219,27 +175,12 @@ def test_a_saved_sorter_does_not_need_its_file(tmp_path):
 
 def test_invalid_arguments():
     for arguments, message in (
-        ({"name": "bubble"}, "sorter='bubble': unknown. There are: exact, handcrafted, cnn, lstm"),
-        ({"name": "cnn", "n": 57}, "no weights of sorter 'cnn' for lists of 57 are shipped.*train_sorter"),
-        ({"name": "cnn", "n": 1, "trained": None}, "n=1: not an integer of at least 2"),
-        ({"name": "cnn", "n": 9, "trained": None, "layers": 0}, "layers=0: not"),
+        ({"name": "bubble"}, "sorter='bubble': unknown. There are: exact, handcrafted, equivariant"),
         ({"name": "exact", "sharpness": 2.0}, "sharpness: sorter 'exact' has no such option"),
-        ({"name": "cnn", "n": 9, "trained": "nowhere"}, "nowhere: cannot be read"),
-        ({"name": "lstm", "n": 10, "units": 4}, "other weights than those of sorter 'lstm' with n=10. Set"),
+        ({"name": "equivariant", "trained": "nowhere"}, "nowhere: cannot be read"),
     ):
         with pytest.raises(ValueError, match=message):
             sorters.get(**arguments)
-
-
-@pytest.mark.nightly
-def test_lists_of_another_length():
-    sorter = sorters.get("cnn", n=10)
-    with pytest.raises(ValueError, match="sorter 'cnn' is for lists of 10 scores, not of 9"):
-        sorter(SCORES[:, :9])
-    any_length = tf.function(sorter, input_signature=[tf.TensorSpec([None, None])])
-    np.testing.assert_allclose(any_length(SCORES), sorter(SCORES), rtol=1e-5)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[5,4\] is not compatible with .*\[\?,10\]"):
-        any_length(SCORES[:5, :4])
 
 
 def test_masked_scores_may_be_nan(sorter):

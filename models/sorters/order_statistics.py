@@ -1,4 +1,4 @@
-"""Mathematics of sorted lists: standardization, filling of masked positions, and ranks from comparisons.
+"""Mathematics of sorted lists: standardization, and ranks from comparisons.
 
 Scores and ranks are float32 `[N, n]`; `where` is bool `[N, n]`, or None.
 """
@@ -38,46 +38,7 @@ def list_size(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     return tf.maximum(1.0, tf.reduce_sum(tf.cast(where, tf.float32), axis=-1, keepdims=True))
 
 
-def fill_masked(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    """Spreads masked classes evenly among the others, which gives lists like those of the training.
-
-    The `j`-th of `f` masked classes gets the score at rank `(j - 1/6) m / f + 1/2` of the other `m` classes,
-    interpolated between neighbors: a third of a step past the middle, where it rarely equals one of them.
-    """
-    scores = tf.where(where, scores, 0.0)
-    sorted_scores = tf.gather(scores, _descending(scores, where), batch_dims=1)
-    size, num_masked = list_size(scores, where), _num_masked(where)
-    # Multiples of the golden ratio give an order that is evenly spread and looks random.
-    key = tf.cumsum(tf.cast(~where, tf.int32), axis=1) * 40_503 % 65_536
-    shuffled = tf.argsort(tf.argsort(tf.where(where, 65_536, key), axis=1, stable=True), axis=1)
-    rank = (tf.cast(shuffled, tf.float32) + 5 / 6) * size / tf.maximum(num_masked, 1.0) + 0.5
-    rank_above = tf.clip_by_value(tf.floor(rank), 1.0, tf.maximum(size - 1.0, 1.0))
-    higher, lower = (
-        tf.gather(sorted_scores, tf.cast(neighbor, tf.int32) - 1, batch_dims=1)
-        for neighbor in (rank_above, tf.minimum(rank_above + 1.0, size))
-    )
-    return tf.where(where, scores, higher + (rank - rank_above) * (lower - higher))
-
-
-def ranks_without_masked(ranks: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    """Converts ranks in a list of `fill_masked` to ranks without masked classes; exact ranks stay exact."""
-    size, num_masked = list_size(ranks, where), _num_masked(where)
-
-    def filled_rank(rank: tf.Tensor) -> tf.Tensor:
-        return rank + tf.floor((rank - 0.5) * num_masked / size + 1 / 6)
-
-    # The inverse, linear between integers. The search starts at most one below the result.
-    estimate = tf.floor(0.5 + (ranks - 1 / 6) * size / (size + num_masked))
-    rank = estimate - 1.0 + sum(tf.cast(filled_rank(estimate + i) <= ranks, tf.float32) for i in (0, 1))
-    rank = tf.stop_gradient(tf.clip_by_value(rank, 1.0, tf.maximum(size - 1.0, 1.0)))
-    return rank + (ranks - filled_rank(rank)) / (filled_rank(rank + 1.0) - filled_rank(rank))
-
-
-def _num_masked(where: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(tf.cast(~where, tf.float32), axis=1, keepdims=True)
-
-
-def _descending(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+def descending(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     """Returns the order from the highest score to the lowest, with masked classes at the end."""
     keys = scores if where is None else tf.where(where, scores, -float("inf"))
     return tf.argsort(keys, axis=1, direction="DESCENDING", stable=True)
@@ -93,7 +54,7 @@ def rank_sorted(
     `sorted_ranks` takes scores from high to low, with masked ones at the end, and their mask or None. Equal
     scores have equal ranks.
     """
-    order = _descending(scores, where)
+    order = descending(scores, where)
     sorted_scores = tf.gather(scores, order, batch_dims=1)
     sorted_where = None if where is None else tf.gather(where, order, batch_dims=1)
     ranks = sorted_ranks(sorted_scores, sorted_where)

@@ -1,41 +1,12 @@
 """Order statistics against loops over single lists and scores."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from rank4class.models import sorters
 from rank4class.models.sorters import order_statistics
 
 SCORES = np.random.default_rng(1).normal(size=[8, 10]).astype(np.float32)
-
-
-def filled_list(scores, where):
-    """Returns one list as `fill_masked` defines it, one score at a time."""
-    scores = np.where(where, scores, 0.0).astype(np.float64)
-    size, num_masked = where.sum(), (~where).sum()
-    in_order = np.sort(scores[where])[::-1]
-    keys = np.arange(1, num_masked + 1) * 40_503 % 65_536
-    for i, j in zip(np.flatnonzero(~where), np.argsort(np.argsort(keys)) + 1, strict=True):
-        rank = (j - 1 / 6) * size / num_masked + 0.5
-        above = min(max(int(rank), 1), size - 1)
-        scores[i] = in_order[above - 1] + (rank - above) * (in_order[above] - in_order[above - 1])
-    return scores.astype(np.float32)
-
-
-@pytest.mark.parametrize(("n", "size"), [(3, 2), (10, 1), (10, 5), (28, 20), (100, 98)])
-def test_exact_ranks_of_filled_lists(n, size, rng):
-    where = np.argsort(rng.random([20, n]), axis=1) < size
-    scores = tf.constant(rng.normal(size=[20, n]), tf.float32)
-    filled = order_statistics.fill_masked(scores, tf.constant(where))
-    if size > 1:
-        for result, original, mask in zip(filled.numpy(), scores.numpy(), where, strict=True):
-            np.testing.assert_allclose(result, filled_list(original, mask), rtol=1e-4, atol=1e-6)
-    exact = sorters.get("exact")
-    ranks = order_statistics.ranks_without_masked(exact.rank_fn(filled), tf.constant(where))
-    if size > 1:
-        np.testing.assert_allclose(ranks[where], exact.rank_fn(scores, where)[where], rtol=1e-5)
-    assert np.isfinite(ranks).all()
 
 
 def test_standardize():

@@ -261,7 +261,7 @@ class Loss(Part):
 
     Attributes:
       final_temperature: the temperature changes to this value exponentially, from the first step to the last.
-      rank_fn: rank function: "sigmoid", "neural_sort", "soft_sort", or a sorter, "handcrafted", "cnn", "lstm"
+      rank_fn: rank function: "sigmoid", "neural_sort", "soft_sort", or a sorter, "handcrafted"
         or "equivariant".
       sorter: file of a sorter's weights; None uses the shipped weights.
       fine_tune: whether the sorter is trained on the model's scores, together with the model.
@@ -292,8 +292,8 @@ class Loss(Part):
     def title(self) -> str:
         """Name of the loss in a sweep, with that of its rank function.
 
-        >>> Loss("approx_ndcg", rank_fn="lstm").title, Loss("mse").title
-        ('approx_ndcg@lstm', 'mse')
+        >>> Loss("approx_ndcg", rank_fn="sigmoid").title, Loss("mse").title
+        ('approx_ndcg@sigmoid', 'mse')
         """
         return self.name if self.rank_fn is None else f"{self.name}@{self.rank_fn}"
 

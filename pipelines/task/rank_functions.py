@@ -14,11 +14,19 @@ FORMULAS = {
     "neural_sort": ranks.neural_sort_ranks,
     "soft_sort": ranks.soft_sort_ranks,
 }
-NAMES = (*FORMULAS, *sorters.SORTERS)
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names of all rank functions, those of registered sorters among them.
+
+    >>> names()[:3]
+    ('sigmoid', 'neural_sort', 'soft_sort')
+    """
+    return (*FORMULAS, *sorters.SORTERS)
 
 
 def get_rank_fn(name: str, n: int, trained: str | None = None) -> Callable[..., Any]:
-    """Returns the rank function of one of `NAMES` for lists of length `n`.
+    """Returns the rank function of one of `names` for lists of length `n`.
 
     `trained` is a file of a sorter's weights; None is those that are shipped.
 
@@ -28,7 +36,7 @@ def get_rank_fn(name: str, n: int, trained: str | None = None) -> Callable[..., 
     >>> get_rank_fn("exact", 4)([[7.0, 1.0, 7.0, 9.0]]).numpy()
     array([[2.5, 4. , 2.5, 1. ]], dtype=float32)
     """
-    arguments.check_choice(NAMES, rank_fn=name)
+    arguments.check_choice(names(), rank_fn=name)
     if name in FORMULAS:
         return FORMULAS[name]
     try:
@@ -43,15 +51,16 @@ def check(loss: Loss) -> None:
     if rank_fn is None:
         if loss.name in losses.BATCH_LOSSES:
             raise ValueError(
-                f"loss.rank_fn=None: loss {loss.name!r} requires it. Choose one of: {', '.join(NAMES)}."
+                f"loss.rank_fn=None: loss {loss.name!r} requires it. Choose one of: {', '.join(names())}."
             )
     else:
-        arguments.check_choice(NAMES, section="loss.", rank_fn=rank_fn)
+        arguments.check_choice(names(), section="loss.", rank_fn=rank_fn)
     if rank_fn == "exact":
         raise ValueError("loss.rank_fn='exact': it has no gradient. Choose another, such as 'equivariant'.")
+    learned = [name for name in sorters.SORTERS if "trained" in sorters.SORTERS.options(name)]
     for field in ("fine_tune", "sorter"):
-        if getattr(loss, field) and rank_fn not in sorters.LEARNED:
+        if getattr(loss, field) and rank_fn not in learned:
             raise ValueError(
                 f"loss.{field}={getattr(loss, field)!r}: rank function {rank_fn!r} has no weights. Choose: "
-                f"{', '.join(sorters.LEARNED)}."
+                f"{', '.join(learned)}."
             )

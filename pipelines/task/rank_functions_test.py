@@ -14,6 +14,7 @@ from rank4class.pipelines.evaluation import trained_model
 from rank4class.pipelines.task import checks, rank_functions, task
 from rank4class.pipelines.training import optimization, rank_training
 
+NAMES = ("sigmoid", "neural_sort", "soft_sort", "exact", "handcrafted", "equivariant")
 SCORES = np.random.default_rng(0).normal(size=[6, 10]).astype(np.float32)
 
 
@@ -23,7 +24,7 @@ def small(**changes):
 
 
 def test_rank_functions_of_all_names():
-    for name in {*rank_functions.NAMES} - {"cnn", "lstm"}:  # tested in models/sorters/layers_test.py
+    for name in NAMES:
         ranked = rank_functions.get_rank_fn(name, 10)(tf.constant(SCORES))
         assert ranked.shape == [6, 10]
         np.testing.assert_allclose(tf.reduce_sum(ranked, axis=1), 55.0, rtol=1e-4)
@@ -85,7 +86,7 @@ def test_losses_of_a_batch_with_one_example_per_part(tmp_path):
         ({"loss.name": "spearman"}, r"loss\.name='spearman': it does not accept class scores\. Compile a"),
         (
             {"loss.rank_fn": "sigmoid", "loss.fine_tune": True},
-            r"loss\.fine_tune=True: rank function 'sigmoid' has no weights\. Choose: cnn, lstm,",
+            r"loss\.fine_tune=True: rank function 'sigmoid' has no weights\. Choose: equivariant",
         ),
         ({"loss.rank_fn": None, "loss.fine_tune": True}, "loss.fine_tune=True: rank function None has no"),
         ({"loss.name": "mean_average_precision", "loss.form": "roc"}, "form='roc': unknown"),
@@ -97,13 +98,7 @@ def test_errors(changes, message):
         checks.check(small(**changes))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(name for name in rank_functions.NAMES if name not in ("exact", "lstm")),
-        pytest.param("lstm", marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"exact"}))
 def test_losses_serialize_their_rank_function(name):
     loss = losses.ApproxNDCG(rank_fn=rank_functions.get_rank_fn(name, 10))
     saved = json.dumps(tf.keras.utils.serialize_keras_object(loss))
@@ -114,7 +109,9 @@ def test_losses_serialize_their_rank_function(name):
 
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
-@pytest.mark.parametrize(("name", "form"), [("sigmoid", "h5"), ("cnn", "keras"), ("equivariant", "folder")])
+@pytest.mark.parametrize(
+    ("name", "form"), [("sigmoid", "h5"), ("handcrafted", "keras"), ("equivariant", "folder")]
+)
 def test_saved_keras_models_have_their_metrics_and_rank_function(tmp_path, name, form):
     features, labels = np.eye(10, dtype=np.float32), np.arange(10)
     model = tf.keras.Sequential([tf.keras.layers.Input([10]), tf.keras.layers.Dense(10)])
@@ -125,10 +122,3 @@ def test_saved_keras_models_have_their_metrics_and_rank_function(tmp_path, name,
     model.save(tmp_path / f"model.{form}")
     again = tf.keras.models.load_model(tmp_path / f"model.{form}")
     assert again.evaluate(features, labels, verbose=0) == pytest.approx(before, rel=1e-5)
-
-
-def test_lists_of_a_length_without_weights(tmp_path):
-    experiment = small(**{"loss.rank_fn": "cnn", "batch_size": 57, "loss.name": "mean_average_precision"})
-    with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 57 are shipped"):
-        rank_training.train(experiment, str(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()

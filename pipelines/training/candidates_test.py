@@ -125,7 +125,10 @@ def test_gradient_of_softmax_approaches_that_of_all_classes(rng):
         ({"encoder.name": "items"}, "encoder 'items' scores the items of each example"),
         ({"count_prior.name": "learned", "loss.name": "n_choose_k"}, "a count prior is of all classes"),
         ({"loss.name": "mean_average_precision", "loss.rank_fn": "sigmoid"}, "loss 'mean_.*' ranks examples"),
-        ({"loss.name": "approx_ndcg", "loss.rank_fn": "lstm"}, "loss.rank_fn='lstm' sorts lists of one"),
+        (
+            {"loss.name": "approx_ndcg", "loss.rank_fn": "equivariant"},
+            "loss.rank_fn='equi.*' sorts lists of one",
+        ),
     ],
 )
 def test_parts_that_need_all_classes_are_refused(changes, message):

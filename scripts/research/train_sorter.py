@@ -1,69 +1,65 @@
-"""Trains a sorter on random vectors; continues an interrupted training.
+"""Trains a sorter on random vectors; continues an interrupted training after its last epoch.
 
 python -m rank4class.scripts.research.train_sorter --sorter=equivariant --workdir=runs/equivariant
 """
-
-from typing import Any
 
 from absl import flags
 
 from rank4class.pipelines import config
 from rank4class.scripts import cli
-from rank4class.scripts.research.sorters import training_config
+from rank4class.scripts.research import sorters
 
-_EXPERIMENT = training_config.SorterExperiment()
-_MOVES = {name: training_config.default_move(name) for name in training_config.LEARNED}
-_MEANINGS = {
-    "sorter": f"Sorter to train: {', '.join(training_config.LEARNED)}.",
-    "sizes": "Lengths of the vectors; successive steps cycle through them.",
-    "layers": f"Number of layers of {' or '.join(training_config.NETWORKS)}; None: its default.",
-    "move": "Largest distance, in ranks, that the scores move before the sorter ranks them; None: "
-    f"{', '.join(f'{move:g} for {name}' for name, move in _MOVES.items())}.",
-    "epochs": "Number of epochs of 100,000 vectors.",
-    "batch_size": "Number of vectors per step.",
-    "optimizer.learning_rate": "Learning rate before any decay.",
-    "optimizer.decay": f"Decay of the learning rate: {', '.join(config.DECAYS)}.",
-    "optimizer.warmup_fraction": "Warmup, as a fraction of all steps.",
-    "optimizer.clip_norm": "Largest norm of the gradient.",
-    "checkpoint_steps": "Steps between checkpoints; each epoch ends with one, too.",
-    "seed": "Seed of all random draws.",
-}
-_DEFAULTS = {**config.values(_EXPERIMENT), "move": None}
-_FLAGS = {
-    field: flags.DEFINE_string(
-        field.removeprefix("optimizer."), training_config.text_of(_DEFAULTS[field]), meaning
-    )
-    for field, meaning in _MEANINGS.items()
-}
-_STRATEGY = cli.define_strategy()
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+_SORTER = flags.DEFINE_enum("sorter", "equivariant", sorters.LEARNED, "Sorter to train.")
+_SIZES = flags.DEFINE_list("sizes", ["100"], "Lengths of the vectors; successive steps cycle through them.")
+flags.register_validator(
+    "sizes", lambda sizes: all(map(str.isdecimal, sizes)), "not integers. Write integers."
+)
+_MOVE = flags.DEFINE_float(
+    "move",
+    None,
+    "Largest distance, in ranks, that the scores move before the sorter ranks them; None: 1 for equivariant, "
+    "0 for the others.",
+    lower_bound=0.0,
+)
+_EPOCHS = flags.DEFINE_integer("epochs", 10, "Number of epochs of 100,000 vectors.", lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 512, "Number of vectors per step.", lower_bound=1)
+_RATE = flags.DEFINE_float("learning_rate", 1e-3, "Learning rate before any decay.")
+_DECAY = flags.DEFINE_enum("decay", "none", config.DECAYS, "Decay of the learning rate.")
+_WARMUP = flags.DEFINE_float("warmup_fraction", 0.0, "Warmup, as a fraction of all steps.")
+_CLIP_NORM = flags.DEFINE_float("clip_norm", None, "Largest norm of the gradient.")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of all random draws.", lower_bound=0)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the weights and results.", required=True)
+_OF_TRAINING = (_SORTER, _SIZES, _MOVE, _EPOCHS, _BATCH_SIZE, _RATE, _DECAY, _WARMUP, _CLIP_NORM, _SEED)
 
 
 def main() -> None:
-    from rank4class.scripts.research.sorters import training
-
-    texts = {field: flag.value for field, flag in _FLAGS.items() if flag.value is not None}
-    values = {field: config.parse_value(_EXPERIMENT, field, text) for field, text in texts.items()}
-    move = training_config.default_move(values["sorter"])
-    experiment = config.override(_EXPERIMENT, {"move": move, **values})
-    results = training.train(experiment, _WORKDIR.value, strategy=_STRATEGY())
-    print(_results_table(results))
-    print(f"Weights, results and checkpoints: {_WORKDIR.value}")
-    print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
-
-
-def _results_table(results: dict[str, Any]) -> str:
-    """Returns the errors of a trained sorter with their intervals, as text for a terminal."""
     from rank4class.pipelines.reporting import tables
+    from rank4class.scripts.research.sorters import accuracy, training
 
-    rows = [["mean absolute error of the ranks", "validation", "test"]]
-    for name in results["test"]["intervals"]:
-        cells = []
-        for split in ("validation", "test"):
-            low, high = results[split]["intervals"][name]
-            cells.append(f"{results[split][name]:.5f}  [{low:.5f}, {high:.5f}]")
-        rows.append([name, *cells])
-    return tables.text_table(rows)
+    texts = [flags.FLAGS[flag.name].serialize() for flag in _OF_TRAINING if flag.value != flag.default]
+    move = _MOVE.value if _MOVE.value is not None else float(_SORTER.value == "equivariant")
+    optimizer = config.Optimizer(
+        learning_rate=_RATE.value,
+        decay=_DECAY.value,
+        warmup_fraction=_WARMUP.value,
+        clip_norm=_CLIP_NORM.value,
+    )
+    results = training.train(
+        _WORKDIR.value,
+        _SORTER.value,
+        optimizer,
+        sizes=[*map(int, _SIZES.value)],
+        move=move,
+        epochs=_EPOCHS.value,
+        batch_size=_BATCH_SIZE.value,
+        seed=_SEED.value,
+        command=" ".join(["python -m rank4class.scripts.research.train_sorter", *texts]),
+    )
+    rows = [["mean absolute error of the ranks", *results]]
+    for name in results["test"]:
+        rows.append([name, *(accuracy.with_interval(errors[name]) for errors in results.values())])
+    print(tables.text_table(rows))
+    print(f"Weights, results, checkpoints and files of TensorBoard: {_WORKDIR.value}")
 
 
 if __name__ == "__main__":

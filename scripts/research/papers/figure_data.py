@@ -22,6 +22,7 @@ from rank4class.pipelines.storage.run_directory import read_json
 from rank4class.pipelines.sweep import inference
 from rank4class.pipelines.training import rank_training
 from rank4class.scripts.research.papers import pages
+from rank4class.scripts.research.sorters import networks  # noqa: F401, registers its sorters
 
 RESULTS = pathlib.Path(__file__).parents[3] / "docs" / "results"
 BASELINE = "loss=softmax,interaction=dot"  # of Rank4Class's grids

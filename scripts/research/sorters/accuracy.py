@@ -9,9 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from rank4class import arguments
 from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.task import rank_functions
-from rank4class.scripts.research.sorters import score_vectors, study, training
+from rank4class.scripts.research.sorters import (
+    networks,  # noqa: F401, registers its sorters
+    score_vectors,
+    study,
+)
 
 RankFn = Callable[[tf.Tensor], tf.Tensor]  # of scores `[B, n]` to ranks in `1..n`
 SIZES = (10, 28, 100, 1_000)
@@ -74,7 +79,7 @@ def tables(measured: Mapping[str, Mapping[str, np.ndarray]]) -> list[list[list[s
         rows = [[title, "parameters", *(f"n = {n}" for n in sizes)]]
         for name, values in measured.items():
             counts = sorted({_num_parameters(rank_fn) for n in sizes if (rank_fn := _rank_fn(name, n))})
-            cells = [_with_interval(values.get(f"{metric}@{n}", ()), ".5f") for n in sizes]
+            cells = [_cell(values.get(f"{metric}@{n}", ())) for n in sizes]
             rows.append([name, " or ".join(f"{count:,}" for count in counts), *cells])
         result.append(rows)
     return result
@@ -107,24 +112,37 @@ def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str
     for name in names:
         rank_fn = _rank_fn(name, n)
         off = np.full([1, len(firsts)], np.nan) if rank_fn is None else places_off(rank_fn, scores)
-        rows.append([name, *(_with_interval(column[~np.isnan(column)], ".2f") for column in off.T)])
+        rows.append([name, *(_cell(column[~np.isnan(column)], ".2f") for column in off.T)])
     return rows
 
 
-def errors(rank_fn: RankFn, n: int, move: float = 0.0) -> np.ndarray:
-    """Returns the mean absolute error of the ranks of each test vector of length `n`, over `n`: `[10000]`.
+def errors(rank_fn: RankFn, n: int, move: float = 0.0, split: str = "test") -> np.ndarray:
+    """Returns the mean absolute error of the ranks of each held-out vector of length `n`, over `n`: `[N]`.
 
     `move` is the largest move of a score before it is ranked, see `score_vectors.moves`.
     """
-    scores, _ = score_vectors.held_out("test", n)
+    scores, _ = score_vectors.held_out(split, n)
     moves = score_vectors.moves(scores, [n, 0], move).numpy()
 
     @functools.partial(tf.function, autograph=False)
     def error(scores, moves):
-        ranks = training.extrapolate(rank_fn, scores, moves) if move else rank_fn(scores)
+        ranks = extrapolate(rank_fn, scores, moves) if move else rank_fn(scores)
         return tf.reduce_mean(abs(ranks / n - score_vectors.ranks(scores + moves)), axis=1)
 
     return np.concatenate([error(scores[part], moves[part]) for part in _parts(scores)])
+
+
+def extrapolate(sorter: RankFn, scores: tf.Tensor, moves: tf.Tensor) -> tf.Tensor:
+    """Returns the ranks of a sorter, float32 `[B, n]`, plus the Jacobian times the moves of the scores."""
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            inner.watch(scores)
+            ranks = sorter(scores)
+        seeds = tf.zeros_like(ranks)
+        outer.watch(seeds)
+        # The backward pass is linear in its seeds; its derivative is the forward-mode product.
+        backward = inner.gradient(ranks, scores, output_gradients=seeds, unconnected_gradients="zero")
+    return ranks + outer.gradient(backward, seeds, output_gradients=moves, unconnected_gradients="zero")
 
 
 def places_off(rank_fn: RankFn, scores: np.ndarray) -> np.ndarray:
@@ -160,21 +178,31 @@ def _parts(scores):
     return [slice(i, i + size) for i in range(0, len(scores), size)]
 
 
-def _with_interval(values, form):
-    if not len(values):
-        return "-"
-    summary = training.RankErrors({"l1": values}).summarize()
-    low, high = summary["intervals"]["l1"]
-    return f"{summary['l1']:{form}} [{low:{form}}, {high:{form}}]"
+def summary(values: np.ndarray) -> dict[str, float]:
+    """Returns the mean of values, and the ends of its 95% interval, of values that are at least 0."""
+    mean, margin = float(values.mean()), 1.96 * float(values.std()) / len(values) ** 0.5
+    return {"mean": mean, "low": max(0.0, mean - margin), "high": mean + margin}
+
+
+def with_interval(values: Mapping[str, float], form: str = ".5f") -> str:
+    """Returns a `summary` as text.
+
+    >>> with_interval({"mean": 0.5, "low": 0.25, "high": 0.75}, ".2f")
+    '0.50 [0.25, 0.75]'
+    """
+    return f"{values['mean']:{form}} [{values['low']:{form}}, {values['high']:{form}}]"
+
+
+def _cell(values, form=".5f"):
+    return with_interval(summary(values), form) if len(values) else "-"
 
 
 def _rank_fn(name, n):
     """Returns a rank function, or None if it has no weights for lists of that length."""
+    arguments.check_choice(rank_functions.names(), rank_fn=name)
     try:
         return rank_functions.get_rank_fn(name, n)
     except ValueError:
-        if name not in rank_functions.NAMES:
-            raise
         return None
 
 

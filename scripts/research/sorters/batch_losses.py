@@ -14,6 +14,28 @@ def score_triplet(scores: tf.types.experimental.TensorLike) -> tf.Tensor:
     return sum(tf.nn.relu(0.2 + tf.reduce_max(negatives, axis=axis) - positives) for axis in (0, 1))
 
 
+def recall_triplet(scores: tf.types.experimental.TensorLike, rank_fn: Callable) -> tf.Tensor:
+    r"""Triplet loss `[B]` of the ranks of scores `[B, B]`, in both directions.
+
+    $$\ell_i = \frac{1}{B} \max(0, 1 + r_{ii} - \min_{j \ne i} r_{ij})$$
+
+    plus the same over the columns. The loss of exact ranks is 0 if the matching pairs are first.
+
+    References:
+      SoDeep, eq. 9 and 10.
+    """
+
+    def of_rows(scores: tf.Tensor) -> tf.Tensor:
+        places = rank_fn(scores)
+        matching = tf.linalg.diag_part(places)
+        others = tf.linalg.set_diag(places, tf.fill(tf.shape(matching), float("inf")))
+        return tf.nn.relu(1.0 + matching - tf.reduce_min(others, axis=1)) / tf.cast(
+            tf.size(matching), tf.float32
+        )
+
+    return of_rows(scores) + of_rows(tf.transpose(scores))
+
+
 def hinge_ap(scores: tf.types.experimental.TensorLike, labels: tf.types.experimental.TensorLike) -> tf.Tensor:
     r"""Structured hinge loss of the average precision of scores `[B]` with labels 0 or 1.
 
@@ -52,5 +74,5 @@ LOSSES: dict[str, Callable] = dict(
     map_ranks=lambda rank_fn, l1: losses.MeanAveragePrecision(rank_fn=rank_fn, form="ranks", l1=l1),
     map_precision=lambda rank_fn, l1: losses.MeanAveragePrecision(rank_fn=rank_fn, form="precision", l1=l1),
     triplet=lambda rank_fn, l1: lambda labels, scores: score_triplet(scores),
-    recall_triplet=lambda rank_fn, l1: losses.RecallTriplet(rank_fn=rank_fn),  # pairs have no target scores
+    recall_triplet=lambda rank_fn, l1: lambda labels, scores: recall_triplet(scores, rank_fn),
 )

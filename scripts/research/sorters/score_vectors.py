@@ -68,30 +68,23 @@ def moves(scores: tf.Tensor, seed: tf.types.experimental.TensorLike, most: float
 
 
 def training_batches(
-    sizes: Sequence[int],
-    *,
-    batch_size: int,
-    seed: int,
-    move: float = 0.0,
-    start_step: int = 0,
-    context: tf.distribute.InputContext | None = None,
+    sizes: Sequence[int], batch_size: int, seed: int, move: float = 0.0, *, start_step: int = 0
 ) -> tf.data.Dataset:
     """Returns endless batches of vectors, a pure function of `seed` and the step.
 
     Args:
       sizes: lengths of the vectors of successive steps, repeated from the first after the last.
-      batch_size, seed, start_step, context: see `batching.training_batches`.
+      batch_size: number of vectors.
+      seed: of the vectors and moves.
       move: `most` of `moves`; the ranks are those of the moved scores.
+      start_step: the first step.
 
     Returns:
-      A `tf.data.Dataset` of features (`scores`, `moves`) and ranks, float32 `[B, n]`, and weights of 1.
+      A `tf.data.Dataset` of features (`scores`, `moves`) and ranks, float32 `[B, n]`.
     """
-    replicas = 1 if context is None else context.num_replicas_in_sync
-    count = 1 if context is None else replicas // context.num_input_pipelines
-    first = 0 if context is None else count * context.input_pipeline_id
 
     @_plain
-    def batches(step: tf.Tensor) -> tf.data.Dataset:
+    def batch(step: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         draw_seed, move_seed = tf.unstack(
             tf.random.experimental.stateless_split(tf.stack([tf.cast(seed, tf.int64), step]), 2)
         )
@@ -101,17 +94,10 @@ def training_batches(
             return scores, moves(scores, move_seed, move)
 
         branches = [functools.partial(with_moves, n) for n in sizes]
-        both = tf.switch_case(tf.cast(step % len(sizes), tf.int32), branches)
-        n = sizes[0] if len(set(sizes)) == 1 else tf.shape(both[0])[1]
-        scores, moved = (
-            tf.reshape(x, [replicas, batch_size // replicas, n])[first : first + count] for x in both
-        )
-        weights = tf.ones([count, batch_size // replicas])
-        features = {"scores": scores, "moves": moved}
-        return tf.data.Dataset.from_tensor_slices((features, ranks(scores + moved), weights))
+        scores, moved = tf.switch_case(tf.cast(step % len(sizes), tf.int32), branches)
+        return {"scores": scores, "moves": moved}, ranks(scores + moved)
 
-    steps = tf.data.Dataset.counter(tf.cast(start_step, tf.int64))
-    return steps.flat_map(batches).prefetch(tf.data.AUTOTUNE)
+    return tf.data.Dataset.counter(tf.cast(start_step, tf.int64)).map(batch).prefetch(tf.data.AUTOTUNE)
 
 
 HELD_OUT = {"validation": 2_000, "test": 10_000}

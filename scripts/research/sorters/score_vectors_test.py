@@ -73,25 +73,24 @@ def test_ranks():
 @pytest.mark.parametrize("sizes", [(7,), (3, 5, 5)])
 def test_batches_are_a_function_of_seed_and_step(sizes):
     def first(count, **arguments):
-        batches = score_vectors.training_batches(sizes, batch_size=4, **arguments)
+        batches = score_vectors.training_batches(sizes, 4, **arguments)
         return list(batches.take(count).as_numpy_iterator())
 
     six = first(6, seed=1, move=1.0)
-    assert [len(features["scores"][0]) for features, _, _ in six] == [sizes[i % len(sizes)] for i in range(6)]
+    assert [len(features["scores"][0]) for features, _ in six] == [sizes[i % len(sizes)] for i in range(6)]
     for batch, restarted in zip(six[4:], first(2, seed=1, move=1.0, start_step=4), strict=True):
         for actual, expected in zip(tf.nest.flatten(restarted), tf.nest.flatten(batch), strict=True):
             np.testing.assert_array_equal(actual, expected)
-    distinct = {features["scores"].tobytes() for features, _, _ in six}
+    distinct = {features["scores"].tobytes() for features, _ in six}
     assert len(distinct) == 6
     assert first(1, seed=2)[0][0]["scores"].tobytes() not in distinct
-    for features, ranks, weights in six:
+    for features, ranks in six:
         moved = features["scores"] + features["moves"]
         np.testing.assert_array_equal(ranks, score_vectors.ranks(moved))
-        assert weights.tolist() == [1.0] * 4
 
 
 def test_moves_are_zero_by_default():
-    features, ranks, _ = next(iter(score_vectors.training_batches((9,), batch_size=4, seed=0)))
+    features, ranks = next(iter(score_vectors.training_batches((9,), 4, seed=0)))
     assert not features["moves"].numpy().any()
     np.testing.assert_array_equal(ranks, score_vectors.ranks(features["scores"]))
 
@@ -103,18 +102,6 @@ def test_moves_are_in_spacings():
     assert sizes.max() < 2.6
     assert sizes.mean() == pytest.approx(1.0, abs=0.05)
     np.testing.assert_allclose(score_vectors.moves(1e3 * vectors, [0, 0], 2.0), 1e3 * moves, rtol=1e-3)
-
-
-@pytest.mark.nightly
-def test_workers_split_a_batch():
-    whole = next(iter(score_vectors.training_batches((6,), batch_size=8, seed=0)))
-    parts = []
-    for worker in range(2):
-        context = tf.distribute.InputContext(2, worker, 4)
-        parts += score_vectors.training_batches((6,), batch_size=8, seed=0, context=context).take(2)
-    joined = tf.nest.map_structure(lambda *xs: tf.concat(xs, axis=0), *parts)
-    for actual, expected in zip(tf.nest.flatten(joined), tf.nest.flatten(whole), strict=True):
-        np.testing.assert_array_equal(actual, expected)
 
 
 def test_held_out_vectors_are_fixed():

@@ -10,7 +10,9 @@ import pytest
 import tensorflow as tf
 
 from rank4class import losses
+from rank4class.losses.ops import ranks
 from rank4class.models import sorters
+from rank4class.models.sorters import weights
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import read_json
@@ -60,13 +62,19 @@ def test_losses_without_ranks_by_brute_force_and_by_hand():
     # Rows: 0.1 is far below 0.9, 0.8 is above 0.5. Columns: 0.8 is near 0.9, 0.1 is far below 0.5.
     triplet = batch_losses.score_triplet(tf.constant([[0.9, 0.1], [0.8, 0.5]]))
     np.testing.assert_allclose(triplet, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
+    # Ranks in rows: pairs 1, 2, 1 against 2, 1, 2; in columns: 1, 1, 2 against 2, 2, 1.
+    scores = tf.constant([[0.9, 0.1, 0.2], [0.3, 0.5, 0.8], [0.1, 0.0, 0.7]])
+    np.testing.assert_allclose(
+        batch_losses.recall_triplet(scores, ranks.mean_ranks), [0, 2 / 3, 2 / 3], rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(("name", "n"), [("lstm", 10), ("cnn", 28), ("equivariant", 100)])
 def test_shipped_sorters_have_the_errors_in_their_files(name, n):
-    scores, ranks = score_vectors.held_out("test", n)
-    error = np.abs(sorters.get(name, n=n)(scores) - ranks).mean()
-    lines = dict(line.split() for line in sorters.about(name, n)["l1"].split(", "))
+    scores, expected = score_vectors.held_out("test", n)
+    error = np.abs(sorters.get(name, n=n)(scores) - expected).mean()
+    metadata, _ = weights.load(sorters.get(name, n=n).shipped_file)
+    lines = dict(line.split() for line in metadata["l1"].split(", "))
     assert error == pytest.approx(float(lines[f"l1@{n}"]), abs=1.1e-5)
 
 

@@ -1,166 +1,135 @@
 """Training of a sorter on vectors that are drawn anew at every step."""
 
-import dataclasses
+import functools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from rank4class import arguments
 from rank4class.models import sorters
+from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.storage.run_directory import check_folder, read_json, write_json
+from rank4class.pipelines.task import checks
 from rank4class.pipelines.training import optimization
-from rank4class.pipelines.training.trainer import Schedule, Trainable, Trainer, open_folder
-from rank4class.scripts.research.sorters import score_vectors
-from rank4class.scripts.research.sorters.training_config import SorterExperiment, check
+from rank4class.scripts.research.sorters import accuracy, networks, score_vectors
 
 EPOCH = 100_000  # vectors
+MAX_SIZE = 10_000  # all vectors of the held-out test are drawn at once
 
 
 def train(
-    experiment: SorterExperiment,
     path: str | os.PathLike,
+    sorter: str,
+    optimizer: config.Optimizer,
     *,
-    strategy: tf.distribute.Strategy | None = None,
-    progress: bool = True,
+    sizes: Sequence[int] = (100,),
+    move: float = 0.0,
+    epochs: int = 10,
+    batch_size: int = 512,
+    seed: int = 0,
+    command: str = "",
+    verbose: int = 2,
 ) -> dict[str, Any]:
-    """Trains a sorter, or resumes an interrupted training of it; returns the results, as in `results.json`.
+    """Trains a sorter with Keras's `fit`, or resumes an interrupted training after its last epoch.
 
-    The folder then holds the weights, `sorter.safetensors`, to which the results belong. Errors, `strategy`
-    and `progress` are those of `rank_training.train`.
+    Args:
+      path: folder of the weights, `sorter.safetensors`, results, checkpoints, and files of TensorBoard.
+      sorter: name of a sorter with weights.
+      optimizer: its learning rate over the steps is that of a training of a rank model.
+      sizes: lengths of the vectors; successive steps cycle through them.
+      move: largest distance, in ranks, that the scores move before the sorter ranks them.
+      epochs, batch_size, seed: of the training; an epoch has `EPOCH` vectors.
+      command: the command that trains the sorter, a part of the file of weights.
+      verbose: see `tf.keras.Model.fit`.
+
+    Returns:
+      The results, as in `results.json`: split -> metric -> `accuracy.summary`.
+
+    Raises:
+      ValueError: an argument is out of its range, or the folder holds another training.
+      FloatingPointError: the training diverged.
     """
-    check(experiment)
-    strategy = strategy or tf.distribute.get_strategy()
-    run_dir, results = open_folder(experiment, path, strategy)
-    if results:
-        return results
-    epoch_steps = EPOCH / experiment.batch_size
-    total_steps = math.ceil(experiment.epochs * EPOCH / experiment.batch_size)
-    schedule = Schedule(
-        total_steps=total_steps,
-        epochs=experiment.epochs,
-        evaluation_steps=min(total_steps, math.ceil(epoch_steps)),
-        learning_rate=optimization.build_schedule(experiment.optimizer, total_steps),
-        checkpoint_steps=experiment.checkpoint_steps,
-        steps_per_execution=experiment.steps_per_execution,
+    for size in sizes:
+        arguments.check_integer(2, MAX_SIZE, sizes=size)
+    if sorter == "equivariant" and not move:
+        raise ValueError(
+            "move=0: sorter 'equivariant' needs a positive one, such as 1. Without a move, ever sharper "
+            "comparisons rank better, until no gradient is left."
+        )
+    checks.check_optimizer(optimizer)
+    path = check_folder(path, "training of a sorter")
+    _claim(os.path.join(path, "config.json"), command)
+    results_path = os.path.join(path, "results.json")
+    if files.exists(results_path):
+        return read_json(results_path)
+    tf.keras.utils.set_random_seed(seed)
+    model = _Moved(sorters.get(sorter, n=networks.only_size(sizes), trained=None), move)
+    steps = math.ceil(EPOCH / batch_size)
+    rate = optimization.build_schedule(optimizer, epochs * steps)
+    model.compile(optimization.build_optimizer(optimizer, rate), "mae")
+    epoch = tf.Variable(0)
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer, epoch=epoch)
+    manager = tf.train.CheckpointManager(checkpoint, os.path.join(path, "checkpoints"), max_to_keep=1)
+    manager.restore_or_initialize()
+
+    def save(number: int, logs: dict[str, float]) -> None:
+        epoch.assign(number + 1)
+        manager.save()
+
+    first = int(epoch)
+    model.fit(
+        score_vectors.training_batches(sizes, batch_size, seed, move, start_step=first * steps),
+        initial_epoch=first,
+        epochs=epochs,
+        steps_per_epoch=steps,
+        verbose=verbose,
+        callbacks=[
+            tf.keras.callbacks.LambdaCallback(on_epoch_end=save),
+            tf.keras.callbacks.TensorBoard(path),
+        ],
     )
-    tf.keras.utils.set_random_seed(experiment.seed)
-    with strategy.scope():
-        task = TrainableSorter(experiment)
-        optimizer = optimization.build_optimizer(
-            experiment.optimizer, schedule.learning_rate, experiment.precision
-        )
-    try:
-        return Trainer(task, optimizer, run_dir, schedule, experiment, strategy, progress=progress).train()
-    finally:
-        run_dir.unlock()
+    return _finish(model.sorter, path, sorted(set(sizes)), command)
 
 
-class TrainableSorter(Trainable):
-    """A sorter that learns to rank random vectors; its metrics are mean absolute errors by length."""
-
-    loss_name = "l1"
-    evaluated: tuple[str, ...] = ("validation", "test")
-
-    def __init__(self, experiment: SorterExperiment):
-        self._experiment = experiment
-        self._sizes = sorted(set(experiment.sizes))
-        self.metrics = tuple(f"l1@{n}" for n in self._sizes)
-        self.hashes: dict[str, str] = {}  # vectors are drawn, not read
-        self.train_examples = round(experiment.epochs * EPOCH)
-        only_size = self._sizes[0] if len(self._sizes) == 1 else None
-        self.model = sorters.get(experiment.sorter, n=only_size, trained=None, **experiment.options)
-        self._ranks = tf.function(lambda scores: self.model(scores), autograph=False, reduce_retracing=True)
-
-    def forward(self, features: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
-        def sorter(scores):
-            return self.model(scores, training=training)
-
-        if not self._experiment.move:
-            return sorter(features["scores"])
-        return extrapolate(sorter, features["scores"], features["moves"])
-
-    def loss(self, step: tf.Tensor, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        del step
-        return weights * tf.reduce_mean(abs(outputs - labels), axis=1)
-
-    def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
-        return score_vectors.training_batches(
-            self._experiment.sizes,
-            batch_size=self._experiment.batch_size,
-            seed=self._experiment.seed,
-            move=self._experiment.move,
-            start_step=step,
-            context=context,
-        )
-
-    def example_names(self, step: int) -> list[str]:
-        return [f"the vectors of step {step + 1}"]
-
-    def evaluate(self, split: str, should_stop: Callable[[], bool]) -> "RankErrors | None":
-        size, errors = self._experiment.evaluation_batch_size, {}
-        for name, n in zip(self.metrics, self._sizes, strict=True):
-            scores, ranks = score_vectors.held_out(split, n)
-            parts = []
-            for first in range(0, len(scores), size):
-                if should_stop():
-                    return None
-                parts.append(self._ranks(scores[first : first + size]))
-            errors[name] = np.abs(np.concatenate(parts) - ranks).mean(axis=1)
-        return RankErrors(errors)
-
-    def finalize_weights(self) -> None:
-        """Rounds the weights as the file of the artifacts does, so that the results are those of the file."""
-        for weight in self.model.weights:
-            weight.assign(tf.cast(tf.cast(weight, tf.float16), tf.float32))
-
-    def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any], test: Any) -> None:
-        """Writes the weights, with the sizes, test errors and command that they belong to."""
-        del test
-        weights = sorters.to_bytes(
-            self.model,
-            sizes=",".join(map(str, self._sizes)),
-            l1=", ".join(f"{name} {results['test'][name]:.5f}" for name in self.metrics),
-            command=self._experiment.command,
-        )
-        files.write(os.path.join(run_dir.path, "sorter.safetensors"), weights)
+def _claim(path: str, command: str) -> None:
+    """Writes the command of a training; raises ValueError if the file has another one."""
+    if files.exists(path) and (present := read_json(path)["command"]) != command:
+        raise ValueError(f"{path}: of another training ({present}). Choose another --workdir.")
+    files.make_folder(os.path.dirname(path))
+    write_json(path, {"command": command})
 
 
-@dataclasses.dataclass(frozen=True)
-class RankErrors:
-    """Mean absolute errors of the ranks, name -> float32 `[N]`; the loss is not evaluated."""
-
-    per_vector: dict[str, np.ndarray]
-    loss: float | None = None
-
-    def means(self) -> dict[str, float]:
-        """Returns name -> mean over the vectors."""
-        return {name: float(errors.mean()) for name, errors in self.per_vector.items()}
-
-    def line(self) -> str:
-        """Returns the means in one line."""
-        return ", ".join(f"{name} {value:.5f}" for name, value in self.means().items())
-
-    def summarize(self) -> dict[str, Any]:
-        """Returns name -> mean, and "intervals", their 95% intervals over the vectors."""
-        means, intervals = self.means(), {}
-        for name, errors in self.per_vector.items():
-            margin = 1.96 * float(errors.std()) / math.sqrt(len(errors))
-            intervals[name] = [max(0.0, means[name] - margin), means[name] + margin]
-        return {**means, "intervals": intervals}
+def _finish(sorter: sorters.Sorter, path: str, sizes: Sequence[int], command: str) -> dict[str, Any]:
+    """Rounds the weights as their file does, evaluates them, and writes both; returns the results."""
+    for weight in sorter.weights:
+        weight.assign(tf.cast(tf.cast(weight, tf.float16), tf.float32))
+        if not np.isfinite(weight).all():
+            raise FloatingPointError("loss='mae': not finite. Lower the learning rate, and train again.")
+    results = {
+        split: {f"l1@{n}": accuracy.summary(accuracy.errors(sorter.rank_fn, n, split=split)) for n in sizes}
+        for split in score_vectors.HELD_OUT
+    }
+    test = ", ".join(f"{name} {values['mean']:.5f}" for name, values in results["test"].items())
+    weights = sorters.to_bytes(sorter, sizes=",".join(map(str, sizes)), l1=test, command=command)
+    files.write(os.path.join(path, "sorter.safetensors"), weights)
+    write_json(os.path.join(path, "results.json"), results)
+    return results
 
 
-def extrapolate(sorter: Callable[[tf.Tensor], tf.Tensor], scores: tf.Tensor, moves: tf.Tensor) -> tf.Tensor:
-    """Returns the ranks of a sorter, float32 `[B, n]`, plus the Jacobian times the moves of the scores."""
-    with tf.GradientTape() as outer:
-        with tf.GradientTape() as inner:
-            inner.watch(scores)
-            ranks = sorter(scores)
-        seeds = tf.zeros_like(ranks)
-        outer.watch(seeds)
-        # The backward pass is linear in its seeds; its derivative is the forward-mode product.
-        backward = inner.gradient(ranks, scores, output_gradients=seeds, unconnected_gradients="zero")
-    return ranks + outer.gradient(backward, seeds, output_gradients=moves, unconnected_gradients="zero")
+class _Moved(tf.keras.Model):
+    """The ranks that a sorter predicts for moved scores, from its value and gradient before the move."""
+
+    def __init__(self, sorter: sorters.Sorter, move: float):
+        super().__init__()
+        self.sorter, self._move = sorter, move
+
+    def call(self, features: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
+        sort = functools.partial(self.sorter, training=training)
+        if not self._move:
+            return sort(features["scores"])
+        return accuracy.extrapolate(sort, features["scores"], features["moves"])

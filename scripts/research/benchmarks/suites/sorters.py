@@ -11,6 +11,10 @@ import tensorflow as tf
 from rank4class.losses.ops import ranks
 from rank4class.models import sorters
 from rank4class.scripts.research.benchmarks import suite
+from rank4class.scripts.research.sorters import (
+    LEARNED,
+    networks,  # noqa: F401, registers its sorters
+)
 
 _FORMULAS = {"neural_sort": ranks.neural_sort_ranks, "soft_sort": ranks.soft_sort_ranks}
 _SLOW_UNDER_XLA = {"lstm"}  # compiles long and is no faster on a CPU
@@ -26,7 +30,7 @@ def _contenders(size: suite.Size) -> list[suite.Step]:
     too_long = of_pairs | (_OF_ONE_LENGTH if n > _LONGEST else set())
     return [
         suite.Step(name, xla, ("sort",))
-        for name in ("handcrafted", *sorters.LEARNED, *_FORMULAS)
+        for name in ("handcrafted", *LEARNED, *_FORMULAS)
         if name not in too_long
         for xla in ((False,) if name in _SLOW_UNDER_XLA else (False, True))
     ]
