@@ -1,25 +1,29 @@
 """Functions and classes by name, such as losses and datasets. The arguments of a signature are its options.
 
-The package's entries are read from their source files, so that a command shows its help and reports a wrong
-flag before the seconds that the import of TensorFlow takes. `LOSSES["softmax"]` imports the file of an entry.
-The entries of a user are known once the module that registers them is imported.
+The options of the package's entries are in `signatures.json`, so that a command shows its help and reports
+a wrong flag before the seconds that the import of TensorFlow takes. `LOSSES["softmax"]` imports the module of
+an entry. The entries of a user are known once the module that registers them is imported.
 """
 
-import ast
+import contextlib
 import difflib
 import functools
 import importlib
 import inspect
+import json
+import operator
 import os
 import pathlib
+import pkgutil
 import sys
 import types
+import typing
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 REQUIRED = inspect.Parameter.empty
 _ROOT = pathlib.Path(__file__).parent
-_TYPES = {"bool": bool, "int": int, "float": float, "str": str}
+_SIGNATURES = _ROOT / "signatures.json"
 _REGISTRIES: "list[Registry]" = []
 
 
@@ -27,11 +31,11 @@ class Option(NamedTuple):
     """An argument of an entry; the type is of bool, int, float, str, tuples and unions of these, or None."""
 
     type: Any
-    default: Any
+    default: Any = REQUIRED
 
 
 class Registry:
-    """The functions or classes of one kind, by name, in files of the package or registered by a user.
+    """The functions or classes of one kind, by name, of the package or registered by a user.
 
     The options of a class are the arguments of its attribute `function`, or else of its constructor.
 
@@ -47,8 +51,8 @@ class Registry:
     ValueError: shape='disk': unknown. Did you mean 'disc'? There are: disc.
     """
 
-    def __init__(self, kind: str, decorator: str = "", *files: str):
-        self.kind, self._decorator, self._files = kind, decorator, files
+    def __init__(self, kind: str):
+        self.kind = kind
         self._entries: dict[str, Any] = {}  # those of imported modules
         _REGISTRIES.append(self)
 
@@ -90,11 +94,16 @@ class Registry:
             return self._sources[name][1]
         entry = self[name]
         function = getattr(entry, "function", None) or entry.__init__ if inspect.isclass(entry) else entry
-        return {
-            parameter.name: Option(_type(_annotation(parameter)), parameter.default)
-            for parameter in inspect.signature(function).parameters.values()
-            if parameter.name != "self" and not parameter.kind.description.startswith("variadic")
-        }
+        options = {}
+        for parameter in inspect.signature(function).parameters.values():
+            annotation = parameter.annotation
+            if parameter.name == "self" or parameter.kind.description.startswith("variadic"):
+                continue
+            if isinstance(annotation, str):
+                with contextlib.suppress(NameError):  # a name that is imported for type checkers alone
+                    annotation = eval(annotation, inspect.unwrap(function).__globals__)
+            options[parameter.name] = Option(_type(annotation), parameter.default)
+        return options
 
     def module_of_user(self, name: str) -> str | None:
         """Returns the module or file of a user's entry; None for an entry of this package."""
@@ -122,24 +131,12 @@ class Registry:
 
     @functools.cached_property
     def _sources(self) -> dict[str, tuple[str, dict[str, Option]]]:
-        """Name -> module and options, of the entries in the package's files."""
-        sources = {}
-        for path in (path for pattern in self._files for path in sorted(_ROOT.glob(pattern))):
-            module = ".".join(["rank4class", *path.relative_to(_ROOT).with_suffix("").parts])
-            body: Any = ast.parse(path.read_text(encoding="utf-8")).body
-            definitions = {n.name: n for n in body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
-            for node in definitions.values():
-                for decorator in map(ast.unparse, node.decorator_list):
-                    text, _, argument = decorator.partition("(")
-                    if text == self._decorator and not path.name.endswith("_test.py"):
-                        function = _function(node, definitions)
-                        name = ast.literal_eval(argument[:-1]) if argument else function.name
-                        sources[name] = module, _options(function)
-            for node in body:
-                match node:  # CLASS = base.keras_loss("CLASS", function)
-                    case ast.Assign(value=ast.Call(ast.Attribute(attr="keras_loss"), [_, ast.Name(name)])):
-                        sources[name] = module, _options(_function(definitions[name], definitions))
-        return sources
+        """Name -> module and options, of the entries of the package."""
+        entries = json.loads(_SIGNATURES.read_text()).get(self.kind, {})
+        return {
+            name: (module, {option: _from_json(*each) for option, each in options.items()})
+            for name, (module, options) in entries.items()
+        }
 
 
 class _Losses(Registry):
@@ -186,65 +183,61 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"Did you mean {close[0]!r}? " if close else ""
 
 
-def _annotation(parameter: inspect.Parameter) -> ast.expr:
-    """Returns an annotation, which is a type or its text, as in a source file."""
-    annotation = parameter.annotation
-    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return ast.parse(text, mode="eval").body
-
-
-def _type(node: ast.expr | None) -> Any:
-    """Returns the type that an annotation names; None if it is not one of an `Option`."""
-    match node:
-        case ast.Name(name):
-            return _TYPES.get(name)
-        case ast.Constant(None):
-            return types.NoneType
-        case ast.Subscript(ast.Name("tuple"), ast.Tuple([item, ast.Constant()])) if _type(item):
-            return tuple[_type(item), ...]  # type: ignore[misc]
-        case ast.BinOp(left, ast.BitOr(), right) if _type(left) and _type(right):
-            return _type(left) | _type(right)
+def _type(annotation: Any) -> Any:
+    """Returns the type of an option with an annotation; None if the argument is no option."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation in (bool, int, float, str, types.NoneType):
+        return annotation
+    if origin is typing.Literal:
+        return functools.reduce(operator.or_, map(type, arguments))
+    if origin is tuple and arguments[1:] == (...,) and _type(arguments[0]):
+        return tuple[_type(arguments[0]), ...]  # type: ignore[misc]
+    if origin in (types.UnionType, typing.Union) and all(map(_type, arguments)):
+        return functools.reduce(operator.or_, map(_type, arguments))
     return None
 
 
-def _function(node: Any, definitions: dict[str, Any]) -> Any:
-    """Returns the definition of the function whose arguments are the options of an entry; None if unknown."""
-    if node is None or isinstance(node, ast.FunctionDef):
-        return node
-    for keyword in node.keywords:
-        if keyword.arg == "function":
-            return definitions[ast.unparse(keyword.value)]
-    for statement in node.body:
-        if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
-            return statement
-    return _function(definitions.get(ast.unparse(node.bases[0])), definitions)
+def signatures() -> str:
+    """Returns the content of `signatures.json`; imports all modules of losses, models, data and pipelines.
 
-
-def _options(function: ast.FunctionDef | None) -> dict[str, Option]:
-    if function is None:
-        return {}
-    arguments = function.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    required = len(positional) - len(arguments.defaults)
-    defaults = [*[None] * required, *arguments.defaults, *arguments.kw_defaults]
-    return {
-        argument.arg: Option(
-            _type(argument.annotation), REQUIRED if default is None else ast.literal_eval(default)
-        )
-        for argument, default in zip([*positional, *arguments.kwonlyargs], defaults, strict=True)
-        if argument.arg != "self"
+    It has kind -> name -> module and arguments, each with its type and its default, if it has one.
+    """
+    modules = [
+        module.name
+        for package in ("data", "losses", "models", "pipelines")
+        for module in pkgutil.walk_packages([str(_ROOT / package)], f"rank4class.{package}.")
+        if not module.name.endswith("_test")
+    ]
+    for name in modules:
+        importlib.import_module(name)
+    content: dict[str, dict[str, Any]] = {
+        registry.kind: {
+            name: [entry.__module__, {n: _to_json(*each) for n, each in registry.options(name).items()}]
+            for name, entry in sorted(registry._entries.items(), key=lambda item: item[1].__module__)
+            if entry.__module__ in modules
+        }
+        for registry in _REGISTRIES
     }
+    return json.dumps({kind: each for kind, each in content.items() if each}, indent=1) + "\n"
 
 
-DATASETS = Registry("dataset", "DATASETS.register", "data/datasets/*.py")
-FILES = Registry("dataset of checked files", "FILES.register", "data/readers/*.py")
-ENCODERS = _Layers("encoder", "ENCODERS.register", "models/encoders/*.py", "models/item_model.py")
-CLASS_ENCODERS = _Layers("class_encoder", "CLASS_ENCODERS.register", "models/class_encoders.py")
-INTERACTIONS = _Layers("interaction", "INTERACTIONS.register", "models/interactions.py")
-COUNT_PRIORS = _Layers("count_prior", "COUNT_PRIORS.register", "models/count_priors.py")
-SORTERS = _Layers("sorter", "SORTERS.register", "models/sorters/layers.py")
-LOSSES = _Losses("loss", "base.register", "losses/*.py")
-THRESHOLDS = Registry("thresholds", "THRESHOLDS.register", "pipelines/evaluation/thresholds.py")
-CANDIDATES = Registry("candidates", "CANDIDATES.register", "data/candidates.py")
-SET_SCORES = Registry("sets", "SET_SCORES.register", "pipelines/evaluation/prediction_sets.py")
-OPTIMIZERS = Registry("optimizer", "OPTIMIZERS.register", "pipelines/training/optimizers.py")
+def _to_json(kind: Any, default: Any) -> list[Any]:
+    return [kind and inspect.formatannotation(kind), *([] if default is REQUIRED else [default])]
+
+
+def _from_json(kind: str | None, *default: Any) -> Option:
+    return Option(kind and eval(kind), *(tuple(each) if isinstance(each, list) else each for each in default))
+
+
+DATASETS = Registry("dataset")
+FILES = Registry("dataset of checked files")
+ENCODERS = _Layers("encoder")
+CLASS_ENCODERS = _Layers("class_encoder")
+INTERACTIONS = _Layers("interaction")
+COUNT_PRIORS = _Layers("count_prior")
+SORTERS = _Layers("sorter")
+LOSSES = _Losses("loss")
+THRESHOLDS = Registry("thresholds")
+CANDIDATES = Registry("candidates")
+SET_SCORES = Registry("sets")
+OPTIMIZERS = Registry("optimizer")

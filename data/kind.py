@@ -19,7 +19,7 @@ RawInput = tuple[str, dict[str, Any]]
 Arrays = Mapping[str, Any]  # see `Split.features`
 Specs = Mapping[str, tf.TensorSpec]
 # By the feature that an example of the kind has.
-KINDS = Registry("kind of example", "KINDS.register", "data/kinds/*.py")
+KINDS = Registry("kind of example")
 
 
 class Kind:

@@ -11,7 +11,7 @@ from rank4class.data.readers.rows import BadRows
 from rank4class.registry import DATASETS, Registry
 
 # Functions of a path, class names, `BadRows` and options that read a labeled file or folder as one split.
-LABELED = Registry("dataset of labeled files", "LABELED.register", "data/datasets/*.py")
+LABELED = Registry("dataset of labeled files")
 
 
 def get(name: str, **options: Any) -> Dataset:

@@ -1,20 +1,53 @@
 """Parts of an experiment, with the options of registered functions and classes."""
 
 import copy
+import pathlib
+from typing import Literal
 
 import pytest
 
-from rank4class import losses
+from rank4class import losses, registry
 from rank4class.pipelines import config
 
 
+@pytest.mark.usefixtures("restored_registries")
+def test_signatures_json_has_the_signatures_of_the_package():
+    """Commands read the options of the package's entries from it, since the modules import TensorFlow."""
+    path = pathlib.Path(registry.__file__).with_name("signatures.json")
+    assert path.read_text() == registry.signatures(), "run: rank4class render_docs"
+
+
 @pytest.mark.parametrize("kind", config.PARTS)
-def test_options_in_source_files_equal_those_of_imported_functions(kind, monkeypatch):
-    """Commands read the options of the package's entries from source files, which import TensorFlow."""
+def test_options_of_signatures_equal_those_of_imported_functions(kind, monkeypatch):
     entries = config.PARTS[kind].entries
     imported = {name: list(entries.options(name).items()) for name in entries if entries[name]}
     monkeypatch.setattr(entries, "_entries", {})
     assert imported == {name: list(entries.options(name).items()) for name in entries}
+
+
+GAMMA = 2.0
+
+
+def focal(
+    scores, labels, *, where=None, weights=None, gamma: float = GAMMA, form: "Literal['a', 'b'] | None" = "a"
+):
+    """A loss with a default that is a constant of the module, and a choice."""
+
+
+@pytest.mark.usefixtures("restored_registries")
+def test_constants_choices_and_names_for_type_checkers():
+    registered = losses.LOSSES.register  # under another name than in the package
+    registered("focal")(focal)
+    options = config.Loss("focal").fields
+    assert options["gamma"] == (float, 2.0)
+    assert options["form"] == (str | None, "a")
+
+    @losses.LOSSES.register("unknown_type")
+    def unknown_type(scores, labels, *, where=None, weights=None, form: "Unknown"):  # noqa: F821
+        pass
+
+    with pytest.raises(ValueError, match=r"loss='unknown_type': argument 'form' has no default"):
+        config.Loss("unknown_type")
 
 
 def test_options_of_losses_equal_those_of_the_functions():

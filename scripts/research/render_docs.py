@@ -13,6 +13,7 @@ import tempfile
 
 from absl import flags
 
+from rank4class import registry
 from rank4class.scripts import cli
 
 _DOCS = flags.DEFINE_string("docs", "docs", "Folder of the documentation.")
@@ -38,6 +39,7 @@ def main() -> None:
         run_directory.write_json(path, {**origin, **measured})
         print(path)
     images = {f"images/{name}.svg": svg for name, svg in figures.draw_all(_DOCS.value).items()}
+    images["../signatures.json"] = registry.signatures()
     for name, text in {**reference.render(), **images}.items():
         files.write(os.path.join(_DOCS.value, name), text)
         print(os.path.join(_DOCS.value, name))
