@@ -67,7 +67,7 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return resolver.task_type == "chief" or (not has_chief and resolver.task_id in (None, 0))
 
 
-def check(strategy: tf.distribute.Strategy, experiment: Any) -> None:
+def check(strategy: tf.distribute.Strategy, experiment: config.Experiment) -> None:
     """Raises ValueError if replicas cannot share an experiment's batches or compute in its precision."""
     if isinstance(strategy, tf.distribute.TPUStrategy):
         if experiment.precision == "mixed_float16":

@@ -8,7 +8,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from rank4class import strict_json
 from rank4class.pipelines.config import parts
@@ -89,16 +89,13 @@ class Experiment:
     init_from: str | None = None
 
 
-AnyExperiment = TypeVar("AnyExperiment")
-
-
 class _Field(NamedTuple):
     type: Any
     default: Any
     value: Any
 
 
-def _fields(experiment: Any) -> dict[str, _Field]:
+def _fields(experiment: Experiment) -> dict[str, _Field]:
     """Returns the type, the default and the value of every field, by its dotted name."""
     fields: dict[str, _Field] = {}
     for field in dataclasses.fields(experiment):
@@ -112,7 +109,7 @@ def _fields(experiment: Any) -> dict[str, _Field]:
     return fields
 
 
-def values(experiment: Any) -> dict[str, Any]:
+def values(experiment: Experiment) -> dict[str, Any]:
     """Returns the value of every field, dotted name -> value.
 
     >>> values(Experiment())["loss.name"]
@@ -121,12 +118,12 @@ def values(experiment: Any) -> dict[str, Any]:
     return {name: field.value for name, field in _fields(experiment).items()}
 
 
-def has_field(experiment: Any, dotted: str) -> bool:
+def has_field(experiment: Experiment, dotted: str) -> bool:
     """Returns whether an experiment has a field."""
     return dotted in values(experiment)
 
 
-def changed_fields(experiment: Any) -> dict[str, Any]:
+def changed_fields(experiment: Experiment) -> dict[str, Any]:
     """Returns the fields that differ from their defaults, dotted name -> value.
 
     >>> changed_fields(override(Experiment(), {"loss.name": "rankmax", "loss.k": 3, "seed": 3}))
@@ -135,9 +132,9 @@ def changed_fields(experiment: Any) -> dict[str, Any]:
     return {n: field.value for n, field in _fields(experiment).items() if field.value != field.default}
 
 
-def user_parts(experiment: Any) -> dict[str, dict[str, str]]:
+def user_parts(experiment: Experiment) -> dict[str, dict[str, str]]:
     """Returns the parts that a user's module registers: kind -> "name" and "module"."""
-    chosen = {kind: getattr(experiment, kind) for kind in parts.PARTS if hasattr(experiment, kind)}
+    chosen = {kind: getattr(experiment, kind) for kind in parts.PARTS}
     return {
         kind: {"name": part.name, "module": module}
         for kind, part in chosen.items()
@@ -152,7 +149,7 @@ def first_difference(left: Any, right: Any) -> tuple[str, Any, Any] | None:
     return next(((name, left.get(name), right.get(name)) for name in differing), None)
 
 
-def override(experiment: AnyExperiment, changes: Mapping[str, Any]) -> AnyExperiment:
+def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """Returns a copy of an experiment with changed fields, dotted name -> value.
 
     The name of a part swaps the part, before its other fields are set; see `parts.Part.swapped`. A change of
@@ -173,16 +170,16 @@ def override(experiment: AnyExperiment, changes: Mapping[str, Any]) -> AnyExperi
         section, _, field = dotted.rpartition(".")
         if field != "name":
             setattr(getattr(copied, section) if section else copied, field, value)
-    if "epochs" in changes and "min_steps" not in changes and has_field(copied, "min_steps"):
+    if "epochs" in changes and "min_steps" not in changes:
         copied.min_steps = 0
-    if changes.get("epochs") is not None and getattr(copied, "steps", None) is not None:
+    if changes.get("epochs") is not None and copied.steps is not None:
         if (steps := changes.get("steps")) is not None:
             raise ValueError(f"steps={steps}: epochs={changes['epochs']} is set too. Set one of them.")
         copied.steps = None
     return copied
 
 
-def check_field(experiment: Any, dotted: str) -> None:
+def check_field(experiment: Experiment, dotted: str) -> None:
     """Raises ValueError if an experiment has no such field, naming the closest ones."""
     known = values(experiment)
     if dotted in known:
@@ -196,7 +193,7 @@ def check_field(experiment: Any, dotted: str) -> None:
     raise ValueError(f"{dotted}: no such field of an experiment. {remedy}")
 
 
-def value_type(experiment: Any, dotted: str) -> tuple[type, bool]:
+def value_type(experiment: Experiment, dotted: str) -> tuple[type, bool]:
     """Returns the type of a field, bool, int, float or str, and whether it may be None.
 
     A field of several values raises ValueError.
@@ -210,7 +207,7 @@ def value_type(experiment: Any, dotted: str) -> tuple[type, bool]:
     raise ValueError(f"{dotted}: holds several values. Choose another field.")
 
 
-def parse_value(experiment: Any, dotted: str, text: str) -> Any:
+def parse_value(experiment: Experiment, dotted: str, text: str) -> Any:
     """Returns the value of a field that a text holds; raises ValueError if it holds none.
 
     >>> [parse_value(Experiment(), *pair) for pair in (("optimizer.learning_rate", "0.1"), ("steps", "none"))]
@@ -242,16 +239,16 @@ def _parse(dotted: str, text: str, kind: Any) -> Any:
         raise ValueError(f"{dotted}={text!r}: not {wanted}. Write {wanted}.") from error
 
 
-def to_json(experiment: Any) -> str:
+def to_json(experiment: Experiment) -> str:
     """Returns an experiment as JSON."""
     return json.dumps(vars(experiment), default=vars, indent=2) + "\n"
 
 
-def from_json(text: str, path: str, kind: type[Any] = Experiment) -> Any:
-    """Returns the experiment of a kind that a text from `to_json` holds; errors name the path."""
+def from_json(text: str, path: str) -> Experiment:
+    """Returns the experiment that a text from `to_json` holds; errors name the path."""
     content = strict_json.parse_object(path, text)
     try:
-        return _build(kind, content)
+        return _build(Experiment, content)
     except ValueError as error:
         raise ValueError(f"{path}: {str(error).rstrip('.')}. {_REMEDY}") from error
 
@@ -272,7 +269,7 @@ def _build(kind: Any, content: Mapping[str, Any]) -> Any:
     return kind(**values)
 
 
-def check_types(experiment: Any) -> None:
+def check_types(experiment: Experiment) -> None:
     """Raises ValueError if a field has a value of another type, or a number that is not finite."""
     for name, (kind, _, value) in _fields(experiment).items():
         if not _fits(value, kind):

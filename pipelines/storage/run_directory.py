@@ -21,9 +21,8 @@ from rank4class.pipelines.storage import files
 class RunDirectory:
     """The folder of one experiment's run, on disk or in object storage."""
 
-    def __init__(self, path: str | os.PathLike, experiment_class: type = config.Experiment):
+    def __init__(self, path: str | os.PathLike):
         self.path = files.check_folder_name("--workdir", os.fspath(path))
-        self._experiment_class = experiment_class
         self.checkpoints = os.path.join(self.path, "checkpoints")
         self.model = os.path.join(self.path, "model")
         self.not_finite = os.path.join(self.path, "not_finite.json")
@@ -63,7 +62,7 @@ class RunDirectory:
             self._lock.close()
             self._lock = None
 
-    def check_owner(self, experiment: Any) -> None:
+    def check_owner(self, experiment: config.Experiment) -> None:
         """Raises ValueError if the folder belongs to another experiment."""
         if not files.exists(self._config):
             return
@@ -97,7 +96,7 @@ class RunDirectory:
     def data_hashes(self) -> dict[str, str]:
         return read_json(self._data)
 
-    def experiment(self) -> Any:
+    def experiment(self) -> config.Experiment:
         """Returns the folder's experiment; ValueError if the module of a part of the user is not imported."""
         if not files.exists(self._config):
             problem = "not the folder of a run, as it has no config.json. Give the --workdir of a training."
@@ -114,7 +113,7 @@ class RunDirectory:
                     f"registers it before you load the run; commands do with --import={part['module']}."
                 )
         text = files.read_text(self._config)
-        return config.from_json(text, self._config, self._experiment_class)
+        return config.from_json(text, self._config)
 
     def results(self) -> dict[str, Any] | None:
         """Returns the results of a finished run, or None."""
@@ -175,8 +174,8 @@ class RunDirectory:
 class TrainingDirectory(RunDirectory):
     """The folder of a run to train, which a checked experiment claims."""
 
-    def __init__(self, path: str | os.PathLike, experiment: Any):
-        super().__init__(check_folder(path, "training"), type(experiment))
+    def __init__(self, path: str | os.PathLike, experiment: config.Experiment):
+        super().__init__(check_folder(path, "training"))
         self._experiment = experiment
         self.check_owner(experiment)
 
@@ -223,7 +222,7 @@ class TrainingDirectory(RunDirectory):
         self.check_data(hashes, class_texts)
 
 
-def run_hash(experiment: Any, hashes: dict[str, str]) -> str:
+def run_hash(experiment: config.Experiment, hashes: dict[str, str]) -> str:
     """Returns a hash of an experiment and of its data's hashes."""
 
     def plain(value: Any) -> str | float:  # 3 and 3.0 epochs are equal

@@ -4,6 +4,7 @@ import functools
 import types
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from rank4class import data

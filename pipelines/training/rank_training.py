@@ -1,11 +1,11 @@
 """Training of a rank model: from an experiment to a folder with its best checkpoint and its results."""
 
 import dataclasses
-import math
 import os
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config, distribution
@@ -17,9 +17,10 @@ from rank4class.pipelines.task.loading import load_data
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import heads, optimization
 from rank4class.pipelines.training.initialization import initialize
+from rank4class.pipelines.training.schedule import build_schedule
 from rank4class.pipelines.training.train_state import has_checkpoint
 from rank4class.pipelines.training.trainable_rank_model import Draw, TrainableRankModel
-from rank4class.pipelines.training.trainer import Schedule, Trainer, open_folder
+from rank4class.pipelines.training.trainer import Trainer
 
 
 def train(
@@ -48,10 +49,13 @@ def train(
         experiment = config.override(experiment, {"data.name": "memory"})
     checks.check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
-    run_dir, results = open_folder(experiment, path, strategy)
+    distribution.check(strategy, experiment)
+    run_dir = TrainingDirectory(path, experiment)
+    results = run_dir.results()
     if dataset is not None:
         loaded = load_data(experiment, run_dir.path, dataset=dataset, progress=progress)
     if results:
+        logging.info("%s is finished already", run_dir.path)
         if loaded is not None:
             run_dir.check_data(loaded.hashes, loaded.class_texts)
         return results
@@ -114,24 +118,3 @@ def build_trainer(
             experiment.optimizer, schedule.learning_rate, experiment.precision, task.model
         )
     return Trainer(task, optimizer, run_dir, schedule, experiment, strategy, progress=progress)
-
-
-def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedule:
-    """Returns the `Schedule` of an experiment with a number of training examples."""
-    # Products before quotients: 50 epochs of 11 examples in batches of 10 are 55 steps, not 56 by rounding.
-    steps_of_epochs = math.ceil(experiment.epochs * train_examples / experiment.batch_size)
-    total_steps = experiment.steps or max(experiment.min_steps, steps_of_epochs)
-    is_of_epochs = total_steps == steps_of_epochs
-    epochs = experiment.epochs if is_of_epochs else total_steps * experiment.batch_size / train_examples
-    evaluated_examples = experiment.batch_size * experiment.evaluations_per_epoch
-    return Schedule(
-        total_steps=total_steps,
-        epochs=epochs,
-        evaluation_steps=math.ceil(train_examples / evaluated_examples),
-        learning_rate=optimization.build_schedule(experiment.optimizer, max(1, total_steps)),
-        temperature=optimization.build_temperature(experiment.loss, total_steps),
-        checkpoint_steps=experiment.checkpoint_steps,
-        steps_per_execution=experiment.steps_per_execution,
-        monitor=experiment.monitor,
-        patience=experiment.patience,
-    )

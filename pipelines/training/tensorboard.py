@@ -47,7 +47,7 @@ class Summaries:
         with files.errors_of(self._folder), self._writer.as_default():
             yield
 
-    def write_start(self, experiment: Any) -> None:
+    def write_start(self, experiment: config.Experiment) -> None:
         """Writes an experiment's fields."""
         with self._writing():
             api.hparams(hyperparameters(experiment), trial_id=group_name(experiment))
@@ -101,15 +101,14 @@ class Summaries:
             tracker.close(is_complete)
 
 
-def group_name(experiment: Any) -> str:
+def group_name(experiment: config.Experiment) -> str:
     """Returns the name that the runs of an experiment with all seeds share in the HParams tab."""
     fields = hyperparameters(experiment)
     digest = files.sha256(json.dumps(fields, sort_keys=True))
-    parts = [str(fields[name]) for name in ("loss.name", "interaction.name", "sorter") if name in fields]
-    return f"{'-'.join(parts)} {digest[:8]}"
+    return f"{experiment.loss.name}-{experiment.interaction.name} {digest[:8]}"
 
 
-def hyperparameters(experiment: Any) -> dict[str, float | bool | str]:
+def hyperparameters(experiment: config.Experiment) -> dict[str, float | bool | str]:
     """Returns an experiment's fields that are set, except its seed, dotted name -> number, bool or string."""
     return {
         name: ", ".join(map(str, value)) if isinstance(value, tuple) else value

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from rank4class.pipelines import config
 from rank4class.pipelines.training import randomness
 
 Forward = Callable[..., Any]  # features and `training` to a model's outputs for the loss
@@ -31,7 +32,7 @@ def build_steps(
     forward: Forward,
     loss: Loss,
     optimizer: tf.keras.optimizers.Optimizer,
-    experiment: Any,
+    experiment: config.Experiment,
 ) -> Callable[..., StepResults]:
     """Compiles the training steps of an experiment; ValueError if batch norm cannot see the whole batch.
 
@@ -108,7 +109,7 @@ def replica_step(
     forward: Forward,
     loss: Loss,
     optimizer: tf.keras.optimizers.Optimizer,
-    experiment: Any,
+    experiment: config.Experiment,
 ) -> Callable[..., tf.Tensor]:
     """Returns one replica's step. All of it runs on the device: a TPU can run no op of the host.
 

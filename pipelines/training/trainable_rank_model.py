@@ -27,7 +27,7 @@ from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import class_frequencies, count_priors, description
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
 from rank4class.pipelines.training import optimization, tensorboard
-from rank4class.pipelines.training.trainer import Schedule
+from rank4class.pipelines.training.schedule import Schedule
 from rank4class.registry import CANDIDATES
 
 _MANY_TEXTS = 320  # classes, from which on a warning names the costs of encoding their texts in each step
@@ -36,7 +36,19 @@ Draw = Callable[..., dict[str, np.ndarray]]  # data, split, evaluation and count
 
 
 class TrainableRankModel:
-    """A rank model that learns to rank the classes of a dataset; a `trainer.Trainable`.
+    """A rank model that learns to rank the classes of a dataset, for the trainer; steps count from 0.
+
+    Attributes:
+      model: the Keras model, with its variables created under the strategy.
+      forward: function of features and `training` to the model's outputs for the loss.
+      loss: function of a step, labels, outputs and weights to the losses, `[B]`.
+      loss_name: name of the loss, in error messages and TensorBoard.
+      metrics: names of the metrics.
+      train_examples: their number.
+      evaluated: the splits of the final evaluation.
+      hashes: of the data, by which a run directory recognizes them.
+      class_texts: descriptions of the classes, or None.
+      mines: whether the training batches depend on the model at the last evaluation.
 
     A loss, metric, count prior or calibration that does not fit the dataset raises ValueError.
     """
@@ -108,6 +120,7 @@ class TrainableRankModel:
         self._evaluators = build_evaluators(experiment, loaded, self.model, strategy=strategy, loss=loss)
 
     def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
+        """Returns a worker's batches from a step on, each of features, labels and weights."""
         return self._data.training_batches(self._batch_size, self._seed, step, context, self._candidates)
 
     def mine(self, run_dir: RunDirectory, step: int, evaluated: int, should_stop: Callable[[], bool]) -> bool:
@@ -142,10 +155,12 @@ class TrainableRankModel:
         return True
 
     def raise_first_unreadable(self, step: int) -> None:
+        """Raises ValueError for the first example of a step that cannot be read."""
         indices = self._data.training_examples(self._batch_size, self._seed, step)
         data.raise_first_unreadable(self._data.splits["train"], indices, self._data.preprocess)
 
     def example_names(self, step: int) -> list[str]:
+        """Returns the names of the examples of a step."""
         split = self._data.splits["train"]
         return [split.origin(i) for i in self._data.training_examples(self._batch_size, self._seed, step)]
 
@@ -154,6 +169,8 @@ class TrainableRankModel:
         return loaded.read(split, self._evaluation_batch_size, self._strategy, title)
 
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
+        """Evaluates a split; None if `should_stop`, called before each batch, returned True."""
+
         def score(
             split: str, keep_scores: bool | np.ndarray, best: int, consume: evaluator.Consume | None
         ) -> evaluator.EvaluationResult | None:
@@ -175,6 +192,7 @@ class TrainableRankModel:
         return result
 
     def pictures(self, split: str, evaluation: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
+        """Returns name -> pixels of an evaluation for TensorBoard."""
         if self._draw is None:
             return {}
         return self._draw(self._data, split, evaluation, self._count_distributions(split))
@@ -192,6 +210,7 @@ class TrainableRankModel:
         return np.exp(log_counts.numpy()[is_example]), counts
 
     def describe(self, folder: str) -> None:
+        """Writes all from which the model is built without its data."""
         description.write(folder, self._data, self.model)
         if self._sorter:
             files.write(os.path.join(folder, description.SORTER), files.read_bytes(self._sorter))

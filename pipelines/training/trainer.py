@@ -1,112 +1,29 @@
-"""The trainer: steps, evaluations and checkpoints of any task, resumed to the bit."""
+"""The trainer: steps, evaluations and checkpoints of a rank model, resumed to the bit."""
 
 import contextlib
-import dataclasses
 import math
-import os
 import signal
 import time
-from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from rank4class import data
-from rank4class.pipelines import distribution
-from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, run_hash, write_json
+from rank4class.pipelines import config, distribution
+from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.storage.run_directory import TrainingDirectory, run_hash, write_json
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
+from rank4class.pipelines.training.schedule import Schedule
 from rank4class.pipelines.training.session import Session
 from rank4class.pipelines.training.tensorboard import Summaries
 from rank4class.pipelines.training.train_state import TrainState
 from rank4class.pipelines.training.train_step import StepResults, build_steps
+from rank4class.pipelines.training.trainable_rank_model import TrainableRankModel
 from rank4class.progress import Progress, time_left
 
 SUMMARIES_BETWEEN_EVALUATIONS = 20
-
-
-class Evaluation(Protocol):
-    """Results of the evaluation of a split."""
-
-    @property
-    def loss(self) -> float | None: ...  # mean of the examples; None if it is of a batch
-    def means(self) -> dict[str, float]: ...  # name -> value of the metrics
-    def line(self) -> str: ...  # the metrics in one line
-    def summarize(self) -> dict[str, Any]: ...  # the metrics, and their intervals
-
-
-class Trainable(Protocol):
-    """A model with its data, loss and evaluation; steps count from 0. It inherits what it lacks."""
-
-    model: tf.keras.Model  # with its variables created under the strategy
-    loss_name: str  # in error messages and TensorBoard
-    metrics: tuple[str, ...]  # names
-    train_examples: int  # number of them
-    evaluated: tuple[str, ...]  # splits of the final evaluation
-    hashes: dict[str, str]  # of the data, by which a run directory recognizes them
-    class_texts: tuple[str, ...] | None = None  # descriptions of the classes
-    mines: bool = False  # whether the training batches depend on the model at the last evaluation
-
-    def forward(self, features: Any, training: bool) -> Any: ...  # the model's outputs for the loss
-    def loss(self, step: tf.Tensor, labels: Any, outputs: Any, weights: tf.Tensor) -> tf.Tensor: ...  # `[B]`
-    # A worker's batches from a step on, each of features, labels and weights:
-    def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset: ...
-    # Before the batches from a step on, if the task mines; with the step of the last evaluation:
-    def mine(
-        self, run_dir: TrainingDirectory, step: int, evaluated: int, should_stop: Callable[[], bool]
-    ) -> bool:  # False: stopped
-        return True
-
-    def raise_first_unreadable(self, step: int) -> None:  # ValueError for an example of the step
-        return
-
-    def example_names(self, step: int) -> list[str]: ...
-    def evaluate(self, split: str, should_stop: Callable[[], bool]) -> Evaluation | None: ...  # None: stopped
-    def pictures(self, split: str, evaluation: Any) -> dict[str, np.ndarray]:  # name -> pixels
-        return {}
-
-    def describe(self, folder: str) -> None:  # writes all from which the model is built without its data
-        return
-
-    def finalize_weights(self) -> None: ...  # before the final evaluation
-    def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any], test: Any) -> None: ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """The steps of a training, and its values that change with the step."""
-
-    total_steps: int
-    epochs: float  # passes over the training examples
-    evaluation_steps: int  # between two evaluations
-    learning_rate: Callable[[int], Any]  # function of a step
-    temperature: Callable[[int], Any] | None = None  # of the loss, by step; None if it is constant
-    checkpoint_steps: int | None = None  # between checkpoints, besides one after each evaluation
-    steps_per_execution: int = 1  # between two looks at signals
-    monitor: str | None = None  # metric that selects the best model; None selects the last
-    patience: int = 0  # evaluations without a better one after which training stops; 0 never stops early
-
-    def evaluates_after(self, step: int) -> bool:
-        """Whether an evaluation follows a number of steps."""
-        return step == self.total_steps or (step > 0 and step % self.evaluation_steps == 0)
-
-    def next_stop(self, step: int) -> int:
-        """Returns the number of steps at the next evaluation or checkpoint."""
-        intervals = filter(None, (self.evaluation_steps, self.checkpoint_steps))
-        return min([self.total_steps, *((step // interval + 1) * interval for interval in intervals)])
-
-
-def open_folder(
-    experiment: Any, path: str | os.PathLike, strategy: tf.distribute.Strategy
-) -> tuple[TrainingDirectory, dict[str, Any] | None]:
-    """Returns the folder of an experiment's training, and the results if it is finished."""
-    distribution.check(strategy, experiment)
-    run_dir = TrainingDirectory(path, experiment)
-    if results := run_dir.results():
-        logging.info("%s is finished already", run_dir.path)
-    return run_dir, results
 
 
 class Trainer:
@@ -114,11 +31,11 @@ class Trainer:
 
     def __init__(
         self,
-        task: Trainable,
+        task: TrainableRankModel,
         optimizer: tf.keras.optimizers.Optimizer,
         run_dir: TrainingDirectory,
         schedule: Schedule,
-        experiment: Any,
+        experiment: config.Experiment,
         strategy: tf.distribute.Strategy,
         *,
         progress: bool = True,
@@ -275,7 +192,7 @@ class Trainer:
             values["optimization/temperature"] = self._schedule.temperature(step - 1)
         self._summaries.write_scalars(values, step)
 
-    def _evaluate(self) -> Evaluation:
+    def _evaluate(self) -> EvaluationResult:
         """Evaluates the validation split, and writes the model if it is the best so far."""
         with optimization.averaged(self._task.model, self._optimizer):
             evaluation = self._task.evaluate("validation", self._should_stop)
@@ -291,7 +208,7 @@ class Trainer:
         # Several workers would have to agree on the batch to stop at.
         return self._interruption.requested and not distribution.has_several_workers(self._strategy)
 
-    def _show(self, evaluation: Evaluation) -> None:
+    def _show(self, evaluation: EvaluationResult) -> None:
         """Shows the last evaluation in TensorBoard and in the terminal."""
         step = self._progress.step
         history = self._progress.history[-1]

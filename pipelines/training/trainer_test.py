@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory
-from rank4class.pipelines.training.trainer import Schedule, Trainer
+from rank4class.pipelines.training.schedule import Schedule
+from rank4class.pipelines.training.trainer import Trainer
 
 
 @dataclasses.dataclass
@@ -25,7 +26,7 @@ class Errors:
 
 
 class Constant:
-    """A `Trainable`: the weight `w` has the loss `|w - 3|`."""
+    """A task of the trainer: the weight `w` has the loss `|w - 3|`."""
 
     loss_name, metrics, train_examples = "distance", ("error",), 4
     hashes, class_texts, mines, evaluated = {"train": "0"}, None, False, ("validation", "test")
