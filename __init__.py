@@ -20,10 +20,9 @@ The documentation in docs/ describes all of them.
 import typing
 
 if typing.TYPE_CHECKING:
-    from rank4class.pipelines.compare import compare
     from rank4class.pipelines.configs import get_config
     from rank4class.pipelines.estimator import RankClassifier
-    from rank4class.pipelines.run import Run, load, train
+    from rank4class.pipelines.run import Run, compare, load, train
 
 __all__ = ["RankClassifier", "Run", "compare", "get_config", "load", "train"]
 __version__ = "1.0.0"
@@ -37,6 +36,6 @@ def __getattr__(name: str) -> object:
 
     if name == "get_config":  # imports no TensorFlow
         return configs.get_config
-    from rank4class.pipelines import compare, estimator, run
+    from rank4class.pipelines import estimator, run
 
-    return getattr({"RankClassifier": estimator, "compare": compare}.get(name, run), name)
+    return getattr(estimator if name == "RankClassifier" else run, name)

@@ -17,7 +17,6 @@ USAGE = """Multiclass classification as ranking.
   rank4class COMMAND [--FLAG=VALUE ...]
   rank4class COMMAND --help
 
-Commands:
 """
 
 
@@ -80,9 +79,14 @@ def summaries() -> dict[str, str]:
 
 
 def _help() -> str:
-    commands = summaries()
+    """Returns the usage and the commands; those of research are under their own heading."""
+    groups: dict[str, list[str]] = {"Commands:": [], "Research:": []}
+    paths, commands = files(), summaries()
     width = max(map(len, commands))
-    return USAGE + "\n".join(f"  {name:{width}}  {summary}" for name, summary in commands.items())
+    for name, summary in commands.items():
+        heading = "Commands:" if paths[name].parent == SCRIPTS else "Research:"
+        groups[heading].append(f"  {name:{width}}  {summary}")
+    return USAGE + "\n\n".join("\n".join([heading, *lines]) for heading, lines in groups.items() if lines)
 
 
 if __name__ == "__main__":

@@ -41,11 +41,10 @@ LEVELS = {
     "training": 5,
     "export": 5,
     "run": 6,
-    "compare": 7,
     "estimator": 7,
     "sweep": 6,
 }
-LONGEST_FILE = 450  # lines
+LONGEST_FILE = 500  # lines
 RESEARCH = ROOT / "scripts" / "research"  # not in wheels
 FILES = sorted(
     [
@@ -206,7 +205,7 @@ NIGHTLY = [("rank4class.models.sorters.layers", 0), ("rank4class.pipelines.estim
 
 
 # Modules whose doctests read files, and run in a separate test.
-WITH_FILES = ["rank4class.pipelines.compare", "rank4class.pipelines.run"]
+WITH_FILES = ["rank4class.pipelines.run"]
 
 
 def doctest_cases():

@@ -1,10 +1,10 @@
-"""Train and load runs, and predict, evaluate and export with them."""
+"""Train, load and compare runs, and predict, evaluate and export with them."""
 
 import functools
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from rank4class import arguments, data
 from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import evaluator, trained_model, worst_examples
+from rank4class.pipelines.evaluation import comparison, evaluator, trained_model, worst_examples
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.export import prediction, prediction_files, saved_model, text_encoder
 from rank4class.pipelines.export.answers import Answers
@@ -287,9 +287,8 @@ class Run:
         self, split: str, path: Any = None, on_invalid_row: str = "fail", **options: Any
     ) -> tuple[TaskData, EvaluationResult]:
         arguments.check_choice(SPLITS, split=split)
-        trained = self._trained
-        loaded = trained.load_task() if path is None else trained.load_labeled(path, on_invalid_row)
-        return loaded, trained.evaluate(loaded, split, **options)
+        loaded = self._trained.load(path, on_invalid_row)
+        return loaded, self._trained.evaluate(loaded, split, **options)
 
     @property
     def data_hashes(self) -> dict[str, str]:
@@ -423,3 +422,37 @@ def load(workdir: str | os.PathLike, strategy: tf.distribute.Strategy | None = N
     FileNotFoundError: ...runs/nowhere: no such folder. Give the --workdir of a training.
     """
     return Run(workdir, strategy)
+
+
+def compare(
+    runs: Sequence[Run | str | os.PathLike], split: str = "test", path: str | os.PathLike | None = None
+) -> pd.DataFrame:
+    """Compares runs with the first of them, example by example.
+
+    Args:
+      runs: at least two, or their folders, which rank the same classes of the same examples.
+      split: to evaluate on.
+      path: a labeled file or folder to evaluate on in place of a split.
+
+    Propensity-scored metrics are compared only between runs of the same training examples and propensity.
+
+    Returns:
+      A frame with a row for each other run and metric of both: "run", its index; "metric"; "first" and
+      "second", the means; "difference", second minus first, with its 95% interval "low" to "high"; "p_value".
+
+    Raises:
+      ValueError: a single run, or runs of different examples or without a metric in common.
+
+    >>> comparison = rank4class.compare(["runs/digits", "runs/digits_ndcg"]).set_index("metric")
+    >>> list(comparison.index)
+    ['top1_error', 'top5_error', 'ndcg@5']
+    """
+    arguments.check_choice(SPLITS, split=split)
+    trained = [run._trained if isinstance(run, Run) else trained_model.restore(run) for run in runs]
+    rows = [
+        (i, each.metric, each.first, each.second, each.difference, *each.interval, each.p_value)
+        for i, of_run in enumerate(comparison.compare_runs(trained, split, path), 1)
+        for each in of_run
+    ]
+    columns = ["run", "metric", "first", "second", "difference", "low", "high", "p_value"]
+    return pd.DataFrame(rows, columns=columns)

@@ -97,12 +97,7 @@ def define_data(purpose: str) -> tuple[flags.FlagHolder, Callable[[TrainedModel]
     meaning = "Stop at a row of --data.path that cannot be used, or skip it."
     on_invalid_row = flags.DEFINE_enum("data.on_invalid_row", "fail", ["fail", "skip"], meaning)
 
-    def load(trained: TrainedModel) -> TaskData:
-        if path.value is None:
-            return trained.load_task()
-        return trained.load_labeled(path.value, on_invalid_row.value)
-
-    return path, load
+    return path, lambda trained: trained.load(path.value, on_invalid_row.value)
 
 
 def define_strategy(names: Sequence[str] = config.STRATEGIES) -> Callable[[], tf.distribute.Strategy]:

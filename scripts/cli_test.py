@@ -12,7 +12,8 @@ import sysconfig
 import pytest
 
 from rank4class import __main__ as program
-from rank4class.pipelines import compare, config
+from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import trained_model
 from rank4class.scripts import cli
 
 COMMANDS = list(program.summaries())
@@ -172,7 +173,7 @@ def test_a_missing_package_is_an_error_of_one_line(command, monkeypatch):
     def fail(*_):
         raise ImportError("lightgbm: not installed. Install it.")
 
-    monkeypatch.setattr(compare, "comparisons", fail)
+    monkeypatch.setattr(trained_model, "restore", fail)
     ended = command("compare", "--workdir=a", "--workdir=b")
     assert (ended.returncode, ended.stderr) == (1, "error: lightgbm: not installed. Install it.\n")
 

@@ -17,11 +17,12 @@ _PATH = flags.DEFINE_string(
 
 
 def main() -> None:
-    from rank4class.pipelines.compare import comparisons
+    from rank4class.pipelines.evaluation import comparison, trained_model
     from rank4class.pipelines.reporting import tables
 
     first, *others = _WORKDIRS.value
-    for other, compared in zip(others, comparisons(_WORKDIRS.value, _SPLIT.value, _PATH.value), strict=True):
+    runs = list(map(trained_model.restore, _WORKDIRS.value))
+    for other, compared in zip(others, comparison.compare_runs(runs, _SPLIT.value, _PATH.value), strict=True):
         print(f"A: {first}\nB: {other}\n{compared[0].examples:,} examples\n")
         print(tables.comparison_table(compared) + "\n")
 

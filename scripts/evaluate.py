@@ -7,16 +7,11 @@ Writes evaluation.json, classes.tsv and predictions.npz to the folder. --worst=2
 class has the lowest probability.
 """
 
-import dataclasses
 from typing import Any
 
 from absl import flags, logging
 
 from rank4class.scripts import cli
-
-MAX_CLASSES = 40  # for a table of all classes
-WORST_CLASSES = 20  # shown if there are more
-LONG_TAIL = 2  # ratio of the most and the fewest training examples from which thirds of the classes are shown
 
 _STRATEGY = cli.define_strategy()
 cli.define_cache()
@@ -44,122 +39,63 @@ _KEEP_SCORES = flags.DEFINE_bool(
 )
 
 
-def _coverage(trained: Any) -> float | None:
-    """Returns the coverage of the reported sets, None without sets; raises ValueError if it cannot be."""
-    from rank4class.pipelines.evaluation import prediction_sets
-    from rank4class.pipelines.export import answers
-
-    if _COVERAGE.value is None:
-        few = trained.sets is None or trained.sets.examples.min() < prediction_sets.least_examples(0.9)
-        return None if few else 0.9
-    coverage = _COVERAGE.value
-    answers.sets_of(trained, coverage).limits(coverage)
-    if abs(coverage - round(coverage, 2)) > 1e-9:
-        nearest = min(max(round(coverage, 2), 0.01), 0.99)
-        raise ValueError(f"coverage={coverage:g}: not a whole percent. Choose {nearest:g}.")
-    return coverage
-
-
 def main() -> None:
     if flags.FLAGS["split"].present and _DATA_PATH.value is not None:
         raise ValueError("--split: has no effect with --data.path, which is evaluated whole. Leave it out.")
     if flags.FLAGS["keep_scores"].present and _OUTPUT.value is None:
         raise ValueError("--keep_scores: has no effect without --output. Set both.")
-    import numpy as np
-
     from rank4class.pipelines import distribution
-    from rank4class.pipelines.evaluation import per_class, predictions, trained_model, worst_examples
-    from rank4class.pipelines.evaluation.stages import calibration
-    from rank4class.pipelines.reporting import tables
+    from rank4class.pipelines.evaluation import split_report, trained_model
     from rank4class.pipelines.storage import files
-    from rank4class.pipelines.storage.code_version import git_commit
 
-    strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
+    strategy, path, split, output = _STRATEGY(), _DATA_PATH.value, _SPLIT.value, _OUTPUT.value
     is_chief = distribution.is_chief(strategy)
     trained = trained_model.restore(_WORKDIR.value, strategy)
-    coverage = _coverage(trained)
+    coverage = split_report.reported_coverage(trained, _COVERAGE.value)
     if output and is_chief:
         files.make_writable(output, f"--output={output}")  # before the evaluation, which may take long
-    experiment, path = trained.experiment, _DATA_PATH.value
     loaded = _LOAD(trained)
     if trained.trained_on(path):
         logging.warning("%s: the data of the training, on whose examples the metrics are too good", path)
-    examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
-    keep_scores, best = _KEEP_SCORES.value if output else False, 0
-    if keep_scores is None:
-        keep_scores = len(class_names) <= predictions.BEST_CLASSES
-        best = 0 if keep_scores else predictions.BEST_CLASSES
-    if keep_scores:
-        remedy = f"Leave it out to write the best {predictions.BEST_CLASSES}, or set --nokeep_scores."
-        predictions.check_size("keep_scores=True", len(examples), len(class_names), remedy)
-    if _WORST.value:
-        worst_examples.check(examples, _WORST.value)
-    has_unknown = bool(experiment.data.held_out) and path is None and split == "test"
-    few_scores = len(examples) * len(class_names) <= calibration.MAX_SCORES
-    needs_scores = keep_scores or (bool(_WORST.value) and few_scores) or has_unknown
-    coverages = () if coverage is None else (coverage,)
-    result = trained.evaluate(loaded, split, keep_scores=needs_scores, best=best, coverages=coverages)
-    unknown = trained.evaluate_unknown(loaded, result) if has_unknown else None
+    keep_scores = _KEEP_SCORES.value if output else False
+    options = {"coverage": coverage, "keep_scores": keep_scores, "worst": _WORST.value, "path": path}
+    report = split_report.evaluate(trained, loaded, split, **options)
     if not is_chief:
         return
-    metrics = result.summarize()
-    print(tables.results_table({path or split: metrics}))
-    if unknown:
-        print(f"\n{tables.unknown_inputs_line(unknown)}")
-    of_sets = {} if result.sets is None or coverage is None else result.sets.metrics(coverage)
-    result = result.with_metrics(of_sets)
-    table = per_class.per_class(result, examples.labels, class_names)
-    counts = loaded.training_counts(split) if path is None else trained.description.training_counts
-    thirds = None
-    if not examples.kind.ranks_items:
-        thirds = per_class.by_frequency(result, examples.labels, counts)
-    if of_sets and coverage is not None:
-        covered, size = of_sets
-        spread = f"median {np.median(of_sets[size]):g}, largest {of_sets[size].max():,}"
-        print(f"\n{tables.sets_line(metrics['sets'], round(100 * coverage))}, {spread}\n")
-        print(tables.sets_table(per_class.by_set_size(result, table, thirds, covered, size), covered, size))
-    if _CLASSES.value:
-        names = (*result.names, *result.whole.means())
-        if thirds is not None and (
-            len(table) > MAX_CLASSES or thirds["most"].max() >= LONG_TAIL * thirds["fewest"].min()
-        ):
-            print("\nClasses by thirds of their training examples:\n")
-            print(tables.class_table(thirds, names))
-        _print_classes(table, names, experiment.monitor)
-    if _WORST.value:
-        rows = worst_examples.worst(result, _WORST.value)
-        worst = worst_examples.frame(result, examples, class_names, rows)
-        print(f"\nWorst examples first:\n\n{tables.example_table(worst)}")
-    if not keep_scores:
-        result = dataclasses.replace(result, scores=None)
+    _print(report, trained.experiment.monitor)
     if output:
-        summary = {
-            "workdir": _WORKDIR.value,
-            "step": trained.step,
-            "split": path or split,
-            "hashes": {name: loaded.hashes[name] for name in ("classes", split)},
-            "git": git_commit(),
-            **metrics,
-            **({"unknown_inputs": unknown} if unknown else {}),
-            **({} if thirds is None else {"by_frequency": per_class.to_json(thirds.drop(columns="class"))}),
-        }
-        predictions.write(output, summary, table, result, examples, class_names)
+        report.write(output)
         print(f"\nEvaluation, classes and scores: {output}")
 
 
-def _print_classes(table: Any, metrics: tuple[str, ...], monitor: str) -> None:
-    from rank4class.pipelines.evaluation import per_class
+def _print(report: Any, monitor: str) -> None:
+    import numpy as np
+
+    from rank4class.pipelines.evaluation.per_class import LEAST_EXAMPLES
     from rank4class.pipelines.reporting import tables
 
-    shown, least = per_class.worst_first(table, monitor), ""
-    if len(table) > MAX_CLASSES:
-        least = f" of those with at least {per_class.LEAST_EXAMPLES} examples"
-        shown = shown[shown["examples"] >= per_class.LEAST_EXAMPLES][:WORST_CLASSES]
-    print(f"\nWorst classes by {monitor} first{least}, with 95% intervals (Wilson) in brackets:\n")
-    print(tables.class_table(shown, metrics) if len(shown) else "none")
-    if len(shown) < len(table):
-        path = "classes.tsv" if _OUTPUT.value else "FOLDER/classes.tsv with --output=FOLDER"
-        print(f"... and {len(table) - len(shown):,} more, see {path}")
+    print(tables.results_table({report.title: report.metrics}))
+    if report.unknown_inputs:
+        print(f"\n{tables.unknown_inputs_line(report.unknown_inputs)}")
+    if report.sets:
+        covered, size = report.sets
+        spread = f"median {np.median(report.sets[size]):g}, largest {report.sets[size].max():,}"
+        line = tables.sets_line(report.metrics["sets"], int(covered.partition("@")[2]))
+        print(f"\n{line}, {spread}\n\n{tables.sets_table(report.by_set_size(), covered, size)}")
+    if _CLASSES.value:
+        names = (*report.result.names, *report.result.whole.means())
+        if report.is_long_tailed():
+            print("\nClasses by thirds of their training examples:\n")
+            print(tables.class_table(report.thirds, names))
+        shown, total = report.worst_classes(monitor), len(report.classes)
+        least = f" of those with at least {LEAST_EXAMPLES} examples" if report.has_many_classes else ""
+        print(f"\nWorst classes by {monitor} first{least}, with 95% intervals (Wilson) in brackets:\n")
+        print(tables.class_table(shown, names) if len(shown) else "none")
+        if len(shown) < total:
+            path = "classes.tsv" if _OUTPUT.value else "FOLDER/classes.tsv with --output=FOLDER"
+            print(f"... and {total - len(shown):,} more, see {path}")
+    if report.worst is not None:
+        print(f"\nWorst examples first:\n\n{tables.example_table(report.worst)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Paired comparison of two runs on the same examples."""
+"""Paired comparison of runs on the same examples."""
 
 import dataclasses
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from absl import logging
@@ -9,6 +10,7 @@ from absl import logging
 from rank4class import losses
 from rank4class.losses.metrics.sets import split_metric
 from rank4class.pipelines.evaluation import statistics
+from rank4class.pipelines.evaluation.trained_model import TrainedModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,3 +79,39 @@ def compare_all(
         )
         common = [metric for metric in common if metric not in weighted]
     return [compare(metric, first[metric], second[metric]) for metric in common]
+
+
+def compare_runs(
+    runs: Sequence[TrainedModel], split: str = "test", path: str | os.PathLike | None = None
+) -> list[list[Comparison]]:
+    """Returns the comparisons of each other run with the first, on a split or a labeled file.
+
+    Raises:
+      ValueError: a single run, or runs of other examples, or without a metric in common.
+    """
+    if len(runs) < 2:
+        paths = [run.run_dir.path for run in runs]
+        raise ValueError(f"runs={paths}: fewer than two runs. Give more (--workdir=A --workdir=B).")
+    first, *others = runs
+    first_values, compared = _values(first, split, path), []
+    for other in others:
+        title = f"runs: {other.run_dir.path} and {first.run_dir.path}"
+        hashes, other_hashes = first.run_dir.data_hashes(), other.run_dir.data_hashes()
+        names = ["classes"] if path is not None else ["classes", split]
+        differences = [name for name in names if hashes[name] != other_hashes[name]]
+        if other.experiment.data.held_out != first.experiment.data.held_out:
+            differences.append("data.held_out")
+        if differences:
+            raise ValueError(f"{title} differ in {differences[0]}. Compare runs of the same data.")
+        same_propensity = other.experiment.propensity == first.experiment.propensity
+        same_weights = same_propensity and other_hashes["train"] == hashes["train"]
+        values = _values(other, split, path)
+        compared.append(compare_all(first_values, values, same_weights=same_weights))
+        if not compared[-1]:
+            raise ValueError(f"{title} have no metric in common. Compare runs with the same metrics.")
+    return compared
+
+
+def _values(run: TrainedModel, split: str, path: str | os.PathLike | None) -> dict[str, np.ndarray]:
+    result = run.evaluate(run.load(path), split)
+    return dict(zip(result.names, result.values.T, strict=True))

@@ -50,18 +50,13 @@ def per_class(
     for metric, values in zip(result.names, result.values.T, strict=True):
         best = result.whole.best.get(metric, np.ones(len(top)))
         sums = (np.bincount(classes, each[rows], minlength=n) for each in (values, best))
-        mean = _divide(*sums)
-        if losses.get_metric(metric).percent:
-            columns |= _with_interval(metric, mean, examples)
-        else:
-            columns |= {metric: mean, f"{metric} low": np.nan, f"{metric} high": np.nan}
+        columns |= _with_ends(metric, _divide(*sums), losses.get_metric(metric).percent, examples)
     for metric, values in result.whole.by_class(rows, classes, n).items():
-        scale = 100.0 if losses.get_metric(metric).percent else 1.0
-        columns |= {metric_heading(metric): scale * values, f"{metric} low": np.nan, f"{metric} high": np.nan}
+        columns |= _with_ends(metric, values, losses.get_metric(metric).percent)
     predicted = np.bincount(top[top != NO_CLASS], minlength=n)
     columns["predicted"] = predicted
     precision = _divide(np.bincount(top[right], minlength=n), predicted)
-    table = pd.DataFrame(columns | _with_interval("precision", precision, predicted))
+    table = pd.DataFrame(columns | _with_ends("precision", precision, True, predicted))
     errors = frequent_errors(classes[confused[rows]], top[rows][confused[rows]])
     errors = errors.drop_duplicates("true").set_index("true").reindex(range(n))
     table["most confused with"] = errors["predicted"].map(table["class"])
@@ -156,10 +151,15 @@ def frequent_errors(labels: np.ndarray, predicted: np.ndarray) -> pd.DataFrame:
     return counts.sort_values(ascending=False, kind="stable").reset_index(name="count")
 
 
-def _with_interval(name: str, fraction: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
-    low, high = 100.0 * wilson(fraction, counts).T
-    heading = f"{name} (%)"
-    return {heading: 100.0 * fraction, f"{name} low": low, f"{name} high": high}
+def _with_ends(
+    name: str, means: np.ndarray, percent: bool, counts: np.ndarray | None = None
+) -> dict[str, Any]:
+    """Returns the columns of a metric; a fraction of some counts has Wilson's interval."""
+    low, high = np.nan, np.nan
+    if percent and counts is not None:
+        low, high = 100.0 * wilson(means, counts).T
+    scaled = {f"{name} (%)": 100.0 * means} if percent else {name: means}
+    return {**scaled, f"{name} low": low, f"{name} high": high}
 
 
 def _divide(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -1,8 +1,6 @@
 import numpy as np
 import pytest
 import scipy.sparse
-import scipy.stats
-import sklearn.metrics
 import tensorflow as tf
 
 from rank4class.pipelines.evaluation import evaluator, per_class, statistics
@@ -38,22 +36,6 @@ def confused_with(table):
     return table["most confused with"].fillna("").tolist()
 
 
-def test_precision_recall_and_confusions_equal_scikit_learn():
-    scores, labels = draw_examples()
-    table, top = table_of(scores, labels), scores.argmax(axis=1)
-    precision, recall, _, support = sklearn.metrics.precision_recall_fscore_support(
-        labels, top, labels=range(7), zero_division=np.nan
-    )
-    np.testing.assert_array_equal(table["examples"], support)
-    np.testing.assert_allclose(table["precision (%)"], 100 * precision)
-    np.testing.assert_allclose(table["top1_error (%)"][:6], 100 * (1 - recall[:6]))
-    matrix = sklearn.metrics.confusion_matrix(labels, top, labels=range(7))
-    np.testing.assert_array_equal(table["predicted"], matrix.sum(axis=0))
-    np.fill_diagonal(matrix, 0)
-    assert confused_with(table) == [*(f"class {i}" for i in matrix[:6].argmax(axis=1)), ""]
-    np.testing.assert_array_equal(table["most confused count"], matrix.max(axis=1))
-
-
 def test_thirds_of_the_training_examples():
     # Of 6 classes 0 and 5 are in the first third, 1 and 4 in the second, 2 and 3 in the last.
     counts = np.array([90, 20, 1, 1, 9, 40])
@@ -66,9 +48,7 @@ def test_thirds_of_the_training_examples():
     rows = per_class.to_json(table)
     assert [(row["most"], row["top1_error (%)"]) for row in rows[:2]] == [(90, 0.0), (20, 100.0)]
     assert (rows[0]["mean_rank low"], rows[0]["most confused with"]) == (None, None)
-    np.testing.assert_allclose(table["top1_error (%)"], [0.0, 100.0, 200 / 3])
     assert table["predicted"].tolist() == [3, 1, 2]
-    np.testing.assert_allclose(table["precision (%)"], [200 / 3, 0.0, 50.0])
     assert confused_with(table) == ["", "", "40 to 90 (2 classes)"]
     several = scipy.sparse.csr_array(np.eye(6, dtype=np.float32)[labels] + np.eye(6)[[1, 0, 4, 2, 2, 2]] > 0)
     table = per_class.by_frequency(evaluate(scores, several.toarray()), several, counts)
@@ -105,12 +85,6 @@ def test_classes_without_examples_are_last():
     gains = per_class.worst_first(table, "ndcg@2")["ndcg@2 (%)"][:6]
     assert (np.diff(errors) <= 0).all()
     assert (np.diff(gains) >= 0).all()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_ties_are_in_the_order_of_class_ids(name):
-    table = table_of(np.ones([3, 3]), [0, 1, 2])
-    assert per_class.worst_first(table, name).index.tolist() == [0, 1, 2]
 
 
 def test_examples_of_several_classes():

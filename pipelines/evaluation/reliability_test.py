@@ -47,26 +47,6 @@ def test_risk_coverage_by_hand():
     assert 0 <= low < summary["aurc"] < high <= 100
 
 
-def test_area_under_risk_coverage_by_brute_force(rng, monkeypatch):
-    scores = rng.normal(size=[100, 3]).round(1)  # many ties of confidence, some of top classes
-    labels = rng.integers(3, size=100)
-    measured = reliability.measure(Temperature(1.0), scores, labels)
-    confidence, right = measured.top.T
-
-    def one_order(rows):
-        errors = 1 - right[rows][np.lexsort([rng.random(len(rows)), -confidence[rows]])]
-        return 100 * np.mean(np.cumsum(errors) / np.arange(1, len(rows) + 1))
-
-    summary = measured.summarize()
-    orders = [one_order(np.arange(100)) for _ in range(2000)]
-    assert summary["aurc"] == pytest.approx(np.mean(orders), rel=0.002)
-    draws = [one_order(rng.integers(100, size=100)) for _ in range(2000)]
-    interval = summary["intervals"]["aurc"]
-    np.testing.assert_allclose(interval, np.percentile(draws, [2.5, 97.5]), rtol=0.04)
-    monkeypatch.setattr(statistics, "MAX_VALUES", 25)  # merges neighbors
-    np.testing.assert_allclose(measured.summarize()["intervals"]["aurc"], interval, rtol=0.02)
-
-
 def test_pairs_by_hand():
     # Ranked pairs: 0.1 (wrong), 0.9 (right), 0.95 (wrong), and 0.12 (right); one pair is excluded.
     p = np.array([[0.1, 0.9, 0.5], [0.95, 0.12, 0.3]])

@@ -68,6 +68,18 @@ class TrainedModel:
         self.run_dir.check_data(loaded.hashes)
         return loaded
 
+    def sets_of(self, coverage: float) -> PredictionSets:
+        """Returns the prediction sets; raises ValueError if the model has none."""
+        if self.description.inputs.kind.ranks_items:
+            raise ValueError(f"coverage={coverage}: a list of items has no prediction sets. Leave it out.")
+        if self.sets is None:
+            raise ValueError(
+                f"coverage={coverage}: the run has no prediction sets. Train with --sets=threshold, in "
+                "Python with {'sets.name': 'threshold'}, or run: rank4class calibrate --workdir=... "
+                "--data.path=..."
+            )
+        return self.sets
+
     def trained_on(self, path: str | None) -> bool:
         """Returns whether a path is that of the data of the training."""
         trained = str(self.experiment.data.path)
@@ -84,6 +96,10 @@ class TrainedModel:
         data_config = config.override(self.experiment, {"data.on_invalid_row": on_invalid_row}).data
         described = self.description
         return loading.load_labeled(data_config, described.inputs, described.class_names, path)
+
+    def load(self, path: str | os.PathLike | None = None, on_invalid_row: str = "fail") -> TaskData:
+        """Loads the data of the training, or a labeled file."""
+        return self.load_task() if path is None else self.load_labeled(path, on_invalid_row)
 
     def evaluate(
         self,

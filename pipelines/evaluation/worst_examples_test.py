@@ -59,12 +59,6 @@ def test_probabilities_are_calibrated_and_leave_out_excluded_classes():
     np.testing.assert_allclose(table["probability"], [1 / 38, 4 / 30, 4 / 5, 36 / 38], rtol=1e-6)
 
 
-def test_a_calibration_measured_on_some_examples_gives_no_order():
-    calibrated = reliability.evaluate(calibration.Temperature(1.0), SCORES[2:], LABELS[2:])
-    result = dataclasses.replace(RESULT, calibrated=calibrated)
-    assert worst_examples.worst(result, 2).tolist() == [1, 3]  # those of the last ranks
-
-
 @pytest.mark.parametrize("result", [RESULT, dataclasses.replace(with_temperature(1.0), scores=None)])
 def test_without_probabilities_or_with_too_many_scores_the_last_rank_comes_first(result):
     ranks = np.float32([1, 3, np.inf, 2])  # a score of the third is not finite
@@ -83,10 +77,8 @@ def test_all_examples_in_their_order(monkeypatch):
     monkeypatch.setattr(worst_examples, "_BLOCK", 3)
     best = SCORES.max(axis=1, keepdims=True)
     table = worst_examples.frame(dataclasses.replace(with_temperature(1.0), best_scores=best), SPLIT, CLASSES)
-    assert table["example"].tolist() == ["x:1", "x:2", "x:3", "x:4"]
     np.testing.assert_array_equal(table["predicted score"], best[:, 0])
     np.testing.assert_allclose(table["probability"], [2 / 4, 1 / 8, 6 / 8, 2 / 8], rtol=1e-6)
-    np.testing.assert_allclose(table["predicted probability"], [2 / 4, 6 / 8, 6 / 8, 5 / 8], rtol=1e-6)
     several = data.Split({}, scipy.sparse.csr_array(np.float32([[1, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0]])))
     platt = calibration.Platt((1.0,), (0.0,))
     result = dataclasses.replace(RESULT, calibrated=reliability.evaluate(platt, SCORES, several.labels))

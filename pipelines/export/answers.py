@@ -9,7 +9,6 @@ import tensorflow as tf
 from rank4class import arguments, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines.evaluation.calibration import Platt, Temperature
-from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
 from rank4class.pipelines.evaluation.stages.decisions import Rule, decision_rule
 from rank4class.pipelines.evaluation.trained_model import TrainedModel
 from rank4class.pipelines.task import class_frequencies, count_priors
@@ -47,7 +46,7 @@ class Answers(tf.Module):
         self.thresholds = trained.thresholds if coverage is None else None
         self.coverage, self.sets = coverage, None
         if coverage is not None:
-            self.sets = sets_of(trained, coverage)
+            self.sets = trained.sets_of(coverage)
             self.limits = self.sets.limits(coverage)
         self._prior_shift = None if prior is None else _prior_shift(trained, prior)
         self._count_prior = count_priors.get(trained.experiment.count_prior)
@@ -201,18 +200,6 @@ class Answers(tf.Module):
             if x.dtype.is_floating:  # some operations turn NaN into numbers
                 raw[name] = tf.debugging.assert_all_finite(x, f"{name}: a number is not finite. Correct it.")
         return layer(self.inputs(raw), training=False)
-
-
-def sets_of(trained: TrainedModel, coverage: float) -> PredictionSets:
-    """Returns the prediction sets of a model of classes; raises ValueError if it has none."""
-    if trained.description.inputs.kind.ranks_items:
-        raise ValueError(f"coverage={coverage}: a list of items has no prediction sets. Leave it out.")
-    if trained.sets is not None:
-        return trained.sets
-    raise ValueError(
-        f"coverage={coverage}: the run has no prediction sets. Train with --sets=threshold, in Python with "
-        "{'sets.name': 'threshold'}, or run: rank4class calibrate --workdir=... --data.path=..."
-    )
 
 
 def _prior_shift(trained: TrainedModel, prior: Sequence[float]) -> np.ndarray:

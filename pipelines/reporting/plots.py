@@ -130,21 +130,18 @@ def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -
     if fractions[-1]:
         names, colors = [*names, "not finite"], [*colors, NOT_FINITE]
     fractions = fractions[: len(names)]
-    figure, axis = _card()
+    ranked = "the first of an example's classes" if several else "the true class"
+    title = f"{len(ranks):,} examples   rank 1: {np.mean(ranks <= 1):.1%}"
+    if num_classes > SINGLE_RANKS:
+        title += f"   rank ≤ {SINGLE_RANKS}: {np.mean(ranks <= SINGLE_RANKS):.1%}"
+    axis = _card(f"rank of {ranked} among {num_classes:,}", title, grid="y")
     bars = axis.bar(range(len(names)), fractions, 0.85, color=colors)
     axis.bar_label(bars, ["" if not f else "<1%" if f < 0.005 else f"{f:.0%}" for f in fractions], padding=2)
     rotation: dict[str, Any] = {"rotation": 50, "ha": "right"} if max(map(len, names)) > 5 else {}
     axis.set_xticks(range(len(names)), names, **rotation)
     axis.set_ylim(0.0, 1.15 * fractions.max())
     axis.yaxis.set_major_formatter("{x:.0%}")
-    ranked = "the first of an example's classes" if several else "the true class"
-    axis.set_xlabel(f"rank of {ranked} among {num_classes:,}", fontsize=TEXT)
-    finish(axis, "y")
-    title = f"{len(ranks):,} examples   rank 1: {np.mean(ranks <= 1):.1%}"
-    if num_classes > SINGLE_RANKS:
-        title += f"   rank ≤ {SINGLE_RANKS}: {np.mean(ranks <= SINGLE_RANKS):.1%}"
-    axis.set_title(title, fontsize=TEXT, loc="left")
-    return pixels(figure)
+    return pixels(axis.figure)
 
 
 def rank_edges(num_classes: int) -> np.ndarray:
@@ -184,17 +181,15 @@ def count_distributions(
     shown = np.column_stack([probabilities[:, :last], probabilities[:, last:].sum(axis=1)])
     predicted = shown[np.isfinite(shown).all(axis=1)].sum(axis=0) / len(shown)
     true = np.bincount(np.minimum(counts, last), minlength=last + 1) / len(counts)
-    figure, axis = _card()
+    open_ended = f" ({last}: {last} or more)" if last < max(probabilities.shape[1] - 1, *counts) else ""
+    title = f"not in training: {predicted[~is_known].sum():.1%}"
+    axis = _card(f"number of classes{open_ended}", title, grid="y")
     axis.bar(range(last + 1), predicted, 0.85, color=np.where(is_known, RIGHT, WRONG))
     outline = np.where(true, 1.2, 0.0)
     axis.bar(range(last + 1), true, 0.85, fill=False, edgecolor="0.2", linewidth=outline)
     axis.locator_params("x", integer=True)
     axis.yaxis.set_major_formatter("{x:.0%}")
-    open_ended = f" ({last}: {last} or more)" if last < max(probabilities.shape[1] - 1, *counts) else ""
-    axis.set_xlabel(f"number of classes{open_ended}", fontsize=TEXT)
-    axis.set_title(f"not in training: {predicted[~is_known].sum():.1%}", fontsize=TEXT, loc="left")
-    finish(axis, "y")
-    return pixels(figure)
+    return pixels(axis.figure)
 
 
 def reliability_diagram(calibrated: Calibrated) -> np.ndarray:
@@ -214,18 +209,15 @@ def reliability_diagram(calibrated: Calibrated) -> np.ndarray:
 
 def risk_coverage(calibrated: Calibrated) -> np.ndarray:
     """Draws the error of the most confident examples over their share, before and after calibration."""
-    figure, axis = _card()
+    axis = _card("share of the examples, most confident first", ylabel="error of their top classes")
     for name, one, color in (("before", calibrated.before, WRONG), ("after", calibrated.after, RIGHT)):
         share, error = one.risk_coverage()
         axis.plot([0.0, *share], [error[0], *error], color=color, label=f"{name} calibration")
-    axis.set_xlabel("share of the examples, most confident first", fontsize=TEXT)
-    axis.set_ylabel("error of their top classes", fontsize=TEXT)
     axis.set(xlim=(0.0, 1.0), ylim=(0.0, None))
     axis.xaxis.set_major_formatter("{x:.0%}")
     axis.yaxis.set_major_formatter(PercentFormatter(1.0))
-    finish(axis)
     axis.legend(frameon=False, fontsize=TEXT)
-    return pixels(figure)
+    return pixels(axis.figure)
 
 
 def set_sizes(sets: Mapping[str, Any]) -> np.ndarray:
@@ -234,16 +226,12 @@ def set_sizes(sets: Mapping[str, Any]) -> np.ndarray:
     means = [sets[name] for name in names]
     low, high = np.transpose([sets["intervals"][name] or [sets[name]] * 2 for name in names])
     coverages = [int(name.partition("@")[2]) / 100 for name in names]
-    figure, axis = _card()
+    axis = _card("stated coverage", f"prediction sets ({sets['score']})", "mean number of classes")
     axis.plot(coverages, means, "o-", color=RIGHT, ms=4)
     axis.fill_between(coverages, low, high, color=RIGHT, alpha=0.2, linewidth=0)
-    axis.set_xlabel("stated coverage", fontsize=TEXT)
-    axis.set_ylabel("mean number of classes", fontsize=TEXT)
     axis.set_ylim(0.0, None)
     axis.xaxis.set_major_formatter("{x:.0%}")
-    axis.set_title(f"prediction sets ({sets['score']})", fontsize=TEXT, loc="left")
-    finish(axis)
-    return pixels(figure)
+    return pixels(axis.figure)
 
 
 def draw_reliability(figure: Figure, panels: Sequence[tuple[str, pd.DataFrame]], counted: str) -> None:
@@ -336,13 +324,18 @@ def save(figure: Figure, path: str | os.PathLike) -> None:
     files.write(path, buffer.getvalue())
 
 
-def pixels(figure: Figure) -> np.ndarray:
+def pixels(figure: Any) -> np.ndarray:
     """Returns a drawn figure, uint8 `[height, width, 3]`."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3]
 
 
-def _card() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=CARD, dpi=DPI, layout="constrained")
-    return figure, figure.subplots()
+def _card(xlabel: str, title: str = "", ylabel: str = "", grid: str = "both") -> Axes:
+    """Returns the axis of a small figure."""
+    axis = Figure(figsize=CARD, dpi=DPI, layout="constrained").subplots()
+    axis.set_xlabel(xlabel, fontsize=TEXT)
+    axis.set_ylabel(ylabel, fontsize=TEXT)
+    axis.set_title(title, fontsize=TEXT, loc="left")
+    finish(axis, grid)
+    return axis

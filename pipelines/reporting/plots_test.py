@@ -83,17 +83,6 @@ def test_counts_missing_in_training_are_highlighted():
     assert has_color(plots.count_distributions(shifted, [1, 2, 1], known), plots.WRONG)
 
 
-def test_distributions_that_are_not_finite_or_long():
-    broken = np.where([[True], [False], [False]], np.nan, PROBABILITIES)
-    one, other = (plots.count_distributions(p, [1, 2, 1], np.array([1, 2])) for p in (PROBABILITIES, broken))
-    assert not np.array_equal(one, other)
-    assert (
-        plots.count_distributions(PROBABILITIES, [1, 9, 1], np.array([1, 2])).ndim == 3
-    )  # more than expected
-    probabilities = np.full([2, 1001], 1 / 1001)
-    assert plots.count_distributions(probabilities, [1, 3], np.array([1, 3])).shape[1] < 1500
-
-
 def diagram(scores, labels, calibration):
     calibrated = reliability.evaluate(calibration, np.asarray(scores, np.float64), labels)
     return plots.reliability_diagram(calibrated)

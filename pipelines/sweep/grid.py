@@ -9,10 +9,10 @@ from typing import Any
 from rank4class import arguments
 from rank4class.pipelines import config
 from rank4class.pipelines.reporting import plots
-from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.run_directory import SEARCH, check_folder
+from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.sweep import parallel, space
 from rank4class.pipelines.sweep.parallel import GridRun, cell_name
+from rank4class.pipelines.sweep.search import Search
 from rank4class.pipelines.task import checks
 
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
@@ -117,8 +117,6 @@ def run_grid(
     _check_values("vary", base, build_cells(base, losses, interactions), vary, "List values.")
     cells = build_cells(base, losses, interactions, vary)
     _check_values("tune", base, cells, tune, "Add --trials=N, or list values." if trials is None else None)
-    if trials is not None and not tune:
-        raise ValueError(f"trials={trials}: nothing is tuned. Add --tune, or leave it out.")
     if both := tune.keys() & vary.keys():
         raise ValueError(f"tune={min(both)}: --vary sets this field. Leave one of the two out.")
     lists = {
@@ -130,32 +128,22 @@ def run_grid(
             raise ValueError(f"{name}={repeated[0]!r}: repeated, so its runs would count twice. Remove one.")
         if not values:
             raise ValueError(f"{name}=(): a grid needs at least one. Add one.")
-    combinations = [space.combinations(cell, tune) for cell in cells]
-    for cell, choices in zip(cells, combinations, strict=True):
-        for choice in choices:
+    for cell in cells:
+        for choice in space.combinations(cell, tune):
             checks.check(space.apply(cell, choice))
-    is_searched = any(len(choices) > 1 for choices in combinations)
     unseen = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + tuning_seeds)
     for seed in seeds:
         arguments.check_seed(seed)
-        if is_searched and seed in unseen:
+        if seed in unseen and any(len(space.combinations(cell, tune)) > 1 for cell in cells):
             raise ValueError(
                 f"seed={seed}: the search trains with the seeds {unseen[0]} to {unseen[-1]}. Choose another."
             )
     named = {cell_name(cell, vary): cell for cell in cells}
-    chosen = {name: choices[0] for name, choices in zip(named, combinations, strict=True)}
+    search = Search(named, tune, root, seeds=unseen, num_trials=trials)
     with parallel.start(root, jobs, executor) as pool:
-        if is_searched:
-            from rank4class.pipelines.sweep.search import Search  # imports Optuna
-
-            search = Search(named, tune, root, seeds=unseen, num_trials=trials)
-            search.run(pool)
-            chosen = search.choices()
-        else:
-            files.remove([os.path.join(root, SEARCH)])  # of an earlier sweep
-        runs = []
+        choices, runs = search.run(pool), []
         for (name, cell), seed in itertools.product(named.items(), seeds):
-            experiment = space.apply(cell, {**chosen[name], "seed": seed})
+            experiment = space.apply(cell, {**choices[name], "seed": seed})
             path = os.path.join(root, f"{name}-seed{seed}")
             runs.append(GridRun(experiment, path, ignored(base, experiment, [*vary, *tune]), tuple(vary)))
             parallel.stored_results(runs[-1])  # raises before the first run is trained
@@ -185,9 +173,6 @@ def check_overrides(
         flag = "--losses" if field == "loss.rank_fn" and by_titles else flag
         if flag:
             raise ValueError(f"config.{field}: {flag} of the grid sets this field. Leave one of the two out.")
-        if (alternative := config.ALTERNATIVES.get(field)) in {**tune, **(vary or {})}:
-            flag = "--tune" if alternative in tune else "--vary"
-            raise ValueError(f"config.{field}: {flag} sets {alternative}. Leave one of the two out.")
         if not any(config.has_field(cell, field) for cell in cells):
             raise ValueError(f"config.{field}: no loss or interaction of this grid has it. Leave it out.")
         swapped = field.startswith(("loss.", "interaction.")) and field != "loss.rank_fn"

@@ -26,7 +26,7 @@ class Metric:
 
     def shown(self, value: float) -> float | None:
         """Returns a value in the unit that is shown; None if it is not finite."""
-        return float(100.0 * value if self.percent else value) if math.isfinite(value) else None
+        return _finite(100.0 * value if self.percent else value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,41 +59,32 @@ def summarize(
     """
     if any(list(cell.seeds) != list(cells[0].seeds) for cell in cells):
         raise ValueError("seeds: the cells have different ones. Train all cells with the same.")
-    definitions = {}
-    for name in cells[0].values:
-        known = (metrics or {}).get(name) or losses.get_metric(name)
-        definitions[name] = Metric(known.higher_is_better, known.percent)
-    values = {name: np.stack([_matrix(cell.values[name]) for cell in cells]) for name in definitions}
-    # A correlation may be negative.
-    bounded = {
-        name: metric.percent and not (values[name] < 0.0).any() for name, metric in definitions.items()
-    }
-    pooled = {name: inference.pooled_variance(values[name], bounded=bounded[name]) for name in definitions}
+    results = [
+        _Results(name, (metrics or {}).get(name) or losses.get_metric(name), cells, test_to_train)
+        for name in cells[0].values
+    ]
+    comparisons, level = [], statistics.LEVEL
     with np.errstate(invalid="ignore"):  # infinite in two cells
-        comparisons: list[dict[str, Any]] = []
-        level = statistics.LEVEL
         if baseline is not None:
-            comparisons = _comparisons(cells, values, definitions, baseline, margin, test_to_train)
-            level /= 2
-        best = _best_cells(cells, values, definitions, level, test_to_train) if len(cells) > 1 else {}
+            first = check_baseline(baseline, [cell.name for cell in cells])
+            comparisons, level = _comparisons(results, first, margin), level / 2
+        level /= len(results) * max(1, math.comb(len(cells), 2))  # the best is selected among all pairs
+        best = {one.name: one.best(level) for one in results if len(cells) > 1}
     return {
-        "metrics": {name: dataclasses.asdict(metric) for name, metric in definitions.items()},
+        "metrics": {one.name: dataclasses.asdict(one.metric) for one in results},
         "cells": [
             {
                 "name": dict(cell.name),
                 "seeds": list(map(int, cell.seeds)),
-                "metrics": {
-                    name: _figures(cell, name, metric, bounded[name], pooled[name], test_to_train)
-                    for name, metric in definitions.items()
-                },
+                "metrics": {one.name: one.figures(i) for one in results},
             }
-            for cell in cells
+            for i, cell in enumerate(cells)
         ],
         "baseline": None if baseline is None else dict(baseline),
         "margin": margin,
         "test_to_train": test_to_train,
         "level": statistics.LEVEL,
-        "pooled": {name: one and round(one[1], 1) for name, one in pooled.items()},
+        "pooled": {one.name: one.pooled and round(one.pooled[1], 1) for one in results},
         "comparisons": comparisons,
         "best": best,
     }
@@ -101,121 +92,141 @@ def summarize(
 
 def check_baseline(baseline: Mapping[str, str], names: Sequence[Mapping[str, str]]) -> int:
     """Returns the position of a baseline among the names of cells; raises ValueError if it is not there."""
-    if dict(baseline) not in map(dict, names):
+    if baseline not in names:
         known = "; ".join(",".join(name.values()) for name in names)
         wrong = ",".join(filter(None, baseline.values()))
         raise ValueError(f"baseline={wrong}: not a cell of the grid. Choose one of these: {known}.")
-    return list(map(dict, names)).index(dict(baseline))
+    return names.index(baseline)
 
 
-def _matrix(values: Any) -> np.ndarray:
-    """Returns values as float64 `[S, N]`; one figure per seed as `[S, 1]`."""
-    array = np.asarray(values, np.float64)
-    return array[:, None] if array.ndim == 1 else array
+class _Results:
+    """The values of one metric in all cells, float64 `[C, S, N]`; one figure per seed is `[C, S, 1]`."""
 
+    def __init__(self, name: str, metric: Any, cells: Sequence[Cell], test_to_train: float):
+        self.name, self.metric = name, Metric(metric.higher_is_better, metric.percent)
+        self._cells, self._test_to_train = cells, test_to_train
+        arrays = [np.asarray(cell.values[name], np.float64) for cell in cells]
+        self.values = np.stack([array.reshape(len(array), -1) for array in arrays])
+        self._bounded = self.metric.percent and not (self.values < 0.0).any()  # a correlation may be negative
+        self.pooled = inference.pooled_variance(self.values, bounded=self._bounded)
 
-def _figures(
-    cell: Cell,
-    name: str,
-    metric: Metric,
-    bounded: bool,
-    pooled: tuple[float, float] | None,
-    test_to_train: float,
-) -> dict[str, Any]:
-    values = _matrix(cell.values[name])
-    crossed = inference.crossed_interval(values, bounded=bounded, test_to_train=test_to_train, pooled=pooled)
-    interval = crossed or cell.intervals.get(name)
-    return {
-        "values": list(map(metric.shown, values.mean(axis=1))),
-        "mean": metric.shown(values.mean()),
-        "interval": interval and list(map(metric.shown, interval)),
-        "examples": values.shape[1] if np.ndim(cell.values[name]) > 1 else None,
-    }
-
-
-def _comparisons(
-    cells: Sequence[Cell],
-    values: Mapping[str, np.ndarray],
-    definitions: Mapping[str, Metric],
-    baseline: Mapping[str, str],
-    margin: float,
-    test_to_train: float,
-) -> list[dict[str, Any]]:
-    first = check_baseline(baseline, [cell.name for cell in cells])
-    pairs = [(name, i) for name in definitions for i in range(len(cells)) if i != first]
-    estimates, p_values, equivalence_p_values = [], [], []
-    for name, metric in definitions.items():
-        differences = values[name] - values[name][first]
-        for i, estimate in enumerate(_estimates(differences, first, metric, test_to_train)):
-            if i != first:
-                estimates.append(estimate)
-                p_values.append(inference.paired_p_value(differences[i], estimate, len(pairs)))
-                equivalence_p_values.append(
-                    estimate.equivalence_p_value(margin / 100.0) if metric.percent else math.nan
-                )
-    adjusted = np.minimum(2.0 * inference.holm(p_values), 1.0)
-    equivalence = inference.holm(equivalence_p_values)
-    level = statistics.LEVEL / (2 * max(1, len(pairs)))
-    comparisons = []
-    for row, ((name, i), estimate) in enumerate(zip(pairs, estimates, strict=True)):
-        metric = definitions[name]
-        comparison: dict[str, Any] = {
-            "name": dict(cells[i].name),
-            "metric": name,
-            "difference": metric.shown(estimate.mean),
-            "interval": list(map(metric.shown, estimate.interval())) if estimate.variances else None,
-            "p_value": _finite(p_values[row]),
-            "adjusted_p_value": _finite(adjusted[row]),
-            "equivalence_p_value": _finite(equivalence[row]),
-            "verdict": _verdict(estimate, adjusted[row], equivalence[row], metric),
-            "freedom": round(estimate.variances[0][1], 1) if estimate.variances else None,
+    def figures(self, i: int) -> dict[str, Any]:
+        """Returns the entry of the metric in a cell."""
+        cell, values = self._cells[i], self.values[i]
+        interval = inference.crossed_interval(
+            values, bounded=self._bounded, test_to_train=self._test_to_train, pooled=self.pooled
+        ) or cell.intervals.get(self.name)
+        return {
+            "values": list(map(self.metric.shown, values.mean(axis=1))),
+            "mean": self.metric.shown(values.mean()),
+            "interval": interval and list(map(self.metric.shown, interval)),
+            "examples": values.shape[1] if np.ndim(cell.values[self.name]) > 1 else None,
         }
-        if not test_to_train:
-            comparison["power"] = _power(estimate, values[name].shape[1:], level, margin, metric)
-        comparisons.append(comparison)
-    return comparisons
+
+    def estimates(self, first: int) -> list[inference.Estimate]:
+        """Returns the means of the differences of all cells from the first."""
+        differences, pooled = self.values - self.values[first], None
+        # With two seeds, Cochran's test misses unstable cells, and one verdict of six would be false.
+        if differences.shape[1] > 2:
+            pooled = inference.pooled_variance(np.delete(differences, first, axis=0))
+        return [
+            inference.paired_estimate(
+                one, bounded=self.metric.percent, test_to_train=self._test_to_train, pooled=pooled
+            )
+            for one in differences
+        ]
+
+    def difference(
+        self, i: int, estimate: inference.Estimate, level: float, margin: float, **figures: Any
+    ) -> dict[str, Any]:
+        """Returns the difference of a cell with other figures, and the sizes of a sweep that separates it."""
+        entry = {
+            "name": dict(self._cells[i].name),
+            "metric": self.name,
+            "difference": self.metric.shown(estimate.mean),
+            **figures,
+        }
+        # Splits share their examples: more of them are not independent.
+        return entry if self._test_to_train else entry | {"power": self._power(estimate, level, margin)}
+
+    def _power(self, estimate: inference.Estimate, level: float, margin: float) -> dict[str, float | None]:
+        """Returns the entry "power"; of one seed, the number of examples alone."""
+        _, seeds, examples = self.values.shape
+
+        def needed(counts: np.ndarray, least: np.ndarray, difference: float) -> int | None:
+            is_enough = least <= abs(difference)
+            return math.ceil(counts[np.argmax(is_enough)]) if is_enough.any() else None
+
+        power: dict[str, float | None] = {}
+        if examples > 1:
+            counts = np.geomspace(examples, examples * inference.MOST_TIMES, 2000)
+            least = inference.detectable_with_examples(estimate, counts, level)
+            power["examples"] = needed(counts, least, estimate.mean)
+        if seeds == 1:
+            return power
+        counts = np.arange(2, inference.MOST_SEEDS + 1)
+        least = inference.detectable(estimate, seeds, counts, level)
+        return power | {
+            "least": self.metric.shown(least[min(seeds, inference.MOST_SEEDS) - 2]),
+            "least_of_many": self.metric.shown(least[-1]),
+            "seeds": needed(counts, least, estimate.mean),
+            "margin_seeds": needed(counts, least, margin / 100.0) if self.metric.percent else None,
+            "seeds_share": _finite(estimate.variances[0][0] / estimate.error**2),
+        }
+
+    def best(self, level: float) -> dict[str, Any]:
+        """Returns the best cell, and those that are not separable from it at a level."""
+        means = self.values.mean(axis=(1, 2)) * (1.0 if self.metric.higher_is_better else -1.0)
+        best = int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
+        estimates, is_finite = self.estimates(best), np.isfinite(means)
+        not_separable = [
+            i
+            for i, estimate in enumerate(estimates)
+            if i == best or (is_finite[i] == is_finite[best] and not estimate.excludes_zero(level))
+        ]
+        error = inference.unshared_error(self.values, self._test_to_train)
+        entry: dict[str, Any] = {
+            "name": dict(self._cells[best].name),
+            "not_separable": [dict(self._cells[i].name) for i in not_separable],
+            "expected_gain": self.metric.shown(inference.expected_best(error, len(means))),
+        }
+        others = [i for i in not_separable if i != best and math.isfinite(estimates[i].mean)]
+        if others and not self._test_to_train:
+            last = max(others, key=lambda i: abs(estimates[i].mean))
+            entry["largest_open"] = self.difference(last, estimates[last], level, 0.0)
+        return entry
 
 
-def _estimates(
-    differences: np.ndarray, first: int, metric: Metric, test_to_train: float
-) -> list[inference.Estimate]:
-    """Returns the means of the differences `[C, S, N]` of all cells from the first."""
-    # With two seeds, Cochran's test misses unstable cells, and one verdict of six would be false.
-    pooled = (
-        inference.pooled_variance(np.delete(differences, first, axis=0)) if differences.shape[1] > 2 else None
-    )
-    return [
-        inference.paired_estimate(one, bounded=metric.percent, test_to_train=test_to_train, pooled=pooled)
-        for one in differences
+def _comparisons(results: Sequence[_Results], first: int, margin: float) -> list[dict[str, Any]]:
+    """Returns the comparisons of all cells with the first by each metric, whose p-values share one level."""
+    rows = [(one, i, each) for one in results for i, each in enumerate(one.estimates(first)) if i != first]
+    p_values = [
+        inference.paired_p_value(one.values[i] - one.values[first], estimate, len(rows))
+        for one, i, estimate in rows
     ]
-
-
-def _power(
-    estimate: inference.Estimate, shape: tuple[int, ...], level: float, margin: float, metric: Metric
-) -> dict[str, float | None]:
-    """Returns the entry "power" of differences `[S, N]`; of one seed, the number of examples alone."""
-    seeds, examples = shape
-    counts = np.geomspace(examples, examples * inference.MOST_TIMES, 2000)
-
-    def needed(counts: np.ndarray, least: np.ndarray, difference: float) -> int | None:
-        is_enough = least <= abs(difference)
-        return math.ceil(counts[np.argmax(is_enough)]) if is_enough.any() else None
-
-    by_examples = inference.detectable_with_examples(estimate, counts, level)
-    power: dict[str, float | None] = {}
-    if examples > 1:
-        power["examples"] = needed(counts, by_examples, estimate.mean)
-    if seeds == 1:
-        return power
-    by_seeds = inference.detectable(estimate, seeds, level)
-    numbers = np.arange(len(by_seeds))
-    return power | {
-        "least": metric.shown(by_seeds[min(seeds, inference.MOST_SEEDS)]),
-        "least_of_many": metric.shown(by_seeds[-1]),
-        "seeds": needed(numbers, by_seeds, estimate.mean),
-        "margin_seeds": needed(numbers, by_seeds, margin / 100.0) if metric.percent else None,
-        "seeds_share": estimate.variances[0][0] / estimate.error**2 if estimate.variances else None,
-    }
+    adjusted = np.minimum(2.0 * inference.holm(p_values), 1.0)
+    equivalence = inference.holm(
+        [
+            each.equivalence_p_value(margin / 100.0) if one.metric.percent else math.nan
+            for one, _, each in rows
+        ]
+    )
+    level = statistics.LEVEL / (2 * max(1, len(rows)))
+    return [
+        one.difference(
+            i,
+            estimate,
+            level,
+            margin,
+            interval=list(map(one.metric.shown, estimate.interval())) if estimate.is_known else None,
+            p_value=_finite(p_values[row]),
+            adjusted_p_value=_finite(adjusted[row]),
+            equivalence_p_value=_finite(equivalence[row]),
+            verdict=_verdict(estimate, adjusted[row], equivalence[row], one.metric),
+            freedom=round(estimate.variances[0][1], 1) if estimate.is_known else None,
+        )
+        for row, (one, i, estimate) in enumerate(rows)
+    ]
 
 
 def _verdict(estimate: inference.Estimate, p_value: float, equivalence_p_value: float, metric: Metric) -> str:
@@ -225,44 +236,6 @@ def _verdict(estimate: inference.Estimate, p_value: float, equivalence_p_value: 
     if p_value <= statistics.LEVEL:
         return "better" if (estimate.mean > 0.0) == metric.higher_is_better else "worse"
     return "equivalent" if equivalence_p_value <= statistics.LEVEL else "not separable"
-
-
-def _best_cells(
-    cells: Sequence[Cell],
-    values: Mapping[str, np.ndarray],
-    definitions: Mapping[str, Metric],
-    level: float,
-    test_to_train: float,
-) -> dict[str, dict[str, Any]]:
-    """Returns the best cell of each metric. As it is selected, all pairs of cells share the level."""
-    level /= len(definitions) * math.comb(len(cells), 2)
-    entries: dict[str, dict[str, Any]] = {}
-    for name, metric in definitions.items():
-        means = values[name].mean(axis=(1, 2)) * (1.0 if metric.higher_is_better else -1.0)
-        best = int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
-        is_finite = np.isfinite(means)
-        estimates = _estimates(values[name] - values[name][best], best, metric, test_to_train)
-        error = inference.unshared_error(values[name], test_to_train)
-        open_ones = [
-            i
-            for i, estimate in enumerate(estimates)
-            if i == best or (is_finite[i] == is_finite[best] and not estimate.excludes_zero(level))
-        ]
-        entries[name] = {
-            "name": dict(cells[best].name),
-            "not_separable": [dict(cells[i].name) for i in open_ones],
-            "expected_gain": metric.shown(inference.expected_best(error, len(cells))),
-        }
-        others = [i for i in open_ones if i != best and math.isfinite(estimates[i].mean)]
-        if others and not test_to_train:
-            last = max(others, key=lambda i: abs(estimates[i].mean))
-            entries[name]["largest_open"] = {
-                "name": dict(cells[last].name),
-                "metric": name,
-                "difference": metric.shown(estimates[last].mean),
-                "power": _power(estimates[last], values[name].shape[1:], level, 0.0, metric),
-            }
-    return entries
 
 
 def _finite(value: float) -> float | None:

@@ -30,16 +30,11 @@ def test_figures_written_out():
     values = errors(slice(0, 8))
     values[0, 8:16] = 1.0  # 16 errors of 400 in the first seed, 8 in the others
     summary = two_cells(values, errors(slice(0, 4)))
-    assert summary["metrics"] == {"top1_error": {"higher_is_better": False, "percent": True}}
-    first = summary["cells"][0]
-    assert first["name"] == SOFTMAX
-    assert first["seeds"] == [0, 1, 2, 3, 4]
-    figures = first["metrics"]["top1_error"]
+    figures = summary["cells"][0]["metrics"]["top1_error"]
     assert figures["values"] == pytest.approx([4.0, 2.0, 2.0, 2.0, 2.0])
     assert figures["mean"] == pytest.approx(2.4)
     expected = inference.crossed_interval(values.astype(float), bounded=True)
     assert figures["interval"] == pytest.approx([100 * end for end in expected])
-    assert figures["examples"] == 400
     [comparison] = summary["comparisons"]
     assert comparison["name"] == MSE
     assert comparison["difference"] == pytest.approx(-1.4)
@@ -73,15 +68,6 @@ def test_verdicts(metric, wrong, margin, verdict):
     separable = verdict in ("better", "worse")
     best = {"better": MSE}.get(verdict, SOFTMAX)
     assert summary["best"][metric]["not_separable"] == ([best] if separable else [SOFTMAX, MSE])
-
-
-def test_one_seed_by_hand():
-    summary = two_cells(errors(slice(0, 0), 1), errors(slice(0, 1), 1), margin=2.0)
-    # Bonett and Price: 1 + 1 examples of 402 are worse, 1 is better.
-    center = 1 / 402
-    error = math.sqrt((3 / 402 - center**2) / 402)
-    p_value = scipy.stats.t.sf((0.02 - center) / error, 399)
-    assert summary["comparisons"][0]["equivalence_p_value"] == pytest.approx(p_value)
 
 
 def test_power_written_out():
@@ -204,15 +190,12 @@ def test_cells_share_a_variance_over_the_seeds(rng):
     ]
     metrics = {"nll": Metric(False), "map": Metric(True, True)}
     summary = grid_summary.summarize(cells, metrics=metrics)
-    variance = 4 * 0.01**2 / 3  # in two parts: that of the means of the cells, and the rest with 6 degrees
+    # 3 degrees of freedom are of the means of the cells, 6 of the rest.
     assert summary["pooled"] == {"map": pytest.approx(1 / (1 / 27 + 4 / 54), abs=0.05), "nll": None}
     low, high = summary["cells"][0]["metrics"]["map"]["interval"]
-    t = scipy.stats.t.ppf(0.975, 9)
-    assert (high - low) / 2 == pytest.approx(100 * t * math.sqrt(variance / 4), rel=0.001)
-    low, high = summary["cells"][0]["metrics"]["nll"]["interval"]
-    assert (high - low) / 2 == pytest.approx(scipy.stats.t.ppf(0.975, 3) * math.sqrt(variance / 4))
-    text = grid_tables.explanation(summary)
-    assert " By map, the rows share one variance over the seeds." in text
+    expected = 100 * scipy.stats.t.ppf(0.975, 9) * 0.01 / math.sqrt(3)
+    assert (high - low) / 2 == pytest.approx(expected, rel=0.001)
+    assert " By map, the rows share one variance" in grid_tables.explanation(summary)
     other = Cell({"loss": "3"}, range(4), {"map": np.full(4, 0.3), "nll": cells[0].values["nll"]})
     summary = grid_summary.summarize([*cells, other], metrics=metrics, baseline={"loss": "3"})
     assert [one["freedom"] for one in summary["comparisons"]] == [9.0] * 3 + [None, 3.0, 3.0]
@@ -269,22 +252,6 @@ def test_figures_of_seeds_alone():
     text = grid_tables.explanation(summary)
     assert "over the seeds alone: there are no values per example that all runs share." in text
     assert "paired over seeds. A cell" in grid_tables.comparisons_heading(summary)
-
-
-def test_splits_of_the_same_examples():
-    cells = [
-        Cell({"loss": "a"}, [0, 1, 2], {"mrr": np.array([0.5, 0.55, 0.6])}),
-        Cell({"loss": "b"}, [0, 1, 2], {"mrr": np.array([0.62, 0.63, 0.73])}),
-    ]
-    separate, splits = (
-        grid_summary.summarize(cells, baseline={"loss": "a"}, test_to_train=ratio) for ratio in (0.0, 1 / 3)
-    )
-    [of_separate], [of_splits] = separate["comparisons"], splits["comparisons"]
-    assert of_separate["verdict"] == "better"
-    assert of_splits["verdict"] == "not separable"
-    widths = [np.diff(one["interval"]) for one in (of_splits, of_separate)]
-    assert widths[0] / widths[1] == pytest.approx(np.sqrt(1 + 3 / 3))
-    assert splits["best"]["mrr"]["expected_gain"] > separate["best"]["mrr"]["expected_gain"]
 
 
 def test_seeds_without_an_interval_have_that_of_the_examples():

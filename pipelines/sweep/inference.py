@@ -18,6 +18,7 @@ POWER = 0.8
 MOST_SEEDS = MOST_TIMES = 1_000  # most seeds and multiples of the examples of `detectable`
 POOLING = 0.25  # level of the test of equal variances, after Bancroft & Han (1983): refuse early
 _LEAST = 1e-100  # least p-value
+_UNKNOWN = ((math.nan, 1.0), (math.nan, 1.0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,19 +32,22 @@ class Estimate:
 
     mean: float
     center: float  # the mean, or that with the pseudo-examples of `paired_estimate`
-    # Of the seeds and of the examples, with their degrees of freedom; none if both are 0 or unknown.
-    variances: tuple[tuple[float, float], ...]
+    # Of the seeds and of the examples, with their degrees of freedom; NaN if both are 0 or unknown.
+    variances: tuple[tuple[float, float], tuple[float, float]] = _UNKNOWN
     rest: float = 0.0  # the part of the first that more examples reduce
 
     @property
     def error(self) -> float:
         """The standard error; NaN if it is unknown."""
-        return math.sqrt(sum(variance for variance, _ in self.variances)) or math.nan
+        return math.sqrt(sum(variance for variance, _ in self.variances))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a standard error, and so an interval."""
+        return not math.isnan(self.error)
 
     def half_width(self, level: float = statistics.LEVEL) -> float:
         """Returns half the width of the interval of a level."""
-        if not self.variances:
-            return math.nan
         return _half_width(self.variances, level / 2)
 
     def interval(self) -> tuple[float, float]:
@@ -66,7 +70,7 @@ class Estimate:
 
     def _level(self, half_width: float) -> float:
         """Returns the level whose interval has a half width."""
-        if not self.variances:
+        if not self.is_known:
             return math.nan
         if half_width >= self.half_width(_LEAST):
             return _LEAST
@@ -131,7 +135,7 @@ def _largest_shares(cells: int, seeds: int) -> np.ndarray:
 
 def crossed_variances(
     values: np.ndarray, test_to_train: float = 0.0, pooled: tuple[float, float] | None = None
-) -> tuple[tuple[float, float], ...]:
+) -> tuple[tuple[float, float], tuple[float, float]]:
     r"""Returns the variances of the mean of values `[S, N]` over seeds and examples, and degrees of freedom.
 
     Both are drawn at random. Of the mean squares $A$ of the seeds, $B$ of the examples and $E$ of the rest,
@@ -156,7 +160,7 @@ def crossed_variances(
     of_seeds *= 1.0 + seeds * test_to_train
     rounding = (8.0 * np.finfo(np.float64).eps * np.abs(values).max()) ** 2
     if of_seeds + of_examples <= rounding:
-        return ()
+        return _UNKNOWN
     return (float(of_seeds), max(freedom, 1.0)), (float(of_examples), max(examples - 1.0, 1.0))
 
 
@@ -194,7 +198,7 @@ def crossed_interval(
     if bounded and pooled is not None:
         pooled = mean * (1.0 - mean) * pooled[0], pooled[1]
     estimate = Estimate(mean, mean, crossed_variances(values, test_to_train, pooled))
-    if not estimate.variances:
+    if not estimate.is_known:
         has_bound = bounded and examples > 1
         return statistics.wilson(np.array(mean), np.array(examples)).tolist() if has_bound else None
     if not bounded:
@@ -221,22 +225,21 @@ def paired_estimate(
     with np.errstate(invalid="ignore"):  # infinite
         mean = float(differences.mean())
     if differences.size < 2 or not np.isfinite(differences).all():
-        return Estimate(mean, mean, ())
-    variances, rest = crossed_variances(differences, test_to_train, pooled), 0.0
-    if variances:
-        rest = min(float(_mean_squares(differences)[2]) / differences.size, variances[0][0])
+        return Estimate(mean, mean)
+    variances = crossed_variances(differences, test_to_train, pooled)
+    rest = min(float(_mean_squares(differences)[2]) / differences.size, variances[0][0])
     estimate = Estimate(mean, mean, variances, rest)
     examples = differences.shape[1]
     if not (bounded and examples > 1 and np.isin(differences, [-1.0, 0.0, 1.0]).all()):
         return estimate
-    variances = estimate.variances or ((0.0, 1.0), (1.0, examples - 1.0))
-    total = sum(variance for variance, _ in variances)
-    count = differences.var(ddof=1) / total if estimate.variances else examples
+    count = differences.var(ddof=1) / sum(variance for variance, _ in variances)
+    if not estimate.is_known:  # all are equal
+        count, rest, variances = examples, 0.0, ((0.0, 1.0), (1.0, examples - 1.0))
     center = mean * count / (count + 2)
     squares = (np.mean(differences**2) * count + 2) / (count + 2)
-    scale = float(squares - center**2) / (count + 2) / total
-    scaled = tuple((float(scale * v), freedom) for v, freedom in variances)
-    return Estimate(mean, float(center), scaled, scale * rest)
+    scale = float(squares - center**2) / (count + 2) / sum(variance for variance, _ in variances)
+    of_seeds, of_examples = ((float(scale * variance), freedom) for variance, freedom in variances)
+    return Estimate(mean, float(center), (of_seeds, of_examples), scale * rest)
 
 
 def paired_p_value(differences: np.ndarray, estimate: Estimate, comparisons: int = 1) -> float:
@@ -269,38 +272,29 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     return adjusted
 
 
-def detectable(estimate: Estimate, seeds: int, level: float) -> np.ndarray:
-    r"""Returns the least true difference that a test finds in 80% of cases, by the number of seeds from 0 on.
+def detectable(estimate: Estimate, seeds: int, counts: np.ndarray, level: float) -> np.ndarray:
+    r"""Returns the least true differences that a test finds in 80% of cases, by the number of seeds.
 
-    It is the half width of the interval of a level, and that of 60% (Sokal & Rohlf, 1995, "Biometry", section
-    9.8). With the number $S$ of seeds, from the $S_0$ seeds of the estimate (at least 2), the variance of the
-    seeds falls by $S_0 / S$, and its degrees of freedom grow by $(S - 1) / (S_0 - 1)$.
+    Each is the half width of the interval of a level, and that of 60% (Sokal & Rohlf, 1995, "Biometry",
+    section 9.8). With the number $S$ of seeds, from the $S_0$ seeds of the estimate (at least 2), the
+    variance of the seeds falls by $S_0 / S$, and its degrees of freedom grow by $(S - 1) / (S_0 - 1)$.
     """
-    counts = np.arange(2, MOST_SEEDS + 1)
-    width = np.full(len(counts), np.nan)
-    if estimate.variances:
-        (variance, freedom), of_examples = estimate.variances
-        of_seeds = variance * seeds / counts, freedom * (counts - 1) / (seeds - 1)
-        width = _found((of_seeds, of_examples), level)
-    return np.concatenate([[np.inf, np.inf], width])
+    (variance, freedom), of_examples = estimate.variances
+    of_seeds = variance * seeds / counts, freedom * (counts - 1) / (seeds - 1)
+    return _found((of_seeds, of_examples), level)
 
 
 def detectable_with_examples(estimate: Estimate, examples: np.ndarray, level: float) -> np.ndarray:
-    r"""Returns the least true difference that a test finds in 80% of cases, by the number of examples.
+    r"""Returns the least true differences that a test finds in 80% of cases, by the number of examples.
 
-    It is that of `detectable` with the seeds of the estimate. Of $N_0$ examples, the first number, `rest`
+    They are those of `detectable` with the seeds of the estimate. Of $N_0$ examples, the first number, `rest`
     $= E / S N_0$ and the variance of the examples fall by $N_0 / N$, with $N - 1$ degrees of freedom; the
     other variance over the seeds stays, $\sigma_s^2 / S$ of $E[A] = N_0 \sigma_s^2 + \sigma_e^2$.
     """
-    if not estimate.variances:
-        return np.full(len(examples), np.nan)
-    (of_seeds, freedom), (of_examples, _) = estimate.variances
+    (variance, freedom), (of_examples, _) = estimate.variances
     left = examples[0] / examples
-    variances = (
-        (of_seeds - estimate.rest * (1.0 - left), freedom),
-        (of_examples * left, np.maximum(examples - 1.0, 1.0)),
-    )
-    return _found(variances, level)
+    of_seeds = variance - estimate.rest * (1.0 - left), freedom
+    return _found((of_seeds, (of_examples * left, np.maximum(examples - 1.0, 1.0))), level)
 
 
 def _found(variances: Iterable[tuple[Any, Any]], level: float) -> Any:

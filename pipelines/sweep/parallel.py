@@ -7,6 +7,7 @@ bits that it has alone.
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import gc
 import multiprocessing
 import os
@@ -58,13 +59,13 @@ class GridRun:
     varied: tuple[str, ...] = ()
     results: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def cell(self) -> dict[str, str]:
         return cell_of(self.experiment, self.varied)
 
     @property
     def name(self) -> str:
-        return cell_name(self.experiment, self.varied)
+        return "-".join(self.cell.values())
 
     def epochs(self, steps: int) -> float:
         """Converts a number of training steps to epochs."""

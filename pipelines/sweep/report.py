@@ -38,55 +38,62 @@ def parse_baseline(
     return baseline
 
 
-def grid_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
-    """Returns the cells of a grid with the test metrics of each run and example."""
-    cells = []
-    for group in _cells(runs):
+def cells(runs: Sequence[GridRun]) -> list[list[GridRun]]:
+    """Returns the runs of each cell of a grid."""
+    groups: dict[str, list[GridRun]] = {}
+    for run in runs:
+        groups.setdefault(run.name, []).append(run)
+    return list(groups.values())
+
+
+def grid_cells(groups: Sequence[Sequence[GridRun]]) -> list[grid_summary.Cell]:
+    """Returns the test metrics of each run and example, of the runs of each cell."""
+    results = []
+    for group in groups:
         values = [RunDirectory(run.path).test_values() for run in group]
         stacked = {name: np.stack([one[name] for one in values]) for name in values[0]}
-        intervals = {}
-        for name in evaluator.metric_names(group[0].results["test"]):
+        tests, intervals = [run.results["test"] for run in group], {}
+        for name in evaluator.metric_names(tests[0]):
             if name not in stacked:
                 scale = 100.0 if losses.get_metric(name).percent else 1.0
-                stacked[name] = np.array([run.results["test"][name] / scale for run in group])
-                one = group[0].results["test"]["intervals"][name] if len(group) == 1 else None
+                stacked[name] = np.array([test[name] / scale for test in tests])
+                one = tests[0]["intervals"][name] if len(group) == 1 else None
                 intervals[name] = one and [end / scale for end in one]
-        seeds = [run.experiment.seed for run in group]
-        cells.append(grid_summary.Cell(group[0].cell, seeds, stacked, intervals))
-    return cells
+        results.append(_cell(group, stacked, intervals))
+    return results
 
 
-def calibration_cells(runs: Sequence[GridRun]) -> list[grid_summary.Cell]:
+def calibration_cells(groups: Sequence[Sequence[GridRun]]) -> list[grid_summary.Cell]:
     """Returns the cells whose runs are all calibrated, with one figure per seed of `CALIBRATION_METRICS`."""
-    cells = []
-    for group in _cells(runs):
-        if not all("calibration" in run.results["test"] for run in group):
+    results = []
+    for group in groups:
+        stored = [run.results["test"].get("calibration") for run in group]
+        if not all(stored):
             continue
-        stored = [run.results["test"]["calibration"] for run in group]
         values, intervals = {}, {}
         for name, when in _CALIBRATION:
             values[f"{name} {when}"] = np.array([one[when][name] for one in stored])
             ends = [one[when]["intervals"][name] for one in stored if name in one[when]["intervals"]]
             intervals[f"{name} {when}"] = [float(np.min(ends)), float(np.max(ends))] if ends else None
-        seeds = [run.experiment.seed for run in group]
-        cells.append(grid_summary.Cell(group[0].cell, seeds, values, intervals))
-    return cells
+        results.append(_cell(group, values, intervals))
+    return results
+
+
+def _cell(group: Sequence[GridRun], *figures: Mapping[str, Any]) -> grid_summary.Cell:
+    return grid_summary.Cell(group[0].cell, [run.experiment.seed for run in group], *figures)
 
 
 def summarize(
-    runs: Sequence[GridRun],
+    groups: Sequence[Sequence[GridRun]],
     tuned: Collection[str] = (),
     *,
     baseline: Mapping[str, str] | None = None,
     margin: float = grid_summary.MARGIN,
 ) -> dict[str, Any]:
     """Returns the summary of a grid, with its provenance; see `docs/reference/files.md`."""
-    first, experiment = runs[0], runs[0].experiment
-    sessions = [session for run in runs for session in RunDirectory(run.path).sessions()]
+    first, experiment = groups[0][0], groups[0][0].experiment
+    sessions = [one for group in groups for run in group for one in RunDirectory(run.path).sessions()]
     session = max(sessions, key=lambda session: session["started"])
-    dataset = {"name": experiment.data.name, "train_examples": first.results["train_examples"]} | {
-        f"{split}_examples": first.results[split]["examples"] for split in ("validation", "test")
-    }
     encoder = f"{experiment.encoder.name}{' (frozen)' if experiment.encoder.frozen else ''}"
     summary = {
         "title": f"{experiment.data.name} with {encoder}",
@@ -96,27 +103,32 @@ def summarize(
         "python": session.get("python"),
         "hosts": sorted({one["host"] for one in sessions if "host" in one}),
         "seconds": round(sum(one["seconds"] for one in sessions), 1),
-        "dataset": dataset,
+        "dataset": {
+            "name": experiment.data.name,
+            "train_examples": first.results["train_examples"],
+            "validation_examples": first.results["validation"]["examples"],
+            "test_examples": first.results["test"]["examples"],
+        },
         "encoder": encoder,
         "monitor": experiment.monitor,
-        **grid_summary.summarize(grid_cells(runs), baseline=baseline, margin=margin),
+        **grid_summary.summarize(grid_cells(groups), baseline=baseline, margin=margin),
     }
-    for cell, group in zip(summary["cells"], _cells(runs), strict=True):
+    for cell, group in zip(summary["cells"], groups, strict=True):
         values = config.values(group[0].experiment)
         cell["tuned"] = {field: values[field] for field in tuned if field in values}
         cell["best_epochs"] = [run.epochs(run.results["best_step"]) for run in group]
         cell["epochs"] = [run.epochs(run.results["steps"]) for run in group]
-    summary["notes"] = _notes(runs, tuned, summary)
-    if calibrated := calibration_cells(runs):
+    summary["notes"] = _notes(groups, tuned, summary)
+    if calibrated := calibration_cells(groups):
         summary["calibration"] = summarize_calibration(calibrated)
     return summary
 
 
 def summarize_calibration(
-    cells: Sequence[grid_summary.Cell], *, test_to_train: float = 0.0
+    calibrated: Sequence[grid_summary.Cell], *, test_to_train: float = 0.0
 ) -> dict[str, Any]:
     """Returns the summary of `calibration_cells`, without verdicts; see `grid_summary.summarize`."""
-    summary = grid_summary.summarize(cells, metrics=CALIBRATION_METRICS, test_to_train=test_to_train)
+    summary = grid_summary.summarize(calibrated, metrics=CALIBRATION_METRICS, test_to_train=test_to_train)
     return summary | {"best": {}}
 
 
@@ -128,42 +140,43 @@ def write_grid(
     margin: float = grid_summary.MARGIN,
 ) -> str:
     """Writes `grid.json`, `report.md` (whose path it returns), plots and events, and prints the tables."""
-    search = read_search(root)
+    search, groups = read_search(root), cells(runs)
     tuned = tuple(search["fields"]) if search else ()
-    summary = summarize(runs, tuned, baseline=baseline, margin=margin)
+    summary = summarize(groups, tuned, baseline=baseline, margin=margin)
     write_json(os.path.join(root, GRID), summary)
+    undecided = grid_tables.undecided(summary)
+    opening = [grid_tables.verdict(summary), undecided, *_differences(summary, root)]
+    _write_curves(runs, os.path.join(root, "curves.png"))
     sections = [
-        *_write_curves(runs, root),
-        tables.markdown_table(training_table(runs, tuned, root)),
+        "![Validation curves](curves.png)",
+        "The curves are means over the seeds, the bands reach from the lowest seed to the highest.",
+        tables.markdown_table(training_table(groups, tuned, root)),
         *(search_blocks(search) if search else ()),
     ]
     path = os.path.join(root, "report.md")
-    files.write(path, grid_tables.render(summary, sections, _opening(summary, root)))
+    files.write(path, grid_tables.render(summary, sections, opening))
     tensorboard_grid.write_grid(runs, summary, tuned)
-    needed = textwrap.fill(grid_tables.undecided(summary), 100)
-    blocks = grid_tables.text(summary), needed, f"Report with plots: {path}"
+    blocks = grid_tables.text(summary), textwrap.fill(undecided, 100), f"Report with plots: {path}"
     print("\n" + "\n\n".join(filter(None, blocks)))
     return path
 
 
-def _opening(summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
-    """Returns the Markdown paragraphs that a report begins with; writes the plot of the differences."""
-    paragraphs = [grid_tables.verdict(summary), *filter(None, [grid_tables.undecided(summary)])]
-    if summary["comparisons"]:
-        names = plots.selected_metrics(summary["metrics"], summary["monitor"])
-        figure = plots.differences(summary, names, panel=3.2)
-        save(figure, os.path.join(root, "differences.png"))
-        paragraphs.append("![Differences from the baseline](differences.png)")
+def _differences(summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
+    """Writes the plot of the differences; returns the paragraphs with it and with the power of a sweep."""
+    if not summary["comparisons"]:
+        return []
+    names = plots.selected_metrics(summary["metrics"], summary["monitor"])
+    save(plots.differences(summary, names, panel=3.2), os.path.join(root, "differences.png"))
     power = grid_tables.power_table(summary)
     if len(power) > 1:
-        paragraphs += [grid_tables.power_heading(summary), tables.markdown_table(power), grid_tables.COMPARE]
-    elif summary["comparisons"]:
-        paragraphs.append("One seed does not show how many would decide it. Train at least three.")
-    return paragraphs
+        shown = [grid_tables.power_heading(summary), tables.markdown_table(power), grid_tables.COMPARE]
+    else:
+        shown = ["One seed does not show how many would decide it. Train at least three."]
+    return ["![Differences from the baseline](differences.png)", *shown]
 
 
-def _write_curves(runs: Sequence[GridRun], root: str | os.PathLike) -> list[str]:
-    """Writes the plot of the validation curves; returns the Markdown paragraphs that show it."""
+def _write_curves(runs: Sequence[GridRun], path: str) -> None:
+    """Writes the plot of the validation curves."""
     curves = pd.DataFrame(
         # An evaluation has a training loss too.
         {
@@ -177,16 +190,14 @@ def _write_curves(runs: Sequence[GridRun], root: str | os.PathLike) -> list[str]
         for evaluation in RunDirectory(run.path).history()
     )
     names = evaluator.metric_names(runs[0].results["validation"])
-    plots.plot_curves(curves, names, runs[0].experiment.monitor, os.path.join(root, "curves.png"))
-    caption = "The curves are means over the seeds, the bands reach from the lowest seed to the highest."
-    return ["![Validation curves](curves.png)", caption]
+    plots.plot_curves(curves, names, runs[0].experiment.monitor, path)
 
 
-def _notes(runs: Sequence[GridRun], tuned: Collection[str], summary: Mapping[str, Any]) -> list[str]:
+def _notes(
+    groups: Sequence[Sequence[GridRun]], tuned: Collection[str], summary: Mapping[str, Any]
+) -> list[str]:
     """Returns sentences on the data, the training, the choice of tuned values and ignored fields."""
-    experiment, seeds = runs[0].experiment, sorted({run.experiment.seed for run in runs})
-    splits = {"train": "training", "validation": "validation", "test": "test"}
-    examples = ", ".join(f"{summary['dataset'][f'{key}_examples']:,} {name}" for key, name in splits.items())
+    first, experiment = groups[0][0], groups[0][0].experiment
     epochs, steps = experiment.epochs, experiment.steps
     limit = f"{epochs:g} epoch{'' if epochs == 1.0 else 's'}" if steps is None else f"{steps:,} steps"
     common = {
@@ -194,51 +205,38 @@ def _notes(runs: Sequence[GridRun], tuned: Collection[str], summary: Mapping[str
         "batch_size": f"batches of {experiment.batch_size}",
         "epochs" if steps is None else "steps": f"{limit} at most",
     }
-    changing = {*tuned, *runs[0].varied}
-    training = ", ".join(text for field, text in common.items() if field not in changing)
-    lines = [
-        f"Examples: {examples}.",
-        f"{training}{'; t' if training else 'T'}he best checkpoint"
-        f"{' and values of tuned fields' if tuned else ''} by validation {experiment.monitor}.",
-    ]
-    for group in _cells(runs):
-        if group[0].ignored:
-            lines.append(f"{group[0].name} has no {', '.join(group[0].ignored)}: ignored.")
+    training = ", ".join(text for field, text in common.items() if field not in {*tuned, *first.varied})
     packages = ", ".join(f"{name} {version}" for name, version in summary["packages"].items())
     return [
-        *lines,
+        "Examples: {train_examples:,} training, {validation_examples:,} validation, "
+        "{test_examples:,} test.".format(**summary["dataset"]),
+        f"{training}{'; t' if training else 'T'}he best checkpoint"
+        f"{' and values of tuned fields' if tuned else ''} by validation {experiment.monitor}.",
+        *(f"{run.name} has no {', '.join(run.ignored)}: ignored." for run, *_ in groups if run.ignored),
         f"Command: `{summary['command']}`.",
         f"Machine: {', '.join(summary['hosts']) or 'not recorded'}.",
-        f"Duration: {summary['seconds']:,.0f} seconds of training in {len(runs)} runs.",
-        f"Seeds {', '.join(map(str, seeds))}; code {', '.join(summary['commits'])}; {packages}.",
+        f"Duration: {summary['seconds']:,.0f} seconds of training in {sum(map(len, groups))} runs.",
+        f"Seeds {', '.join(map(str, sorted(run.experiment.seed for run in groups[0])))}; "
+        f"code {', '.join(summary['commits'])}; {packages}.",
     ]
 
 
 def training_table(
-    runs: Sequence[GridRun], tuned: Collection[str] = (), root: str | os.PathLike = ""
+    groups: Sequence[Sequence[GridRun]], tuned: Collection[str] = (), root: str | os.PathLike = ""
 ) -> list[list[str]]:
     """Returns rows on the training of each cell: tuned values, epochs, and links from `root` to the runs."""
     fields = tuple(tuned or ("optimizer.learning_rate",))
-    rows = [[*runs[0].cell, *fields, "best epoch", "epochs", "runs"]]
-    for group in _cells(runs):
+    rows = [[*groups[0][0].cell, *fields, "best epoch", "epochs", "runs"]]
+    for group in groups:
         values = config.values(group[0].experiment)
         epochs = []
         for key in ("best_step", "steps"):
             ends = sorted(run.epochs(run.results[key]) for run in group)
             epochs.append(" to ".join(dict.fromkeys(f"{end:.3g}" for end in (ends[0], ends[-1]))))
-        cells = (space.format_value(values[field]) if field in values else "-" for field in fields)
-        prefix = os.path.join(root, "")
-        links = (f"[{run.experiment.seed}]({run.path.removeprefix(prefix)})" for run in group)
-        rows.append([*group[0].cell.values(), *cells, *epochs, ", ".join(links)])
+        links = [f"[{run.experiment.seed}]({run.path.removeprefix(os.path.join(root, ''))})" for run in group]
+        chosen = [space.format_value(values[field]) if field in values else "-" for field in fields]
+        rows.append([*group[0].cell.values(), *chosen, *epochs, ", ".join(links)])
     return rows
-
-
-def _cells(runs: Sequence[GridRun]) -> list[list[GridRun]]:
-    """Returns the runs of each cell of a grid."""
-    groups: dict[str, list[GridRun]] = {}
-    for run in runs:
-        groups.setdefault(run.name, []).append(run)
-    return list(groups.values())
 
 
 def read_search(root: str | os.PathLike) -> dict[str, Any] | None:

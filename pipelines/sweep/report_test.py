@@ -69,17 +69,11 @@ def stored_grid(folder):
 
 def test_a_grids_summary(tmp_path):
     runs = stored_grid(tmp_path)
-    summary = report.summarize(runs, {"batch_size": (32,)}, baseline=report.BASELINE, margin=2.0)
-    values = [
-        np.stack([RunDirectory(run.path).test_values()["top1_error"] for run in runs[i : i + 2]])
-        for i in (0, 2)
-    ]
-    cells = [
-        grid_summary.Cell(
-            {"loss": loss, "interaction": "dot"}, [0, 1], {"top1_error": one, "mean_rank": 1 + one}
-        )
-        for loss, one in zip(("softmax", "mse"), values, strict=True)
-    ]
+    summary = report.summarize(
+        report.cells(runs), {"batch_size": (32,)}, baseline=report.BASELINE, margin=2.0
+    )
+    cells = report.grid_cells(report.cells(runs))
+    assert [cell.values["top1_error"].sum(axis=1).tolist() for cell in cells] == [[1, 2], [31, 30]]
     expected = grid_summary.summarize(cells, baseline=report.BASELINE, margin=2.0)
     for key in ("metrics", "baseline", "margin", "comparisons", "best"):
         assert summary[key] == expected[key]
@@ -97,12 +91,12 @@ def test_a_grids_summary(tmp_path):
 
 
 def test_a_grids_report(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(report, "_write_curves", lambda *_: ["![Plots](plots.png)"])
+    monkeypatch.setattr(report, "_write_curves", lambda *_: None)
     runs = stored_grid(tmp_path)
     path = report.write_grid(runs, tmp_path, baseline=report.BASELINE)
     assert path == str(tmp_path / "report.md")
     summary = json.loads((tmp_path / "grid.json").read_text())
-    assert summary == json.loads(json.dumps(report.summarize(runs, baseline=report.BASELINE)))
+    assert summary == json.loads(json.dumps(report.summarize(report.cells(runs), baseline=report.BASELINE)))
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     for section in grid_tables.render(summary).split("\n\n"):
         assert section in text
@@ -116,7 +110,7 @@ def test_a_grids_report(tmp_path, monkeypatch, capsys):
     assert undecided == grid_tables.undecided(summary) != ""
     assert undecided in " ".join(capsys.readouterr().out.split())
     assert compare == grid_tables.COMPARE
-    assert "![Plots](plots.png)" in text
+    assert "![Validation curves](curves.png)" in text
     assert "- Machine: one, two.\n- Duration: 13 seconds of training in 4 runs.\n" in text
     assert "- Seeds 0, 1; code 5eed; numpy 1, 2." in text
     assert "- Adam, batches of 32, 1 epoch at most; the best checkpoint by validation top1_error.\n" in text
@@ -148,7 +142,7 @@ def test_notes_on_a_tuned_field_and_the_last_command(tmp_path):
     run_dir = RunDirectory(runs[1].path)
     later = {**run_dir.sessions()[0], "command": ["python3", "-m", "c"], "started": "2026-02-01"}
     run_dir.write_sessions([*run_dir.sessions(), later])
-    _, training, command, *_ = report.summarize(runs, ("batch_size",))["notes"]
+    _, training, command, *_ = report.summarize(report.cells(runs), ("batch_size",))["notes"]
     assert training == (
         "Adam, 1,500 steps at most; the best checkpoint and values of tuned fields by validation top1_error."
     )
@@ -192,7 +186,7 @@ def test_a_grids_calibration_by_hand():
         with_calibration("approx_ndcg", 0, 90.0, 4.0, 2.0, 0.5, 0.4),
         run("approx_ndcg", 1, 2.0, 95.0),  # without calibration
     ]
-    cells = report.calibration_cells(runs)
+    cells = report.calibration_cells(report.cells(runs))
     t = scipy.stats.t.ppf(0.975, 1)  # the half width of two values a, b is t |a - b| / 2
     rows = grid_tables.cells_table(report.summarize_calibration(cells), digits=3)
     assert rows == [
@@ -203,7 +197,7 @@ def test_a_grids_calibration_by_hand():
             *(f"{mean:.3f} [0.000, {mean + t / 10:.3f}]" for mean in (0.6, 0.3)),
         ],
     ]
-    assert report.calibration_cells(runs[2:]) == []
+    assert report.calibration_cells(report.cells(runs[2:])) == []
 
 
 def test_calibration_table():
@@ -227,11 +221,11 @@ def test_f1_has_one_figure_per_seed(tmp_path):
         one.experiment.metrics = ("top1_error", "f1_macro")
         one.results["test"] |= {"f1_macro": 50.0 + 10.0 * i}
         one.results["test"]["intervals"]["f1_macro"] = [40.0, 90.0]
-    summary = report.summarize(runs)
+    summary = report.summarize(report.cells(runs))
     assert [cell["metrics"]["f1_macro"]["values"] for cell in summary["cells"]] == [
         [50.0, 60.0],
         [70.0, 80.0],
     ]
     assert summary["best"]["f1_macro"]["name"] == {"loss": "softmax", "interaction": "dot"}
-    alone = report.summarize(runs[:1])["cells"][0]["metrics"]["f1_macro"]
+    alone = report.summarize(report.cells(runs[:1]))["cells"][0]["metrics"]["f1_macro"]
     assert (alone["mean"], alone["interval"]) == (50.0, [40.0, 90.0])

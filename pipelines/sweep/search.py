@@ -51,6 +51,108 @@ class _TrialRun(GridRun):
     trial: Trial
 
 
+class _Cell:
+    """The trials of a cell: all combinations, or as many as TPE proposes if there are more."""
+
+    def __init__(self, name: str, experiment: config.Experiment, tune: space.Tune, num_trials: int | None):
+        self.name, self.experiment, self._tune = name, experiment, tune
+        self.choices = space.combinations(experiment, tune)
+        has_range = any(isinstance(tune[field], space.Range) for one in self.choices for field in one)
+        self.is_sampled = num_trials is not None and (has_range or len(self.choices) > num_trials)
+        self.planned = num_trials if self.is_sampled and num_trials else len(self.choices)
+        self._num_random = min(RANDOM_TRIALS, math.ceil(self.planned / 3))
+        self._higher = losses.get_metric(experiment.monitor).higher_is_better
+        self.trials: list[Trial] = []
+
+    def new_trials(self) -> list[Trial]:
+        """Adds and returns the next trials: all combinations, or random choices of TPE, and then one."""
+        start, end = len(self.trials), self.planned
+        if self.is_sampled:
+            end = min(end, max(start + 1, self._num_random))
+        for i in range(start, end):
+            choice = self._propose() if self.is_sampled else self.choices[i]
+            if choice is None:
+                self.planned = i
+                break
+            self.trials.append(Trial(choice))
+        return self.trials[start:]
+
+    def _propose(self) -> space.Choice | None:
+        """Returns a new choice that TPE proposes, a function of the trials before it; None without one."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.TPESampler(
+                n_startup_trials=self._num_random,
+                constant_liar=True,  # choices that are asked for again count as bad ones
+                seed=int(files.sha256(f"{self.name} {len(self.trials)}")[:8], 16),
+            )
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        study = optuna.create_study(direction="maximize" if self._higher else "minimize", sampler=sampler)
+        study.add_trials([self._frozen(trial) for trial in self.trials if trial.values])
+        tried = [trial.choice for trial in self.trials]
+        for _ in range(PROPOSALS):
+            choice = self._suggest(study.ask())
+            if choice not in tried:
+                return choice
+        return None
+
+    def _frozen(self, trial: Trial) -> FrozenTrial:
+        return optuna.trial.create_trial(
+            state=TrialState.PRUNED if trial.diverged else TrialState.COMPLETE,
+            value=None if trial.diverged else trial.mean,
+            params={field: _encoded(value, self._tune[field]) for field, value in trial.choice.items()},
+            distributions={field: _distribution(self._tune[field]) for field in trial.choice},
+        )
+
+    def _suggest(self, asked: optuna.Trial) -> space.Choice:
+        choice: space.Choice = {}
+        for field in sorted(self._tune, key=lambda field: not space.is_name(field)):  # names first
+            if config.has_field(space.apply(self.experiment, choice), field):
+                choice[field] = _suggested(asked, field, self._tune[field])
+        return {field: choice[field] for field in self._tune if field in choice}
+
+    def best(self) -> Trial | None:
+        """Returns the best complete trial, the first of several; None if all have diverged."""
+        complete = [trial for trial in self.trials if not trial.diverged]
+        return max(complete, key=lambda one: one.mean if self._higher else -one.mean, default=None)
+
+    def choice(self) -> space.Choice:
+        """Returns the only choice, or that of the best trial; FloatingPointError if all have diverged."""
+        if len(self.choices) == 1:
+            return self.choices[0]
+        if best := self.best():
+            return best.choice
+        tried = {field for trial in self.trials for field in trial.choice}
+        fields = ", ".join(field for field in self._tune if field in tried)
+        raise FloatingPointError(f"{self.name}: diverges with all values of {fields}. Try other values.")
+
+    def notes(self) -> list[str]:
+        """Returns a warning for each best value at a boundary of the values tried."""
+        best = self.best()
+        return [
+            f"{field}={space.format_value(value)} is at the {end} end of the values tried: "
+            "try values beyond it"
+            for field, value in (best.choice.items() if best else ())
+            if (end := space.boundary(self._tune[field], value))
+        ]
+
+    def summary(self) -> dict[str, Any]:
+        """Returns an entry of "cells" in `search.json`."""
+        best = self.best()
+        trials = [
+            {
+                "number": number,
+                "choice": trial.choice,
+                "values": trial.known,
+                "mean": trial.mean,
+                "state": "diverged" if trial.diverged else "complete",
+                "best": trial is best,
+            }
+            for number, trial in enumerate(self.trials)
+        ]
+        return {"cell": self.name, "trials": trials, "notes": self.notes()}
+
+
 class Search:
     """A search for the values of tuned fields of several cells, by name.
 
@@ -69,27 +171,17 @@ class Search:
         num_trials: int | None,
     ):
         self._root, self._seeds, self._tune = root, tuple(seeds), dict(tune)
-        choices = {name: space.combinations(cell, tune) for name, cell in cells.items()}
-        self._fixed = {name: one[0] for name, one in choices.items() if len(one) == 1}
-        self._cells = {name: cell for name, cell in cells.items() if name not in self._fixed}
-        self._trials: dict[str, list[Trial]] = {name: [] for name in self._cells}
-        # TPE proposes the choices of the other cells.
-        self._choices = {
-            name: choices[name] for name in self._cells if not self._is_sampled(choices[name], num_trials)
-        }
-        self._planned = {name: len(self._choices.get(name, ())) or num_trials or 0 for name in self._cells}
+        self._all = [_Cell(name, cell, tune, num_trials) for name, cell in cells.items()]
+        self._cells = [cell for cell in self._all if len(cell.choices) > 1]
 
-    def _is_sampled(self, choices: Sequence[space.Choice], num_trials: int | None) -> bool:
-        has_range = any(isinstance(self._tune[field], space.Range) for one in choices for field in one)
-        return num_trials is not None and (has_range or len(choices) > num_trials)
-
-    def run(self, pool: parallel.Pool) -> None:
-        """Trains all trials; prints the choices and warnings of values at a boundary.
+    def run(self, pool: parallel.Pool) -> dict[str, space.Choice]:
+        """Trains all trials; prints and returns the choices, and prints warnings of values at a boundary.
 
         Raises FloatingPointError if all trials of a cell diverged, and the errors of `parallel.Pool.train`.
         """
         files.make_folder(self._root)
-        while new := self._new_trials():
+        files.remove([os.path.join(self._root, SEARCH)])  # of an earlier sweep
+        while new := [(cell, trials) for cell in self._cells if (trials := cell.new_trials())]:
             for run, outcome in pool.train(self._runs(new)):
                 if isinstance(outcome, ValueError):
                     raise outcome
@@ -98,132 +190,43 @@ class Search:
                 run.trial.values[run.experiment.seed] = value if math.isfinite(value) else math.nan
                 pool.report(*self._progress(), run, outcome, "validation")
             write_json(os.path.join(self._root, SEARCH), self.summary())
-        for name in self._cells:
-            for note in self._notes(name):
-                print(f"  {name}: {note}", flush=True)
-        for name in self._cells:
-            choice = (f"{field}={space.format_value(v)}" for field, v in self._best(name).choice.items())
-            print(f"  {name}: chosen {', '.join(choice)}", flush=True)
+        choices = self.choices()
+        for cell in self._cells:
+            for note in cell.notes():
+                print(f"  {cell.name}: {note}", flush=True)
+        for cell in self._cells:
+            chosen = (f"{field}={space.format_value(v)}" for field, v in choices[cell.name].items())
+            print(f"  {cell.name}: chosen {', '.join(chosen)}", flush=True)
+        return choices
 
     def choices(self) -> dict[str, space.Choice]:
         """Returns the choice of the best trial of each cell, the first of several."""
-        return {**self._fixed, **{name: self._best(name).choice for name in self._cells}}
+        return {cell.name: cell.choice() for cell in self._all}
 
-    def _new_trials(self) -> dict[str, list[Trial]]:
-        """Adds the next trials: all combinations, or the random choices of TPE, then one of each cell."""
-        new = {}
-        for name, trials in self._trials.items():
-            start, end = len(trials), self._planned[name]
-            if name not in self._choices:
-                end = min(end, max(start + 1, self._num_random(name)))
-            for i in range(start, end):
-                choice = self._choices[name][i] if name in self._choices else self._propose(name)
-                if choice is None:
-                    self._planned[name] = i
-                    break
-                trials.append(Trial(choice))
-            if len(trials) > start:
-                new[name] = trials[start:]
-        return new
-
-    def _runs(self, new: Mapping[str, Sequence[Trial]]) -> Iterator[_TrialRun]:
+    def _runs(self, new: Sequence[tuple[_Cell, Sequence[Trial]]]) -> Iterator[_TrialRun]:
         """Yields the runs of trials, without those after a seed that has diverged."""
-        for name, trials in new.items():
+        for cell, trials in new:
             for trial, seed in itertools.product(trials, self._seeds):
                 if not trial.diverged:
-                    folder = space.folder_name(name, trial.choice, seed)
-                    experiment = space.apply(self._cells[name], {**trial.choice, "seed": seed})
+                    folder = space.folder_name(cell.name, trial.choice, seed)
+                    experiment = space.apply(cell.experiment, {**trial.choice, "seed": seed})
                     yield _TrialRun(experiment, os.path.join(self._root, TUNING, folder), trial=trial)
 
     def _progress(self) -> tuple[int, int]:
         """Returns the number of runs that have ended or are left out, and of those that are planned."""
-        trials = itertools.chain(*self._trials.values())
+        trials = itertools.chain(*(cell.trials for cell in self._cells))
         ended = sum(len(self._seeds if trial.diverged else trial.values) for trial in trials)
-        return ended, sum(self._planned.values()) * len(self._seeds)
-
-    def _num_random(self, name: str) -> int:
-        return min(RANDOM_TRIALS, math.ceil(self._planned[name] / 3))
-
-    def _propose(self, name: str) -> space.Choice | None:
-        """Returns a new choice that TPE proposes, a function of the trials before it; None without one."""
-        trials, higher = self._trials[name], losses.get_metric(self._cells[name].monitor).higher_is_better
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = optuna.samplers.TPESampler(
-                n_startup_trials=self._num_random(name),
-                constant_liar=True,  # choices that are asked for again count as bad ones
-                seed=int(files.sha256(f"{name} {len(trials)}")[:8], 16),
-            )
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        study = optuna.create_study(direction="maximize" if higher else "minimize", sampler=sampler)
-        study.add_trials([self._frozen(trial) for trial in trials if trial.values])
-        tried = [trial.choice for trial in trials]
-        for _ in range(PROPOSALS):
-            choice = self._suggest(study.ask(), self._cells[name])
-            if choice not in tried:
-                return choice
-        return None
-
-    def _frozen(self, trial: Trial) -> FrozenTrial:
-        return optuna.trial.create_trial(
-            state=TrialState.PRUNED if trial.diverged else TrialState.COMPLETE,
-            value=None if trial.diverged else trial.mean,
-            params={field: _encoded(value, self._tune[field]) for field, value in trial.choice.items()},
-            distributions={field: _distribution(self._tune[field]) for field in trial.choice},
-        )
-
-    def _suggest(self, asked: optuna.Trial, cell: config.Experiment) -> space.Choice:
-        choice: space.Choice = {}
-        for field in sorted(self._tune, key=lambda field: not space.is_name(field)):  # names first
-            if config.has_field(space.apply(cell, choice), field):
-                choice[field] = _suggested(asked, field, self._tune[field])
-        return {field: choice[field] for field in self._tune if field in choice}
-
-    def _best(self, name: str) -> Trial:
-        """Returns the best complete trial of a cell, the first of several."""
-        complete = [trial for trial in self._trials[name] if not trial.diverged]
-        if not complete:
-            tried = {field for trial in self._trials[name] for field in trial.choice}
-            fields = ", ".join(field for field in self._tune if field in tried)
-            raise FloatingPointError(f"{name}: diverges with all values of {fields}. Try other values.")
-        higher = losses.get_metric(self._cells[name].monitor).higher_is_better
-        return max(complete, key=lambda trial: trial.mean if higher else -trial.mean)
-
-    def _notes(self, name: str) -> list[str]:
-        """Returns a warning for each best value of a cell that is at a boundary of the values tried."""
-        return [
-            f"{field}={space.format_value(value)} is at the {end} end of the values tried: "
-            "try values beyond it"
-            for field, value in self._best(name).choice.items()
-            if (end := space.boundary(self._tune[field], value))
-        ]
+        return ended, sum(cell.planned for cell in self._cells) * len(self._seeds)
 
     def summary(self) -> dict[str, Any]:
         """Returns the search as `docs/reference/files.md` describes `search.json`."""
-        cells = []
-        for name, trials in self._trials.items():
-            best = None if all(trial.diverged for trial in trials) else self._best(name)
-            entries = [
-                {
-                    "number": number,
-                    "choice": trial.choice,
-                    "values": trial.known,
-                    "mean": trial.mean,
-                    "state": "diverged" if trial.diverged else "complete",
-                    "best": trial is best,
-                }
-                for number, trial in enumerate(trials)
-            ]
-            notes = self._notes(name) if best else []
-            cells.append({"cell": name, "trials": entries, "notes": notes})
-        sampled = self._cells.keys() - self._choices.keys()
         return {
-            "sampler": "tpe" if sampled else "grid",
+            "sampler": "tpe" if any(cell.is_sampled for cell in self._cells) else "grid",
             "seeds": self._seeds,
             "fields": {field: space.text_of(values) for field, values in self._tune.items()},
-            "monitor": next(iter(self._cells.values())).monitor,
-            "fixed": self._fixed,
-            "cells": cells,
+            "monitor": self._cells[0].experiment.monitor,
+            "fixed": {cell.name: cell.choices[0] for cell in self._all if cell not in self._cells},
+            "cells": [cell.summary() for cell in self._cells],
         }
 
 

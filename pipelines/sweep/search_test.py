@@ -125,13 +125,6 @@ def peak(experiment):
     return 50 - abs(math.log2(rate_of(experiment) / BEST[experiment.loss.name]))
 
 
-def test_a_best_value_at_the_boundary_is_reported(search, capsys):
-    made, _ = search(peak, {RATE: (0.05, 0.1)}, losses=tuple(BEST))
-    note = f"{RATE}=0.1 is at the high end of the values tried: try values beyond it"
-    assert [cell["notes"] for cell in made.summary()["cells"]] == [[note], [note]]
-    assert f"  mse: {note}\n" in capsys.readouterr().out
-
-
 def test_a_value_that_the_data_refuse_ends_the_search(search):
     def value_of(experiment):
         rate = rate_of(experiment)
@@ -139,15 +132,6 @@ def test_a_value_that_the_data_refuse_ends_the_search(search):
 
     with pytest.raises(ValueError, match="too many"):
         search(value_of, {RATE: (0.2, 0.4)}, seeds=[0])
-
-
-def test_fields_without_an_order(search):
-    tune = {"optimizer.name": ("adam", "adamw"), "optimizer.weight_decay": (0.1, 0.2)}
-    tune["jit_compile"] = (False, True)
-    made, started = search(lambda one: len(one.optimizer.name) + one.jit_compile, tune, seeds=SEEDS[:1])
-    assert len(started) == 2 + 2 * 2
-    choice = {"optimizer.name": "adamw", "optimizer.weight_decay": 0.1, "jit_compile": True}
-    assert made.choices() == {"mse": choice}
 
 
 def test_cells_have_equal_budgets_of_the_fields_that_they_have(search):

@@ -82,8 +82,8 @@ def _read(folder: str, command: Command) -> dict[str, Any]:
     first = runs[0].results
     return {
         "runs": runs,
-        "cells": _named(report.grid_cells(runs), command),
-        "calibrated": _named(report.calibration_cells(runs), command),
+        "cells": _named(report.grid_cells(report.cells(runs)), command),
+        "calibrated": _named(report.calibration_cells(report.cells(runs)), command),
         "sessions": [session for path in paths for session in RunDirectory(path).sessions()],
         "examples": {
             "train": first["train_examples"],

@@ -1,0 +1,157 @@
+"""The report on a split or a labeled file: metrics, tables of classes, sets and examples, and their files."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rank4class import data
+from rank4class.pipelines.evaluation import per_class, prediction_sets, predictions, worst_examples
+from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.evaluation.stages import calibration
+from rank4class.pipelines.evaluation.trained_model import TrainedModel
+from rank4class.pipelines.storage.code_version import git_commit
+from rank4class.pipelines.task.task import TaskData
+
+MAX_CLASSES = 40  # for a table of all classes
+WORST_CLASSES = 20  # shown if there are more
+LONG_TAIL = 2  # ratio of the most and the fewest training examples from which thirds of the classes are shown
+
+
+def reported_coverage(trained: TrainedModel, coverage: float | None) -> float | None:
+    """Returns the coverage of the reported sets, for None 0.9; None if the model has no sets for that.
+
+    Raises:
+      ValueError: a coverage that the model has no sets for, or that is not a whole percent.
+    """
+    if coverage is None:
+        few = trained.sets is None or trained.sets.examples.min() < prediction_sets.least_examples(0.9)
+        return None if few else 0.9
+    trained.sets_of(coverage).limits(coverage)
+    if abs(coverage - round(coverage, 2)) > 1e-9:
+        nearest = min(max(round(coverage, 2), 0.01), 0.99)
+        raise ValueError(f"coverage={coverage:g}: not a whole percent. Choose {nearest:g}.")
+    return coverage
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitReport:
+    """The evaluation of a split, with the tables of `per_class` and `worst_examples`; see `evaluate`."""
+
+    title: str  # the name of the split, or the path of a file
+    result: EvaluationResult
+    metrics: dict[str, Any]  # `EvaluationResult.summarize`
+    unknown_inputs: dict[str, Any] | None  # see `TrainedModel.evaluate_unknown`
+    classes: pd.DataFrame
+    thirds: pd.DataFrame | None  # None for lists of items
+    sets: Mapping[
+        str, np.ndarray
+    ]  # the coverage and the size of the sets by their names, `[N]`; may be empty
+    worst: pd.DataFrame | None
+    source: Mapping[str, Any]  # of `evaluation.json`
+    examples: data.Split
+    class_names: Sequence[str]
+
+    @property
+    def has_many_classes(self) -> bool:
+        """Whether a table of all classes is too long."""
+        return len(self.classes) > MAX_CLASSES
+
+    def is_long_tailed(self) -> bool:
+        """Returns whether to show thirds of the classes: if these are many, or their thirds differ."""
+        if self.thirds is None:
+            return False
+        ratio = self.thirds["most"].max() / self.thirds["fewest"].min()
+        return self.has_many_classes or ratio >= LONG_TAIL
+
+    def by_set_size(self) -> pd.DataFrame:
+        """Returns `per_class.by_set_size` of the `sets`."""
+        return per_class.by_set_size(self.result, self.classes, self.thirds, *self.sets)
+
+    def worst_classes(self, monitor: str) -> pd.DataFrame:
+        """Returns the classes, the worst first, of many the worst of those with enough examples."""
+        table = per_class.worst_first(self.classes, monitor)
+        if self.has_many_classes:
+            table = table[table["examples"] >= per_class.LEAST_EXAMPLES][:WORST_CLASSES]
+        return table
+
+    def write(self, folder: str) -> None:
+        """Writes the files of `predictions.write`."""
+        thirds = None if self.thirds is None else per_class.to_json(self.thirds.drop(columns="class"))
+        parts = {"unknown_inputs": self.unknown_inputs, "by_frequency": thirds}
+        summary = {**self.source, **self.metrics, **{name: one for name, one in parts.items() if one}}
+        predictions.write(folder, summary, self.classes, self.result, self.examples, self.class_names)
+
+
+def evaluate(
+    trained: TrainedModel,
+    loaded: TaskData,
+    split: str,
+    *,
+    path: str | None = None,
+    coverage: float | None = None,
+    keep_scores: bool | None = None,
+    worst: int | None = None,
+) -> SplitReport:
+    """Evaluates a model on a split of loaded data.
+
+    Args:
+      trained: the model.
+      loaded: the data of its training, or a labeled file.
+      split: name of a split of these.
+      path: of the labeled file; None for the data of the training.
+      coverage: of the reported prediction sets, see `reported_coverage`; None reports none.
+      keep_scores: whether the result holds the scores; None holds those of the best classes if there are more
+        than `predictions.BEST_CLASSES`.
+      worst: number of worst examples; None for no table of them.
+
+    Raises:
+      ValueError: the scores take too much memory, or the examples may have several classes and so no worst.
+    """
+    examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
+    best = 0
+    if keep_scores is None:
+        keep_scores = len(class_names) <= predictions.BEST_CLASSES
+        best = 0 if keep_scores else predictions.BEST_CLASSES
+    if keep_scores:
+        remedy = f"Leave it out to write the best {predictions.BEST_CLASSES}, or set --nokeep_scores."
+        predictions.check_size("keep_scores=True", len(examples), len(class_names), remedy)
+    if worst:
+        worst_examples.check(examples, worst)
+    has_unknown = bool(trained.experiment.data.held_out) and path is None and split == "test"
+    few_scores = len(examples) * len(class_names) <= calibration.MAX_SCORES
+    needs_scores = keep_scores or (bool(worst) and few_scores) or has_unknown
+    coverages = () if coverage is None else (coverage,)
+    result = trained.evaluate(loaded, split, keep_scores=needs_scores, best=best, coverages=coverages)
+    unknown = trained.evaluate_unknown(loaded, result) if has_unknown else None
+    metrics = result.summarize()
+    of_sets = {} if result.sets is None or coverage is None else result.sets.metrics(coverage)
+    result, thirds, worst_table = result.with_metrics(of_sets), None, None
+    if not examples.kind.ranks_items:
+        counts = loaded.training_counts(split) if path is None else trained.description.training_counts
+        thirds = per_class.by_frequency(result, examples.labels, counts)
+    if worst:
+        rows = worst_examples.worst(result, worst)
+        worst_table = worst_examples.frame(result, examples, class_names, rows)
+    source = {
+        "workdir": trained.run_dir.path,
+        "step": trained.step,
+        "split": path or split,
+        "hashes": {name: loaded.hashes[name] for name in ("classes", split)},
+        "git": git_commit(),
+    }
+    return SplitReport(
+        title=path or split,
+        result=result if keep_scores else dataclasses.replace(result, scores=None),
+        metrics=metrics,
+        unknown_inputs=unknown,
+        classes=per_class.per_class(result, examples.labels, class_names),
+        thirds=thirds,
+        sets=of_sets,
+        worst=worst_table,
+        source=source,
+        examples=examples,
+        class_names=class_names,
+    )
