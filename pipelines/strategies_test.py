@@ -19,7 +19,7 @@ MIRRORED = {
     "letor_linear": {"loss.name": "softmax", "metrics": ("ndcg@10",)},  # lists of items
 }
 ON_ONE_DEVICE = {
-    "retrieval_synthetic": {"optimizer.name": "lazy_adam", "data.num_classes": 300, "data.num_examples": 60}
+    "movielens_20m": {"optimizer.name": "lazy_adam"}
 }
 TRAININGS = """
 import json, sys

@@ -10,7 +10,7 @@ import sklearn.datasets
 import sklearn.neural_network
 
 from rank4class import data
-from rank4class.data.datasets import embedded_digits
+from rank4class.scripts.research.datasets import embedded_digits
 from rank4class.data.datasets.mnist_test import idx
 
 
