@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib
 import io
 import json
 import os
@@ -354,6 +355,18 @@ def restored_registries():
     for each, names in before:
         for name in set(each._entries) - names - set(each._sources):
             del each._entries[name]
+
+
+@pytest.fixture(scope="module")
+def generated_data():
+    """Registers the datasets of research that need no files: several classes, ids, and many classes."""
+    from rank4class.data import DATASETS
+
+    with mock.patch.dict(DATASETS._entries):
+        for name in ("embedded_digits", "synthetic", "synthetic_retrieval"):
+            module = importlib.import_module(f"rank4class.scripts.research.datasets.{name}")
+            DATASETS.register(name)(vars(module)[name])
+        yield
 
 
 @pytest.fixture

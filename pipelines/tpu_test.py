@@ -46,7 +46,6 @@ WORDS = ("great", "happy", "awful", "bad", "the", "table", "is", "here")
 # Config -> config with the same steps; only data and sizes differ.
 SAME_STEPS = {
     "mnist_cnn": "image_folder_cnn",
-    "retrieval_synthetic": "movielens_100k",
     "mind_bert": "goemotions_bert",
     "mind_electra": "goemotions_electra",
     "text_file_minilm": "goemotions_minilm",
@@ -56,7 +55,7 @@ SIZES = (
     "batch_size", "steps", "min_steps", "epochs", "evaluations_per_epoch", "patience", "encoder.units",
     "optimizer.learning_rate",
 )  # fmt: skip
-# Lowered with options, and, as a model of vectors, like `synthetic_thousand`.
+# Lowered with options.
 NOT_LOWERED = ("goemotions_minilm", "cifar10_vgg16", "goemotions_minilm_frozen")
 
 
@@ -85,11 +84,6 @@ def make(tmp_path, monkeypatch, write_bert_folder):
             made.encoder.path = encoder(made.encoder.name)
         if made.data.name in WRITERS:
             made.data.path = str(WRITERS[made.data.name](tmp_path))
-        if made.data.name == "embedded_digits":
-            made.data.num_examples = 20
-            made.data.width = 8 if made.data.features == "rbm" else None
-        if made.data.name == "synthetic":
-            made.data.num_examples = 3_000
         if made.candidates.name != "all":
             made.candidates.count = 16
         made.data.max_length = min(made.data.max_length, 32)  # number of positions of the small encoder
@@ -315,6 +309,11 @@ OF_TRAINING = ("accumulation_steps", "encoder.dropout", "optimizer.", "data.clas
             | CLIPPED_AND_AVERAGED,
         ),
         ("cifar10_vgg16", {"accumulation_steps": 2}),
+        (
+            "goemotions_minilm_frozen",
+            {"data.multi_label": True, "loss.name": "n_choose_k"}
+            | {"count_prior.name": "learned", "metrics": ("nll", "exact_match"), "monitor": "nll"},
+        ),
         (
             "digits_mlp",
             {"precision": "mixed_bfloat16", "interaction.name": "lc_mlp", "optimizer.name": "adamw"}

@@ -95,6 +95,7 @@ def test_evaluate_writes_and_prints_its_results(two_runs):
     assert [" ".join(line.split()[:4]) for line in lines] == worst
 
 
+@pytest.mark.usefixtures("generated_data")
 @pytest.mark.nightly
 def test_evaluate_many_classes_with_few_examples(output_of, tmp_path):
     base = [DIGITS, "--data=synthetic", "--config.data.num_classes=150", "--encoder=identity"]
@@ -199,7 +200,7 @@ def test_compare(output_of, two_runs):
 
 
 @pytest.fixture(scope="module")
-def small_commands(output_of, two_runs, tmp_path_factory):
+def small_commands(output_of, two_runs, tmp_path_factory, generated_data):
     """Runs the other commands on the smallest problems; returns the root folder and name -> output."""
     root = tmp_path_factory.mktemp("small")
     vectors = (DIGITS, "--data=synthetic", "--config.data.num_classes=3", "--config.data.num_examples=60")
@@ -380,6 +381,17 @@ def test_sweep_on_a_frozen_encoder(output_of, tmp_path, goemotions_flags):
     assert "frozen" in (path / "report.md").read_text()
     assert len(list(cache.glob("features-*"))) == 1
     assert not list(path.rglob("features-*"))
+
+
+@pytest.mark.nightly
+def test_describe_data(output_of, tmp_path, goemotions_flags):
+    path = tmp_path / "described"
+    words = " ".join(output_of("describe_data", *goemotions_flags, f"--output={path}").split())
+    for title in ("nearest class name", "nearest training example"):
+        assert re.search(rf"{title} by the encoder's cosine validation [\d.]+ ", words)
+    for name in ("data.md", "classes.png"):
+        assert (path / name).stat().st_size > 500
+    assert re.search(r"\| tokens +\| train +\|", (path / "data.md").read_text())
 
 
 @pytest.mark.nightly

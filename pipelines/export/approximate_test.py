@@ -12,6 +12,8 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.calibration import Platt
 from rank4class.pipelines.export import approximate
 
+pytestmark = pytest.mark.usefixtures("generated_data")
+
 
 def trained(path, **changes):
     base = {"data.num_examples": 40, "data.num_relevant": 20, "encoder.units": 16, "steps": 20}

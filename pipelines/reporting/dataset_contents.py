@@ -1,63 +1,59 @@
 """The contents of a dataset's examples: duplicates, readable images, and numbers of tokens."""
 
-import dataclasses
-import hashlib
 import itertools
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
+import pandas as pd
 import sklearn.preprocessing
 import tensorflow as tf
 
 from rank4class import data
+from rank4class.data.kind import digests
 from rank4class.progress import Progress
 
 BATCH = 1_000  # examples in memory at a time
 
 
-@dataclasses.dataclass(frozen=True)
-class Images:
-    """The images of a split; `sizes` are heights and widths, int32 `[N, 2]`, `unreadable` messages."""
+def read_images(name: str, split: data.Split) -> pd.DataFrame:
+    """Reads all image files of a split; raises ValueError if none can be read.
 
-    readable: data.Split
-    sizes: np.ndarray
-    digests: list[bytes]
-    unreadable: list[str]
-
-
-def read_images(name: str, split: data.Split) -> Images:
-    """Reads all image files of a split; raises ValueError if none can be read."""
-    readable, sizes, digests, unreadable = [], [], [], []
+    Returns:
+      A row for each image, with its `digest`, `height` and `width`, or the `error` that it raises.
+    """
+    rows = []
     images = data.read_each(split, data.ContentAndSize())
-    for i, (features, message) in enumerate(Progress(f"reading {name}", "image", len(split)).over(images)):
-        if message is None:
-            assert features is not None
-            readable.append(i)
-            sizes.append(features["size"][0].numpy())
-            digests.append(hashlib.blake2b(features["content"][0].numpy(), digest_size=16).digest())
+    for features, error in Progress(f"reading {name}", "image", len(split)).over(images):
+        if features is None:
+            rows.append((None, None, None, error))
         else:
-            unreadable.append(message)
-    if not readable:
-        raise ValueError(f"{name}: no image of this split can be read. The first: {unreadable[0]}")
-    return Images(split.select(readable), np.array(sizes), digests, unreadable)
+            rows.append((*digests([features["content"][0].numpy()]), *features["size"][0].numpy(), None))
+    table = pd.DataFrame(rows, columns=["digest", "height", "width", "error"])
+    if table["error"].notna().all():
+        raise ValueError(f"{name}: no image of this split can be read. The first: {table['error'][0]}")
+    return table
 
 
-def find_duplicates(
-    split: str, other: str, contents: Mapping[str, Iterable[Any]], labels: Mapping[str, Iterable[Any]]
-) -> tuple[list[tuple[int, int]], int]:
-    """Returns pairs of an example and its first copy (earlier, in one split); how many have other labels."""
-    seen: dict[Any, tuple[int, set]] = {}  # content -> index of its first example, labels of all
-    pairs, relabeled = [], 0
-    for name in dict.fromkeys((other, split)):
-        for i, (content, label) in enumerate(zip(contents[name], labels[name], strict=True)):
-            if name == split and content in seen:
-                first, known_labels = seen[content]
-                pairs.append((i, first))
-                relabeled += known_labels != {label}
-            if name == other:
-                seen.setdefault(content, (i, set()))[1].add(label)
-    return pairs, relabeled
+def find_duplicates(examples: pd.DataFrame, others: pd.DataFrame) -> tuple[pd.Series, int]:
+    """Returns the first copy of each example in other ones (earlier, in one split), and relabeled copies.
+
+    Args:
+      examples, others: `content` and `label` of the examples of two splits, or twice those of one.
+
+    Returns:
+      The index of the first copy by the index of the example, and the number of examples that have a copy
+      with another label.
+    """
+    copies = others.groupby("content")["label"].agg(["first", "nunique"])
+    copies["index"] = others.drop_duplicates("content").reset_index().set_index("content")["index"]
+    joined = examples.join(copies, on="content", how="inner")
+    differs = joined["label"] != joined["first"]
+    if others is examples:  # copies are compared with earlier ones
+        differs = differs.groupby(joined["content"]).cummax()[joined["content"].duplicated()]
+        joined = joined.loc[differs.index]
+    else:
+        differs |= joined["nunique"] > 1
+    return joined["index"], int(differs.sum())
 
 
 def token_counts(tokenizer: data.WordPiece, split: data.Split) -> np.ndarray:
@@ -79,19 +75,8 @@ def pixel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return scaler.mean_, np.sqrt(scaler.var_)
 
 
-def truncation(lengths: np.ndarray, max_length: int, limit: int) -> str:
-    """Returns a sentence on the texts that `data.max_length` cuts."""
-    cut, longest = np.mean(lengths > max_length), lengths.max()
-    if not cut:
-        return f"data.max_length={max_length} cuts no training text; the longest has {longest:,} tokens."
-    of_encoder = f"; the encoder takes at most {limit:,}" if longest > limit else ""
-    return f"data.max_length={max_length} cuts {cut:.2%} of the training texts{of_encoder}."
-
-
-def class_sizes(counts: Mapping[str, np.ndarray]) -> list[list[str]]:
-    """Returns the rows of a histogram: numbers of classes by their number of examples in each split."""
+def class_sizes(counts: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """Returns a histogram: numbers of classes by their number of examples in each split."""
     ends = [0, *(2**i for i in range(int(max(values.max() for values in counts.values())).bit_length() + 1))]
-    histograms = [np.histogram(values, ends)[0] for values in counts.values()]
     ranges = [str(a) if b - a == 1 else f"{a:,}-{b - 1:,}" for a, b in itertools.pairwise(ends)]
-    rows = zip(ranges, *([f"{count:,}" for count in each] for each in histograms), strict=True)
-    return [["examples", *counts], *map(list, rows)]
+    return pd.DataFrame({"examples": ranges} | {n: np.histogram(v, ends)[0] for n, v in counts.items()})

@@ -22,6 +22,8 @@ from rank4class.pipelines.task import checks, count_priors
 from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.rank_training_test import events_of
 
+pytestmark = pytest.mark.usefixtures("generated_data")
+
 
 def digits(**changes):
     base = {

@@ -22,6 +22,8 @@ from rank4class.pipelines.task import checks, class_texts, description, frozen_f
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training, trainable_rank_model
 
+pytestmark = pytest.mark.usefixtures("generated_data")
+
 
 @pytest.fixture
 def image_files(tmp_path):

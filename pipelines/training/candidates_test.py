@@ -7,7 +7,6 @@ import tensorflow as tf
 from rank4class import data
 from rank4class.data.candidates import Sampled
 from rank4class.pipelines import config
-from rank4class.pipelines.configs import synthetic_thousand
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import checks
 from rank4class.pipelines.task.task import ModelOutputs
@@ -16,12 +15,18 @@ from rank4class.pipelines.training.preemption import Interrupted
 from rank4class.pipelines.training.train_state import TrainState
 from rank4class.pipelines.training.trainer import Trainer
 
-pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
+pytestmark = pytest.mark.usefixtures("names_of_a_new_process", "generated_data")
 
 
 def small(**changes):
-    base = {"data.num_classes": 60, "data.num_examples": 300, "data.width": 8, "batch_size": 16}
-    return config.override(synthetic_thousand.get_config(), {**base, "epochs": 2.0, **changes})
+    experiment = config.Experiment(
+        data=config.Data("synthetic", num_classes=60, num_examples=300, width=8, spread=1.1),
+        encoder=config.Encoder("identity"),
+        optimizer=config.Optimizer("adam", learning_rate=3e-3, decay="linear"),
+        batch_size=16,
+        epochs=2.0,
+    )
+    return config.override(experiment, changes)
 
 
 SAMPLED = {"candidates.name": "sampled", "candidates.count": 20}

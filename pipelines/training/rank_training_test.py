@@ -277,6 +277,7 @@ def test_early_stopping_restores_the_best(tmp_path, monkeypatch):
     assert (results["best_step"], results["steps"]) == (34, 68)
 
 
+@pytest.mark.usefixtures("generated_data")
 def test_top5_is_not_defined_for_three_classes(tmp_path):
     experiment = config.Experiment(
         data=config.Data(name="synthetic", num_classes=3, num_examples=60),
@@ -428,6 +429,7 @@ def test_remote_tpus_get_tokens_instead_of_texts(tmp_path, tiny_goemotions, tiny
     assert rank_training.train(cached, str(tmp_path / "run"), progress=False)["steps"] == 1
 
 
+@pytest.mark.usefixtures("generated_data")
 @pytest.mark.nightly
 def test_evaluators_use_max_relevant_of_all_splits(tmp_path):
     section = config.Data(name="synthetic_retrieval", num_classes=30, num_examples=40, num_relevant=6)

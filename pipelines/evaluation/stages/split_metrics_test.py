@@ -155,6 +155,7 @@ def test_thirds_and_classes_are_relative_to_the_best_possible_value():
     assert unseen["seen"]["psp@1"] == pytest.approx(100.0 * (q @ [1, 1, 0]) / (q @ [2, 1, 0]), rel=1e-6)
 
 
+@pytest.mark.usefixtures("generated_data")
 @pytest.mark.nightly
 def test_a_run_is_trained_evaluated_and_compared(tmp_path, caplog):
     part = experiment(

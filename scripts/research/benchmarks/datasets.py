@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.configs import goemotions_minilm
+from rank4class.scripts.research.datasets import synthetic  # noqa: F401, registers it
 
 IMAGES = 200
 # Of the word pieces of GoEmotions' training comments with one label; the last is the 99.9% quantile.

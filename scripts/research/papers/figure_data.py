@@ -15,12 +15,13 @@ import scipy.stats
 from rank4class import losses
 from rank4class.models import sorters
 from rank4class.pipelines import config
-from rank4class.pipelines.configs import digits_mlp, embedded_digits, embedded_digits_logistic
+from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import trained_model
 from rank4class.pipelines.evaluation.reliability import Reliability
 from rank4class.pipelines.storage.run_directory import read_json
 from rank4class.pipelines.sweep import inference
 from rank4class.pipelines.training import rank_training
+from rank4class.scripts.research.configs import embedded_digits, embedded_digits_logistic
 from rank4class.scripts.research.papers import pages
 from rank4class.scripts.research.sorters import networks  # noqa: F401, registers its sorters
 

@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from rank4class.pipelines import config
+from rank4class.pipelines import config, configs
 from rank4class.pipelines.configs import goemotions_minilm
 from rank4class.pipelines.sweep import grid
 from rank4class.scripts.research import sorters
@@ -26,7 +26,7 @@ def parse(line):
     _, *flags = shlex.split(line)
     pairs = [flag.removeprefix("--").split("=", 1) for flag in flags]
     (name,) = (value for flag, value in pairs if flag == "config")
-    experiment = importlib.import_module(f"rank4class.pipelines.configs.{name}").get_config()
+    experiment = configs.get_config(name)
     sweep_flags = {}
     for flag, value in pairs:
         if flag == "import":

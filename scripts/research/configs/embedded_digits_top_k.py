@@ -1,6 +1,6 @@
 r"""Images of several digits with one label, trained for top-K accuracy (n-choose-k, section 5.3).
 
-    python -m rank4class.scripts.sweep --config=embedded_digits_top_k \
+    python -m rank4class.scripts.sweep --config=scripts/research/configs/embedded_digits_top_k.py \
         --config.data.path=FOLDER --config.loss.k=3 --workdir=runs/embedded_digits_top_3 \
         --losses=top_k_gain --interactions=dot --seed=0 \
         --tune=class_encoder.weight_decay=0.00003,0.0003,0.003,0.03
@@ -13,6 +13,7 @@ with k = 3: top-1 accuracy 35.0, top-3 66.6, top-5 83.2. The paper's Table 1 has
 """
 
 from rank4class.pipelines import config
+from rank4class.scripts.research.datasets import embedded_digits  # noqa: F401, registers it
 
 
 def get_config() -> config.Experiment:

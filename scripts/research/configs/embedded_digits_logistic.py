@@ -1,6 +1,6 @@
 r"""Images of one to four digits with logistic regression (n-choose-k, section 5.1).
 
-    python -m rank4class.scripts.train --config=embedded_digits_logistic \
+    python -m rank4class.scripts.train --config=scripts/research/configs/embedded_digits_logistic.py \
         --config.data.path=FOLDER --workdir=runs/embedded_digits_logistic
 
 The baseline of `embedded_digits`: digits occur independently, so their number has the Poisson-binomial
@@ -12,7 +12,7 @@ images of MNIST's digits, over five splits: nll 4.20, exact match 12.8 percent. 
 """
 
 from rank4class.pipelines import config
-from rank4class.pipelines.configs import embedded_digits
+from rank4class.scripts.research.configs import embedded_digits
 
 
 def get_config() -> config.Experiment:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rank4class import data
-from rank4class.data.datasets import synthetic_retrieval
+from rank4class.scripts.research.datasets import synthetic_retrieval
 
 
 def recall(split, scores, k):

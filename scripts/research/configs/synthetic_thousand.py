@@ -1,7 +1,7 @@
 r"""Synthetic vectors of 1,000 classes, for losses that depend on the number of classes.
 
-    python -m rank4class.scripts.sweep --config=synthetic_thousand --workdir=runs/synthetic_thousand \
-        --losses=softmax,rescaled_mse,mse --interactions=dot \
+    python -m rank4class.scripts.sweep --config=scripts/research/configs/synthetic_thousand.py \
+        --workdir=runs/synthetic_thousand --losses=softmax,rescaled_mse,mse --interactions=dot \
         --tune=optimizer.learning_rate=0.001,0.003,0.01,0.03
 
 Running time: 47 s on 2 busy cores. Expected on the 10,000 test vectors, in percent (seed 0): top-1 error
@@ -9,6 +9,7 @@ Running time: 47 s on 2 busy cores. Expected on the 10,000 test vectors, in perc
 """
 
 from rank4class.pipelines import config
+from rank4class.scripts.research.datasets import synthetic  # noqa: F401, registers it
 
 
 def get_config() -> config.Experiment:

@@ -1,6 +1,6 @@
 r"""Images of one to four digits: prediction of the digits and their number (n-choose-k, section 5.1).
 
-    python -m rank4class.scripts.train --config=embedded_digits \
+    python -m rank4class.scripts.train --config=scripts/research/configs/embedded_digits.py \
         --config.data.path=FOLDER --workdir=runs/embedded_digits
 
 FOLDER holds MNIST's files (the `t10k` files are sufficient); without it scikit-learn's digits are used. The
@@ -13,6 +13,7 @@ does not describe its digits and its machine.
 """
 
 from rank4class.pipelines import config
+from rank4class.scripts.research.datasets import embedded_digits  # noqa: F401, registers it
 
 
 def get_config() -> config.Experiment:

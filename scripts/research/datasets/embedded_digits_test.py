@@ -10,8 +10,8 @@ import sklearn.datasets
 import sklearn.neural_network
 
 from rank4class import data
-from rank4class.data.datasets import embedded_digits
 from rank4class.data.datasets.mnist_test import idx
+from rank4class.scripts.research.datasets import embedded_digits
 
 
 def write_part(folder, part, brightness, whole=False):

@@ -1,6 +1,6 @@
 r"""Retrieval of relevant items for users, on synthetic data with known structure (Rankmax).
 
-    python -m rank4class.scripts.sweep --config=retrieval_synthetic \
+    python -m rank4class.scripts.sweep --config=scripts/research/configs/retrieval_synthetic.py \
         --workdir=runs/retrieval --losses=rankmax,softmax,sparsemax,warp --interactions=dot \
         --tune=optimizer.learning_rate=0.003,0.01,0.03
 
@@ -12,6 +12,7 @@ learning rate 0.003 over 5 seeds: AP@10 3.7, accuracy 10.3, Recall@100 30.4.
 """
 
 from rank4class.pipelines import config
+from rank4class.scripts.research.datasets import synthetic_retrieval  # noqa: F401, registers it
 
 
 def get_config() -> config.Experiment:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rank4class import data
+from rank4class.scripts.research.datasets import synthetic  # noqa: F401, registers it
 
 
 def test_examples_lie_around_the_centres_of_their_classes():

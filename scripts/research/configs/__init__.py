@@ -1,0 +1,1 @@
+"""Experiments of studies; each imports its dataset."""

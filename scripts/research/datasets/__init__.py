@@ -1,0 +1,1 @@
+"""Datasets of studies, registered when they are imported."""
