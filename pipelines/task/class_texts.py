@@ -54,7 +54,7 @@ def are_read(class_encoder: config.ClassEncoder) -> bool:
 def encode(
     texts: Sequence[str],
     encoder: tf.keras.layers.Layer,
-    tokenizer: data.WordPiece,
+    tokenizer: data.Tokenizer,
     batch_size: int,
     cache: Cache,
 ) -> np.ndarray:
@@ -71,7 +71,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def _tokens(tokenizer: data.WordPiece, texts: Sequence[str]) -> dict[str, np.ndarray]:
+def _tokens(tokenizer: data.Tokenizer, texts: Sequence[str]) -> dict[str, np.ndarray]:
     """Returns the tokens of texts, int32 `[n, length]` of the longest."""
     tokenize = tokenizer.with_static_length()
     blocks = [
