@@ -66,6 +66,11 @@ class Kind:
         del features, image_size, tokenizer
         return None
 
+    def restore(self, name: str, settings: dict[str, Any]) -> Any:
+        """Returns what `preprocess` returned, from the name of its class and its `settings`."""
+        del name
+        return self.preprocessor.from_settings(settings)
+
     def augment(self, name: str, image_size: int, preprocess: Callable | None) -> Callable:
         """Returns the function of a training batch's features and seeds that replaces `preprocess`.
 

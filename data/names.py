@@ -22,7 +22,7 @@ from rank4class.data.preprocessing.images import (
     DecodeAndRandomCrop,
     Rescale,
 )
-from rank4class.data.preprocessing.text import WordPiece
+from rank4class.data.preprocessing.tokenizers import TOKENIZERS, Tokenizer
 from rank4class.data.readers.class_tables import (
     balanced_class_weights,
     class_descriptions,

@@ -42,6 +42,7 @@ class Part(tf.keras.layers.Layer):
     """A layer that is saved with those arguments of its constructor that `SAVED` names: its attributes."""
 
     SAVED: tuple[str, ...] = ()
+    TOKENIZER: str | None = None  # name of a text encoder's tokenizer
 
     def __init__(self, **kwargs: Any):  # the arguments of Keras's constructor are no options of a part
         super().__init__(**kwargs)

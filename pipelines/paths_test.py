@@ -38,7 +38,9 @@ def test_encoders_and_their_checkpoints(tmp_path, tiny_bert):
         assert checkpoints.find(path).encoder == "bert"
         assert checkpoints.find(path).folder == tiny_bert
     assert models.get("encoder", "bert", path=folder).width == 8
-    assert data.WordPiece.from_folder(folder, 8)({"text": tf.constant(["bad"])})["input_word_ids"].shape == [
+    assert data.TOKENIZERS["WordPiece"].from_folder(folder, 8)({"text": tf.constant(["bad"])})[
+        "input_word_ids"
+    ].shape == [
         1,
         8,
     ]

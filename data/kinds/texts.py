@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rank4class.data.kind import KINDS, Arrays, Kind, Specs, digests
-from rank4class.data.preprocessing.text import WordPiece
+from rank4class.data.preprocessing.tokenizers import TOKENIZERS
 from rank4class.data.readers import tables
 from rank4class.data.readers.columns import normalize_text
 
@@ -16,7 +16,6 @@ from rank4class.data.readers.columns import normalize_text
 class Texts(Kind):
     """Texts, each with a second one if there is the feature `text_pair`."""
 
-    preprocessor = WordPiece
     tokenizes = has_rows = True
     usage: Mapping[str, str] = {"text": '["a text"]', "text_pair": '["its second text"]'}
     duplicates = "Texts that differ only in case and white space are duplicates."
@@ -27,6 +26,9 @@ class Texts(Kind):
 
     def preprocess(self, features: Arrays, image_size: int, tokenizer: Callable) -> Callable:
         return tokenizer()
+
+    def restore(self, name: str, settings: dict[str, Any]) -> Any:
+        return TOKENIZERS[name].from_settings(settings)
 
     def _read(self, path, specs, bad_rows, columns, ids):
         if "text_pair" in specs and columns.text_pair_column is None:

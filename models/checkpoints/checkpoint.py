@@ -11,6 +11,16 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import compat
+from rank4class.registry import Registry
+
+# Function of a path that returns its `Checkpoint`, or None if the path holds another format. The names are
+# descriptions for users.
+FORMATS = Registry("checkpoint format")
+# Function of the `Tensors` of a TensorFlow checkpoint or a Keras file that returns its `Checkpoint`. The
+# names are those of a top-level scope that only such tensors have.
+TENSOR_FORMATS = Registry("scope of a checkpoint")
+# Class of a text encoder, such as `encoders.Bert`, by the `model_type` of Hugging Face's config.
+HUGGING_FACE = Registry("model_type")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,23 +100,40 @@ class NameMap:
         raise KeyError(f"the name map has no entry for the variable {name}")
 
 
+def model_garden_names(modules: dict[str, str], scope: str) -> NameMap:
+    """Returns the names in a checkpoint of the Model Garden, under a scope."""
+    # Heads, optimizer and counters of the training are left over.
+    unused = rf"(?!{scope}/).*|.*/\.OPTIMIZER_SLOT/.*"
+    return NameMap(modules, unused, prefix=f"{scope}/", suffix="/.ATTRIBUTES/VARIABLE_VALUE")
+
+
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
     """An encoder's checkpoint, whose tensors are read by `assign`.
 
     Attributes:
       format: description of the format.
-      encoder: name of its encoder in `registry.ENCODERS`.
+      architecture: class of its encoder.
       settings: the arguments that its encoder is built with.
       name_map: names of the tensors.
       tensors: the tensors.
     """
 
     format: str
-    encoder: str
+    architecture: Any
     settings: dict[str, Any]
     name_map: NameMap
     tensors: Tensors
+
+    @property
+    def encoder(self) -> str:
+        """Name of its encoder in `registry.ENCODERS`."""
+        return self.architecture.NAME
+
+    @property
+    def tokenizer(self) -> str | None:
+        """Name of the tokenizer of a text encoder, whose files are in `folder`; None for other encoders."""
+        return self.architecture.TOKENIZER
 
     @property
     def path(self) -> str:
@@ -125,25 +152,23 @@ class Checkpoint:
           ValueError: a tensor is missing, left over, of another shape or not finite; the message lists all
             of these.
         """
-        shapes, unused = self.tensors.shapes, self.name_map.unused
-        sources = {self.name_map.source(name): name for name in variables}
-        values, problems = {}, [f"{source} is missing" for source in sources if source not in shapes]
-        for source, name in sources.items():
-            if source not in shapes:
+        left_over, values, problems = dict(self.tensors.shapes), {}, []
+        for name, variable in variables.items():
+            source, shape = self.name_map.source(name), variable.shape
+            if source not in left_over:
+                problems.append(f"{source} is missing")
                 continue
-            value = self.tensors.read(source)
+            stored, value = left_over.pop(source), self.tensors.read(source)
             if name.rpartition("/")[2] == self.name_map.transposed:
                 value = value.T
-            shape = variables[name].shape
             splits = {1, *np.cumprod(shape)}  # where an axis may end: one may be split, as a width into heads
             if value.size != math.prod(shape) or not splits.issuperset(np.cumprod(value.shape)):
-                other = f"that of {name} {tuple(shape)}"
-                problems.append(f"{source} has shape {shapes[source]}, not {other}")
+                problems.append(f"{source} has shape {stored}, not that of {name} {tuple(shape)}")
             elif not np.isfinite(value).all():
                 problems.append(f"{source} has values that are not finite")
             values[name] = value
-        left_over = sorted(name for name in shapes if name not in sources and not re.fullmatch(unused, name))
-        problems += [f"{name} is left over" for name in left_over]
+        unused = self.name_map.unused
+        problems += [f"{name} is left over" for name in sorted(left_over) if not re.fullmatch(unused, name)]
         if problems:
             raise ValueError(
                 f"{self.path}: does not fit this encoder: {'; '.join(problems)}. Download it again, or "

@@ -99,7 +99,8 @@ def write_model_garden(folder, encoder, make, vocabulary):
     network({name: tf.zeros([1, 1], tf.int32) for name in encoders.Bert.FEATURES})
     values = encoder.named_variables()
     for variable in network.variables:
-        variable.assign(values[variable.name.removeprefix("garden/").removesuffix(":0")])
+        name = variable.name.removeprefix("garden/").removesuffix(":0").removeprefix("transformer/")
+        variable.assign(values[name.replace("embeddings/layer_norm", "layer_norm")])
     optimizer = tf.keras.optimizers.legacy.SGD(momentum=0.9)  # with slot variables, as in the Model Garden
     optimizer.apply_gradients((tf.zeros_like(v), v) for v in network.trainable_variables)
     tf.train.Checkpoint(encoder=network, optimizer=optimizer).save(str(folder / "ckpt"))
@@ -230,7 +231,7 @@ def test_resnet50_of_keras_and_of_a_converted_folder(tmp_path):
 def test_h5_file_without_keras_weights(tmp_path):
     with h5py.File(tmp_path / "weights.h5", "w") as file:
         file.create_group("dense")
-    assert_refused(tmp_path / "weights.h5", "neither ResNet50 weights of keras", "resnet50")
+    assert_refused(tmp_path / "weights.h5", "its tensors are in none of the scopes", "resnet50")
 
 
 def cifar_vgg():
@@ -347,7 +348,7 @@ def test_paths_without_a_checkpoint(tmp_path, layouts):
     empty.mkdir()
     assert_refused(empty, "empty: no checkpoint of a known format. Give the path of one: a Hugging Face fol")
     write_tensorflow(empty / "model", {"dense/kernel": np.ones(3, np.float32)})
-    assert_refused(empty, "its tensors are in none of the scopes backbone, encoder, elec")
+    assert_refused(empty, "its tensors are in none of the scopes encoder, bert, elec")
     write_tensorflow(empty / "other", {"dense/kernel": np.ones(3, np.float32)})
     assert_refused(empty, "empty: several checkpoints. Give the path of one: .*model, .*other")
     message = "the google-research BERT is of 'bert', not 'electra'. Set the encoder's name to 'bert'"
@@ -364,10 +365,10 @@ def test_imported_weights_have_the_right_axes(tmp_path, write_bert_folder):
     tensors = write_bert_folder(tmp_path)
     encoder = models.get("encoder", "bert", path=str(tmp_path))
     by_name = {name: v.numpy() for name, v in encoder.named_variables().items()}
-    query = by_name["transformer/layer_1/self_attention/query/kernel"]
+    query = by_name["layer_1/self_attention/query/kernel"]
     expected = tensors["encoder.layer.1.attention.self.query.weight"]
     np.testing.assert_array_equal(query[3, 1, 2], expected[1 * 4 + 2, 3])  # [in, head, unit] is [out, in]
-    output = by_name["transformer/layer_0/self_attention/attention_output/kernel"]
+    output = by_name["layer_0/self_attention/attention_output/kernel"]
     expected = tensors["encoder.layer.0.attention.output.dense.weight"]
     np.testing.assert_array_equal(output[1, 2, 5], expected[5, 1 * 4 + 2])  # [head, unit, out]
     np.testing.assert_array_equal(by_name["pooler_transform/kernel"], tensors["pooler.dense.weight"].T)
@@ -379,7 +380,7 @@ def test_invalid_hugging_face_folders(tmp_path, write_bert_folder):
         ({"change": {"lm_head.weight": np.ones(3, np.float32)}}, "lm_head.weight is left over"),
         (
             {"change": {"encoder.layer.0.output.dense.weight": np.ones([8, 15], np.float32)}},
-            r"layer.0.output.dense.weight has shape \(8, 15\), not that of transformer/layer_0/output/kernel",
+            r"layer.0.output.dense.weight has shape \(8, 15\), not that of layer_0/output/kernel",
         ),
         ({"num_hidden_layers": 1}, "encoder.layer.1.attention.output.LayerNorm.bias is left over"),
         ({"vocab_size": 21}, r"word_embeddings.weight has shape \(20, 8\), not that of word_embeddings/embe"),

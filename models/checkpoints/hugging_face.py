@@ -1,56 +1,85 @@
-"""A text encoder as the files of Hugging Face's layout, which `formats.find` reads again."""
+"""Text encoders in the files of Hugging Face's layout."""
 
 import json
-from collections.abc import Sequence
+import os
 from typing import Any
 
 import numpy as np
 
-from rank4class import compat
-from rank4class.models.checkpoints.formats import CONFIG_FIELDS, HUGGING_FACE_NAMES, TENSORS_FILE
+from rank4class import compat, strict_json
+from rank4class.models.checkpoints.checkpoint import (
+    FORMATS,
+    HUGGING_FACE,
+    Checkpoint,
+    Tensors,
+    read_safetensors,
+)
+
+TENSORS_FILE = "model.safetensors"
 
 
-def hugging_face_files(
-    encoder: Any, vocabulary: Sequence[str], *, lower_case: bool, max_length: int
-) -> dict[str, bytes]:
-    """Returns the files from which `AutoModel` and `AutoTokenizer` of transformers load a text encoder.
+@FORMATS.register(f"a Hugging Face folder (config.json, {TENSORS_FILE})")
+def _hugging_face(path: str) -> Checkpoint | None:
+    config_path = os.path.join(path, "config.json")
+    if not os.path.isfile(config_path):
+        return None
+    tensors_path = os.path.join(path, TENSORS_FILE)
+    if os.path.isfile(tensors_path + ".index.json"):
+        raise ValueError(f"{path}: the tensors are in shards. Save them in one {TENSORS_FILE}.")
+    if not os.path.isfile(tensors_path):
+        raise FileNotFoundError(
+            f"{tensors_path}: no such file, and pytorch_model.bin is not supported. Save it as safetensors."
+        )
+    config = strict_json.read_object(config_path)
+    kind = config.get("model_type")
+    if kind not in HUGGING_FACE:
+        known = " or ".join(map(repr, HUGGING_FACE))
+        raise ValueError(f"{config_path}: model_type {kind!r} is not {known}. Choose another checkpoint.")
+    file, architecture = read_safetensors(tensors_path), HUGGING_FACE[kind]
+    # A model saved with a head has its encoder under "bert." or the like; one converted from TensorFlow has
+    # TensorFlow's names of layer normalization.
+    names = {
+        name.removeprefix(f"{architecture.SCOPE}.")
+        .replace("Norm.gamma", "Norm.weight")
+        .replace("Norm.beta", "Norm.bias"): name
+        for name in file.shapes
+    }
+    shapes = {name: file.shapes[stored] for name, stored in names.items()}
+    tensors = Tensors(tensors_path, shapes, lambda name: file.read(names[name]))
+    settings = architecture.settings_of_config(config_path, config, shapes)
+    title, name_map = f"Hugging Face {kind.upper()} folder", architecture.HUGGING_FACE_NAMES
+    return Checkpoint(title, architecture, settings, name_map, tensors)
+
+
+def hugging_face_files(encoder: Any, pad_token_id: int) -> dict[str, bytes]:
+    """Returns the files from which `find`, and `AutoModel` of transformers, load a text encoder.
 
     `config.json` has the field `pooling` of the encoder, by which `encoders.bert` and `encoders.electra` pool
     it again. Transformers ignores the field: `pooler_output` is the pooling "pooler", the first vector of
     `last_hidden_state` is "cls", and their mean over `attention_mask` is "mean".
 
     Args:
-      encoder: an `encoders.Bert` or `encoders.Electra`.
-      vocabulary: the word pieces by id.
-      lower_case: whether the tokenizer lower-cases texts.
-      max_length: number of tokens to which texts are cut.
+      encoder: an `encoders.Bert`, `encoders.Electra` or other class of `HUGGING_FACE`.
+      pad_token_id: id of the tokenizer's padding.
 
     Returns:
       Name of the file -> content.
     """
     network = encoder.config
     config = {
-        "architectures": [f"{encoder.NAME.capitalize()}Model"],
+        "architectures": [encoder.ARCHITECTURE],
         "model_type": encoder.NAME,
-        **{field: network[ours] for ours, field in CONFIG_FIELDS.items()},
+        **{field: network[ours] for ours, field in encoder.CONFIG_FIELDS.items()},
         "hidden_dropout_prob": network["dropout"],
         "attention_probs_dropout_prob": network["dropout"],
-        "layer_norm_eps": 1e-12,
-        "pad_token_id": vocabulary.index("[PAD]"),
+        "layer_norm_eps": encoder.EPSILON,
+        "pad_token_id": pad_token_id,
         "pooling": encoder.pooling,
     }
-    if encoder.NAME == "electra":
-        config["embedding_size"] = network["embedding_size"]
-    tokenizer = {"do_lower_case": lower_case, "model_max_length": max_length}
     # Transformers asks for the framework that wrote the tensors, of those that it knows.
     safetensors = compat.import_extra("safetensors.numpy", "models")
     tensors = safetensors.save(_tensors(encoder), metadata={"format": "pt"})
-    return {
-        TENSORS_FILE: tensors,
-        "config.json": json.dumps(config, indent=2).encode(),
-        "vocab.txt": "".join(f"{piece}\n" for piece in vocabulary).encode(),
-        "tokenizer_config.json": json.dumps(tokenizer, indent=2).encode(),
-    }
+    return {TENSORS_FILE: tensors, "config.json": json.dumps(config, indent=2).encode()}
 
 
 def _tensors(encoder: Any) -> dict[str, np.ndarray]:
@@ -63,5 +92,5 @@ def _tensors(encoder: Any) -> dict[str, np.ndarray]:
             value = value.reshape(-1)  # of all heads
         elif parameter == "kernel":
             value = value.reshape(-1, values[f"{module}/bias"].size).T
-        tensors[HUGGING_FACE_NAMES.source(name)] = np.ascontiguousarray(value)
+        tensors[encoder.HUGGING_FACE_NAMES.source(name)] = np.ascontiguousarray(value)
     return tensors

@@ -1,6 +1,6 @@
 """Shared parts of encoders: the check of features, base classes, and loading from a checkpoint."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -109,3 +109,16 @@ def load(cls: Any, path: str | None, **options: Any) -> Any:
     encoder(dict.fromkeys(cls.FEATURES, empty))  # creates the variables
     checkpoint.assign(encoder.named_variables())
     return encoder
+
+
+def several_replicas() -> bool:
+    """Returns whether batch normalization has to synchronize replicas to use the whole batch."""
+    return tf.distribute.get_strategy().num_replicas_in_sync > 1
+
+
+def of_layer(layer: tf.keras.layers.Layer) -> dict[str, tf.Variable]:
+    return {compat.variable_path(v).rsplit("/", 1)[-1]: v for v in layer.weights}
+
+
+def by_layer(layers: Iterable[tf.keras.layers.Layer]) -> dict[str, tf.Variable]:
+    return {f"{layer.name}/{name}": v for layer in layers for name, v in of_layer(layer).items()}

@@ -186,8 +186,9 @@ class Answers(tf.Module):
     def _best(self, features: Features, scores: tf.Tensor, k: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the scores and ids of the `k` best classes or items, by their ranking."""
         ranking = self._ranking(scores)
-        # The k highest of scores with a NaN need not include it.
-        scores = tf.where(tf.reduce_any(tf.math.is_nan(ranking), axis=1, keepdims=True), np.nan, scores)
+        # The k highest of scores with a NaN need not include it, and minus infinity is that of left out ones.
+        finite = tf.reduce_all(tf.math.is_finite(ranking), axis=1, keepdims=True)
+        scores = tf.where(finite, scores, np.nan)
         if "excluded" in features:
             scores, ranking = (tf.where(features["excluded"], -np.inf, each) for each in (scores, ranking))
         _, ids = tf.math.top_k(ranking, k)

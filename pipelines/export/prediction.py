@@ -1,5 +1,6 @@
 """Predictions of raw inputs, one after another in constant memory."""
 
+import functools
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,24 +16,27 @@ from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines.export.answers import Answers
 
 Numbered = tuple[int, data.RawInput]
+# Name of a list of a prediction -> that of one of its items.
+LISTS = {"classes": "class", "scores": "score", "probabilities": "probability", "in_set": "in_set"}
 ALL: Any = object()  # in place of a number of classes
 SORTED_BATCHES = 16  # number of batches of texts that are sorted by length at a time
 
 
 class Prediction(NamedTuple):
-    """The answer to one input: its best classes, the best first, or the positions of its items, from 1."""
+    """The answer to one input.
+
+    The columns are lists of its best classes, the best first, by the names of `LISTS`: `classes`, or the
+    positions of its items from 1; `scores`, float32 `[k]`; `probabilities`, float32 `[k]`, of a calibrated
+    model. With a coverage, a count prior or thresholds there are `set_size`, the number of all decided
+    classes, and, except for prediction sets, `in_set`, which of the best are decided, bool `[k]`.
+    """
 
     name: str  # of the input
-    classes: list[str]
-    scores: np.ndarray  # float32 `[k]`
-    probabilities: np.ndarray | None = None  # float32 `[k]`; None for a model without calibration
-    set_size: int | None = None  # of all decided classes; None without coverage, count prior and thresholds
-    in_set: np.ndarray | None = None  # whether each of the best classes is decided, bool `[k]`; or None
+    columns: dict[str, Any]
 
     def first(self, k: int) -> "Prediction":
-        """Returns the prediction with the `k` best alone."""
-        probabilities = None if self.probabilities is None else self.probabilities[:k]
-        return self._replace(classes=self.classes[:k], scores=self.scores[:k], probabilities=probabilities)
+        """Returns the prediction with the `k` best items alone."""
+        return Prediction(self.name, {name: values[:k] for name, values in self.columns.items()})
 
 
 class Predictor:
@@ -58,7 +62,7 @@ class Predictor:
     ):
         if k is not None and k is not ALL:
             answers.check_k(k)
-        self._k, self._known, self._num_classes = k, known, len(answers.class_names)
+        self._k, self._known = k, known
         self._replicas = strategy.num_replicas_in_sync
         self._kind, preprocess = answers.inputs.kind, answers.inputs.preprocess
         self._lengths_of = preprocess.padded_lengths if self._kind.tokenizes else None
@@ -136,19 +140,7 @@ class Predictor:
         for i, batch in enumerate(group):
             for j, (number, (name, values)) in enumerate(batch):
                 of_input = {key: each[i][j] for key, each in arrays.items()}
-                if self._k is ALL:
-                    yield number, of_input
-                else:
-                    yield number, _prediction(name, values, of_input, self._num_ranked(values, of_input))
-
-    def _num_ranked(self, raw: dict[str, Any], result: dict[str, np.ndarray]) -> int:
-        """Returns the number of classes of an input that are not excluded, or are in its prediction set."""
-        if self._k is None:
-            return int(result["set_size"])
-        if self._known is None:
-            return self._num_classes
-        start, end = self._known.indptr[raw["id"] : raw["id"] + 2]
-        return self._num_classes - int(end - start)
+                yield number, of_input if self._k is ALL else _prediction(name, values, of_input)
 
     def _features(self, batch: list[Numbered]) -> dict[str, Any]:
         features = self._kind.stack([features for _, (_, features) in batch])
@@ -162,32 +154,19 @@ def stacked(outputs: Sequence[dict[str, np.ndarray]], num_classes: int) -> dict[
     if not outputs:
         return {"scores": np.empty([0, num_classes], np.float32)}
     arrays = {name: [each[name] for each in outputs] for name in outputs[0]}
-    lengths = list(map(len, arrays["scores"]))
-    if min(lengths) < (width := max(lengths)):
-        arrays["scores"] = [
-            np.pad(scores, (0, width - len(scores)), constant_values=-np.inf) for scores in arrays["scores"]
-        ]
-    return {name: np.array(rows) for name, rows in arrays.items()}
-
-
-_COLUMNS = {"probabilities": "probability", "in_set": "in_set"}  # of optional outputs of a model
+    pad = functools.partial(tf.keras.utils.pad_sequences, dtype="float32", padding="post", value=-np.inf)
+    return {name: pad(rows) if name == "scores" else np.array(rows) for name, rows in arrays.items()}
 
 
 def frame(predictions: Iterable[Prediction], outputs: Collection[str]) -> pd.DataFrame:
     """Returns a row for each input and class; see `Run.predict` and `Predictor.outputs`."""
-    present = (column for output, column in _COLUMNS.items() if output in outputs)
-    return pd.DataFrame(_rows(predictions), columns=["input", "rank", "class", "score", *present])
-
-
-def _rows(predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
-    for number, prediction in enumerate(predictions):
-        for i, (name, score) in enumerate(zip(prediction.classes, prediction.scores, strict=True)):
-            row = {"input": number, "rank": i + 1, "class": name, "score": score}
-            if prediction.probabilities is not None:
-                row["probability"] = prediction.probabilities[i]
-            if prediction.in_set is not None:
-                row["in_set"] = bool(prediction.in_set[i])
-            yield row
+    lists = [name for name in LISTS if name in {"classes", "scores", *outputs}]
+    rows = (
+        (number, rank, *values)
+        for number, (_, columns) in enumerate(predictions)
+        for rank, values in enumerate(zip(*(columns[name] for name in lists), strict=True), start=1)
+    )
+    return pd.DataFrame(rows, columns=["input", "rank", *(LISTS[name] for name in lists)])
 
 
 def named_inputs(inputs: Iterable[Any], answers: Answers, ids: Mapping[str, int]) -> Iterator[data.RawInput]:
@@ -205,23 +184,19 @@ def named_inputs(inputs: Iterable[Any], answers: Answers, ids: Mapping[str, int]
         yield f"inputs[{i}]", answers.inputs.kind.features_of(value, answers.specs, ids, f"inputs[{i}]")
 
 
-def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray], num_ranked: int) -> Prediction:
-    """Returns the prediction of an input, of whose classes `num_ranked` are not left out."""
-    scores = result["scores"]
-    is_complete = True
+def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray]) -> Prediction:
+    """Returns the prediction of an input from its outputs of a model."""
     if "positions" in result:
-        size = len(raw["items"])
-        classes, scores = [str(1 + position) for position in result["positions"][:size]], scores[:size]
+        keep = np.arange(len(result["scores"])) < len(raw["items"])
+        classes = [str(1 + position) for position in result["positions"][keep]]
     else:
-        keep = scores != -np.inf  # the classes at the end are left out; NaN is kept
-        is_complete = np.count_nonzero(keep) == min(len(scores), num_ranked)
-        classes, scores = [each.decode() for each in result["classes"][keep]], scores[keep]
-    if not (is_complete and np.isfinite(scores).all()):
-        raise ValueError(f"{name}: its scores are not finite. Look at the input, or train again.")
-    probabilities, in_set = (
-        result[key][: len(scores)] if key in result else None for key in ("probabilities", "in_set")
-    )
-    if probabilities is not None and not np.isfinite(probabilities).all():
-        raise ValueError(f"{name}: its probabilities are not finite. Look at the input, or train again.")
-    set_size = int(result["set_size"]) if "set_size" in result else None
-    return Prediction(name, classes, scores, probabilities, set_size, in_set)
+        keep = result["scores"] != -np.inf  # the classes at the end are left out; NaN is kept
+        classes = [each.decode() for each in result["classes"][keep]]
+    columns: dict[str, Any] = {"classes": classes}
+    for key in ("scores", "probabilities", "set_size", "in_set"):
+        if key in result:
+            columns[key] = int(result[key]) if key == "set_size" else result[key][keep]
+    for key in ("scores", "probabilities"):
+        if not np.isfinite(columns.get(key, ())).all():
+            raise ValueError(f"{name}: its {key} are not finite. Look at the input, or train again.")
+    return Prediction(name, columns)

@@ -9,17 +9,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from rank4class.pipelines.export.prediction import Prediction
+import numpy as np
+
+from rank4class.pipelines.export.prediction import LISTS, Prediction
 from rank4class.pipelines.storage import files
 from rank4class.progress import Progress
 
 _CELLS = 10_000_000  # of a row group in Parquet
 _ROWS = 10_000  # largest number of its rows
 _SEPARATOR = ";"  # of the classes of a prediction set in a cell
-# Name of a list -> name of a column of one of its items.
-_LISTS = {"classes": "class", "scores": "score", "probabilities": "probability", "in_set": "in_set"}
 
-Convert = Callable[[Prediction], dict[str, Any]]
+Convert = Callable[[dict[str, Any]], dict[str, Any]]
 Rows = Iterator[dict[str, Any]]
 
 
@@ -55,13 +55,11 @@ def write(
     ending = ".tsv" if path is None else check_output(path)
     to_row: Convert
     if columns is not None:
-        to_row = functools.partial(_wide_record, columns=columns)
+        to_row = functools.partial(_wide, columns=columns)
     elif ending not in _TABLES:
-        to_row = functools.partial(_record, max_set_size=max_set_size)
-    elif k is None:
-        to_row = functools.partial(_joined, max_set_size=max_set_size)
+        to_row = dict
     else:
-        to_row = functools.partial(_row, k=k, max_set_size=max_set_size)
+        to_row = _joined if k is None else functools.partial(_row, k=k)
     if path is not None or not sys.stdout.isatty():
         predictions = Progress("", "input", file=sys.stderr).over(predictions)
     count = 0
@@ -70,7 +68,7 @@ def write(
         nonlocal count
         for prediction in predictions:
             count += 1
-            yield to_row(prediction)
+            yield to_row(_record(prediction, max_set_size))
 
     if path is None:
         _tsv(sys.stdout, rows())
@@ -107,27 +105,35 @@ def check_separable(path: str | os.PathLike | None, class_names: Iterable[str]) 
         )
 
 
-def _joined(prediction: Prediction, max_set_size: int | None) -> dict[str, Any]:
+def _record(prediction: Prediction, max_set_size: int | None) -> dict[str, Any]:
+    """Returns the input and the columns of a prediction, with `abstain` unless `max_set_size` is None."""
+    record = {"input": prediction.name}
+    for name, values in prediction.columns.items():
+        record[name] = values.tolist() if isinstance(values, np.ndarray) else values
+        if name == "set_size" and max_set_size is not None:
+            record["abstain"] = not 1 <= values <= max_set_size
+    return record
+
+
+def _joined(record: dict[str, Any]) -> dict[str, Any]:
     """Returns the columns of a prediction set."""
-    record = _record(prediction, max_set_size)
-    lists = {name: record.pop(name) for name in _LISTS if name in record}
+    lists = {name: record.pop(name) for name in LISTS if name in record}
     return record | {name: _SEPARATOR.join(map(_cell, each)) for name, each in lists.items()}
 
 
-def _row(prediction: Prediction, k: int, max_set_size: int | None) -> dict[str, Any]:
+def _row(record: dict[str, Any], k: int) -> dict[str, Any]:
     """Returns the columns of the `k` best classes; None where fewer are left to rank."""
-    record = _record(prediction, max_set_size)
-    lists = {column: record.pop(name) for name, column in _LISTS.items() if name in record}
+    lists = {column: record.pop(name) for name, column in LISTS.items() if name in record}
     for i in range(k):
         record |= {f"{name}_{i + 1}": each[i] if i < len(each) else None for name, each in lists.items()}
     return record
 
 
-def _wide_record(prediction: Prediction, columns: Sequence[str]) -> dict[str, Any]:
+def _wide(record: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
     """Returns a column for each class; None for excluded ones."""
-    values = prediction.scores if prediction.probabilities is None else prediction.probabilities
-    of_class = dict(zip(prediction.classes, values.tolist(), strict=True))
-    return {"input": prediction.name, **{name: of_class.get(name) for name in columns}}
+    values = record.get("probabilities", record["scores"])
+    of_class = dict(zip(record["classes"], values, strict=True))
+    return {"input": record["input"], **{name: of_class.get(name) for name in columns}}
 
 
 def _cell(value: Any) -> str:
@@ -139,23 +145,6 @@ def _cell(value: Any) -> str:
 def _escaped(text: str) -> str:
     escaped = files.printable(text.replace("\\", r"\\"))
     return f"\\{escaped}" if escaped.startswith('"') else escaped
-
-
-def _record(prediction: Prediction, max_set_size: int | None) -> dict[str, Any]:
-    record: dict[str, Any] = {
-        "input": prediction.name,
-        "classes": prediction.classes,
-        "scores": prediction.scores.tolist(),
-    }
-    if prediction.probabilities is not None:
-        record["probabilities"] = prediction.probabilities.tolist()
-    if prediction.set_size is not None:
-        record["set_size"] = prediction.set_size
-        if max_set_size is not None:
-            record["abstain"] = not 1 <= prediction.set_size <= max_set_size
-    if prediction.in_set is not None:
-        record["in_set"] = prediction.in_set.tolist()
-    return record
 
 
 def _tsv(file: Any, rows: Rows) -> None:

@@ -8,7 +8,7 @@ import base64
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -30,6 +30,23 @@ BODY_SECONDS = 10.0  # in which the body of a request has to arrive
 Arrays = dict[str, np.ndarray]
 
 
+class _Request(NamedTuple):
+    """Inputs that wait for their outputs."""
+
+    inputs: Arrays
+    future: asyncio.Future
+
+    @property
+    def size(self) -> int | None:
+        """The number of inputs; None without any."""
+        return len(next(iter(self.inputs.values()))) if self.inputs else None
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of an input."""
+        return {name: array.shape[1:] for name, array in self.inputs.items()}
+
+
 class _Signature:
     """A signature of a model, called by one thread, with the specs of its inputs and outputs by name."""
 
@@ -37,48 +54,45 @@ class _Signature:
         self._function, self._thread = function, thread
         self.inputs: dict[str, tf.TensorSpec] = function.structured_input_signature[1]
         self.outputs: dict[str, tf.TensorSpec] = function.structured_outputs
-        self._waiting: list[tuple[Arrays, asyncio.Future]] = []
+        self._waiting: list[_Request] = []
         self._answering: asyncio.Task | None = None
 
     async def __call__(self, inputs: Arrays) -> Arrays:
-        future: asyncio.Future = asyncio.get_running_loop().create_future()
-        self._waiting.append((inputs, future))
+        request = _Request(inputs, asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
         if self._answering is None or self._answering.done():
             self._answering = asyncio.create_task(self._answer_all())
-        return await future
+        return await request.future
 
     async def _answer_all(self) -> None:
         while self._waiting:
             await self._answer(self._next_batch())
 
-    def _next_batch(self) -> list[tuple[Arrays, asyncio.Future]]:
+    def _next_batch(self) -> list[_Request]:
         """Takes the first request that waits, and those after it that one call can answer with it."""
-        shapes = [{name: array.shape[1:] for name, array in inputs.items()} for inputs, _ in self._waiting]
-        size, count = 0, 0
-        while self.inputs and count < len(shapes) and shapes[count] == shapes[0]:
-            size += len(next(iter(self._waiting[count][0].values())))
-            if count and size > MAX_BATCH:
+        first = self._waiting.pop(0)
+        batch, size = [first], first.size
+        while size is not None and self._waiting and self._waiting[0].shapes == first.shapes:
+            size += self._waiting[0].size
+            if size > MAX_BATCH:
                 break
-            count += 1
-        batch, self._waiting = self._waiting[: count or 1], self._waiting[count or 1 :]
+            batch.append(self._waiting.pop(0))
         return batch
 
-    async def _answer(self, batch: list[tuple[Arrays, asyncio.Future]]) -> None:
+    async def _answer(self, batch: list[_Request]) -> None:
         try:
-            stacked = {name: np.concatenate([inputs[name] for inputs, _ in batch]) for name in self.inputs}
+            stacked = {name: np.concatenate([each.inputs[name] for each in batch]) for name in self.inputs}
             outputs = await asyncio.get_running_loop().run_in_executor(self._thread, self._call, stacked)
         except Exception as error:
             for one in batch if len(batch) > 1 else ():  # one of them is wrong
                 await self._answer([one])
-            if len(batch) == 1 and not batch[0][1].cancelled():
-                batch[0][1].set_exception(error)
+            if len(batch) == 1 and not batch[0].future.cancelled():
+                batch[0].future.set_exception(error)
             return
-        start = 0
-        for inputs, future in batch:
-            end = start + len(next(iter(inputs.values()))) if inputs else None
-            if not future.cancelled():
-                future.set_result({name: array[start:end] for name, array in outputs.items()})
-            start = end or 0
+        for request in batch:
+            if not request.future.cancelled():
+                request.future.set_result({name: array[: request.size] for name, array in outputs.items()})
+            outputs = {name: array[request.size or 0 :] for name, array in outputs.items()}
 
     def _call(self, inputs: Arrays) -> Arrays:
         tensors = {name: tf.constant(inputs[name], spec.dtype) for name, spec in self.inputs.items()}
@@ -231,47 +245,30 @@ def _arrays(signature: _Signature, body: Mapping[str, Any], field: str) -> Array
     return arrays
 
 
-def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
-    types: set[type]
-    dtype, needed, types, kinds = spec.dtype, "integers", {int}, "iu"
-    if dtype == tf.string:
-        needed, types, kinds = "strings", {str, bytes}, ""
-    elif dtype.is_bool:
-        needed, types, kinds = "booleans", {bool}, "b"
-    elif dtype.is_floating:
-        needed, types, kinds = "numbers", {int, float}, "iuf"
-    try:
-        value = _decoded(value)
-        array = np.array(value, None if kinds else object)
-    except (ValueError, TypeError) as error:
-        raise HTTPException(400, f"{name}: {str(error).splitlines()[0]}") from error
-    if array.dtype.kind not in kinds:
-        for item in np.array(value, object).ravel():
-            if type(item) not in types:
-                raise HTTPException(400, f"{name}: needs {needed}, not {_JSON[type(item)]}.")
-    try:
-        typed = array.astype(dtype.as_numpy_dtype)
-        fits = not dtype.is_integer or np.array_equal(typed, array)
-    except OverflowError:
-        fits = False
-    if not fits:
-        raise HTTPException(400, f"{name}: a number is out of the range of {dtype.name}.")
-    if not (array.size and spec.shape.is_compatible_with(array.shape)):
-        raise HTTPException(400, f"{name}: not {dtype.name} {spec.shape}, but {array.shape}.")
-    return typed
-
-
-# Types of Python in the terms of JSON.
-_JSON = {
-    str: "strings",
-    bytes: "strings",
-    bool: "booleans",
-    int: "numbers",
-    float: "decimal numbers",
-    type(None): "null",
-    list: "lists",
-    dict: "objects",
+# Kind of NumPy's type of a feature -> what JSON has to hold, and the kinds of its arrays.
+_KINDS = {
+    "O": ("strings", "O"),
+    "b": ("booleans", "b"),
+    "f": ("numbers", "iuf"),
+    "i": ("integers", "iu"),
+    "u": ("integers", "iu"),
 }
+
+
+def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
+    dtype = np.dtype(spec.dtype.as_numpy_dtype)
+    needed, kinds = _KINDS[dtype.kind]
+    try:
+        array = np.array(_decoded(value), dtype if kinds == "O" else None)
+    except ValueError as error:
+        raise HTTPException(400, f"{name}: {str(error).splitlines()[0]}") from error
+    if array.dtype.kind in kinds and array.size and spec.shape.is_compatible_with(array.shape):
+        typed = array.astype(dtype)
+        is_text = all(isinstance(item, str | bytes) for item in array.ravel()) if kinds == "O" else True
+        if is_text and (dtype.kind == "f" or np.array_equal(typed, array)):
+            return typed
+    stated = f"{spec.dtype.name} {spec.shape}, not {array.dtype} {array.shape}"
+    raise HTTPException(400, f"{name}: needs {needed}: {stated}.")
 
 
 def _decoded(value: Any) -> Any:

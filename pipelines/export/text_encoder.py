@@ -3,7 +3,6 @@
 import os
 
 from rank4class.models import checkpoints
-from rank4class.models.encoders import Bert
 from rank4class.pipelines.evaluation.trained_model import TrainedModel
 from rank4class.pipelines.storage import files
 
@@ -14,17 +13,14 @@ def save(trained: TrainedModel, folder: str | os.PathLike) -> None:
     Raises:
       ValueError: the encoder is not a BERT or an ELECTRA, or does not fit the layout.
     """
-    inputs = trained.description.inputs
-    encoder = inputs.encoder if inputs.encoder is not None else getattr(trained.model, "encoder", None)
-    if not isinstance(encoder, Bert):
+    inputs, name = trained.description.inputs, trained.experiment.encoder.name
+    if name not in checkpoints.HUGGING_FACE:
+        known = " or ".join(map(repr, checkpoints.HUGGING_FACE))
         raise ValueError(
-            f"format='huggingface': the encoder {trained.experiment.encoder.name!r} is not a BERT or an "
-            "ELECTRA. Set it to 'saved_model'."
+            f"format='huggingface': the encoder {name!r} is not {known}. Set it to 'saved_model'."
         )
-    settings = inputs.preprocess.settings
-    contents = checkpoints.hugging_face_files(
-        encoder, settings["vocab"], lower_case=settings["lower_case"], max_length=settings["max_length"]
-    )
+    encoder, tokenizer = inputs.encoder or trained.model.encoder, inputs.preprocess
+    contents = checkpoints.hugging_face_files(encoder, tokenizer.special.padding) | tokenizer.assets
     with files.new_folder(folder) as partial:
         for name, content in contents.items():
             files.write(os.path.join(partial, name), content)

@@ -45,7 +45,7 @@ def test_the_export_is_read_again(make, tmp_path, name, changes):
         if is_frozen or name == "word_embeddings/embeddings":
             assert np.array_equal(weight, published[name]) == is_frozen
     assert not trained
-    tokenizer = data.WordPiece.from_folder(str(folder), max_length=experiment.data.max_length)
+    tokenizer = data.TOKENIZERS["WordPiece"].from_folder(str(folder), max_length=experiment.data.max_length)
     assert tokenizer.settings == run._trained.description.inputs.preprocess.settings
     vectors = again(tokenizer({"text": tf.constant(TEXTS)}))
     if is_frozen:  # the export computes in float32

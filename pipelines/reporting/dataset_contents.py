@@ -56,7 +56,7 @@ def find_duplicates(examples: pd.DataFrame, others: pd.DataFrame) -> tuple[pd.Se
     return joined["index"], int(differs.sum())
 
 
-def token_counts(tokenizer: data.WordPiece, split: data.Split) -> np.ndarray:
+def token_counts(tokenizer: data.Tokenizer, split: data.Split) -> np.ndarray:
     """Returns the number of tokens of each text before cutting, int64 `[N]`."""
     lengths = []
     progress = Progress("counting tokens", "text", len(split))

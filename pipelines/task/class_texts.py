@@ -60,7 +60,7 @@ def are_read(class_encoder: config.ClassEncoder) -> bool:
 def encode(
     texts: Sequence[str],
     encoder: tf.keras.layers.Layer,
-    tokenizer: data.WordPiece,
+    tokenizer: data.Tokenizer,
     batch_size: int,
     cache: Cache,
 ) -> np.ndarray:
@@ -72,7 +72,7 @@ def encode(
     return frozen_features.encode(raw, encoder, weights, batch_size, cache, "class texts")["classes"]
 
 
-def _tokens(tokenizer: data.WordPiece, texts: Sequence[str]) -> dict[str, np.ndarray]:
+def _tokens(tokenizer: data.Tokenizer, texts: Sequence[str]) -> dict[str, np.ndarray]:
     """Returns the tokens of texts, int32 `[n, length]` of the longest."""
     tokenize = tokenizer.with_static_length()
     blocks = [

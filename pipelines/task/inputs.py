@@ -62,7 +62,7 @@ def build_inputs(
 ) -> Inputs:
     """Returns the inputs of a new model for a training split; ValueError for texts without an encoder."""
 
-    def tokenizer_of_encoder() -> data.WordPiece:
+    def tokenizer_of_encoder() -> data.Tokenizer:
         if not encoder_config.path:
             raise ValueError(
                 f"encoder.path=None: dataset {data_config.name!r} holds texts. Set it to the folder of a "
@@ -74,25 +74,27 @@ def build_inputs(
     return Inputs(train.kind.specs(train.features), preprocess, columns=columns)
 
 
-def tokenizer(path: str, max_length: int) -> data.WordPiece:
-    """Returns the tokenizer of an encoder; raises ValueError if its vocabulary or positions do not fit."""
+def tokenizer(path: str, max_length: int) -> data.Tokenizer:
+    """Returns the tokenizer of an encoder; raises ValueError if they do not fit one another."""
     checkpoint = checkpoints.find(path)
+    if checkpoint.tokenizer is None:
+        raise ValueError(f"{path}: the encoder {checkpoint.encoder!r} takes no texts. Choose a text encoder.")
     max_positions = checkpoint.settings.get("max_positions", max_length)
     if max_length > max_positions:
         raise ValueError(
             f"data.max_length={max_length}: the encoder of {path} has {max_positions} positions. Lower it."
         )
-    tokenizer = data.WordPiece.from_folder(checkpoint.folder, max_length)
-    num_pieces, size = len(tokenizer.settings["vocab"]), checkpoint.settings["vocab_size"]
-    if num_pieces != size:
+    tokenizer = data.TOKENIZERS[checkpoint.tokenizer].from_folder(checkpoint.folder, max_length)
+    size = checkpoint.settings["vocab_size"]
+    if tokenizer.size != size:
         raise ValueError(
-            f"{checkpoint.folder}: the tokenizer has {num_pieces} word pieces, the encoder {size}. Use the "
+            f"{checkpoint.folder}: the tokenizer has {tokenizer.size} pieces, the encoder {size}. Use the "
             "tokenizer that it was trained with, without added tokens."
         )
     return tokenizer
 
 
-def with_lengths(split: data.Split, tokenizer: data.WordPiece) -> data.Split:
+def with_lengths(split: data.Split, tokenizer: data.Tokenizer) -> data.Split:
     """Returns a split of texts with their padded lengths, by which batches are grouped."""
     lengths = [
         tokenizer.padded_lengths({name: texts[i : i + BLOCK] for name, texts in split.features.items()})
@@ -139,7 +141,7 @@ def read(folder: str) -> Inputs:
             )
     specs, stored, preprocess = specs_from_json(content["features"]), content["preprocess"], None
     if stored is not None:
-        preprocess = data.kind_of(specs).preprocessor.from_settings(stored["settings"])
+        preprocess = data.kind_of(specs).restore(stored["name"], stored["settings"])
         if preprocess.settings != stored["settings"]:
             raise ValueError(
                 f"{path}: {stored['name']} has other settings in this version of rank4class. Predict with "

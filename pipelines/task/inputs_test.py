@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import data, models
+from rank4class.data.preprocessing.tokenizers.wordpiece import WordPiece
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import inputs
 
@@ -24,7 +25,7 @@ def written(folder, given):
 
 def test_texts(tmp_path):
     specs = specs_of({"text": np.array(["a"], object)})
-    given = inputs.Inputs(specs, data.WordPiece(VOCAB, 6, lower_case=False))
+    given = inputs.Inputs(specs, WordPiece(VOCAB, 6, lower_case=False))
     features = {"text": tf.constant(["ball", "BALL"])}
     again = written(tmp_path, given)
     assert again.specs == specs
@@ -42,7 +43,7 @@ def test_the_tokenizer_of_an_encoder(tmp_path, write_bert_folder):
         inputs.tokenizer(str(tmp_path), 6)
     for vocab, kind, message in (
         ([*VOCAB, "BALL"], "WordPiece", None),
-        (VOCAB, "WordPiece", "has 5 word pieces, the encoder 6. Use the tokenizer that it was trained"),
+        (VOCAB, "WordPiece", "has 5 pieces, the encoder 6. Use the tokenizer that it was trained"),
         (VOCAB, "BPE", r"tokenizer\.json: not of word pieces\. Give the folder of a BERT encoder\."),
     ):
         ids = {piece: i for i, piece in reversed(list(enumerate(vocab)))}

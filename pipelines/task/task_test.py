@@ -159,7 +159,7 @@ def test_class_texts_frozen(tiny_goemotions, tiny_bert, features, tmp_path, monk
     experiment, loaded = load_texts(
         tiny_goemotions, tiny_bert, frozen=True, name="frozen_text", residual=True
     )
-    tokens = data.WordPiece.from_folder(tiny_bert, 8)({"text": tf.constant(loaded.class_names)})
+    tokens = data.TOKENIZERS["WordPiece"].from_folder(tiny_bert, 8)({"text": tf.constant(loaded.class_names)})
     expected = models.get("encoder", "bert", path=tiny_bert)(tokens)
     np.testing.assert_allclose(loaded.class_inputs["vectors"], expected, rtol=1e-5, atol=1e-6)
     model = new_model(experiment, loaded)
@@ -238,7 +238,7 @@ def test_runs_share_features(tiny_goemotions, tiny_bert, features, tmp_path, mon
 def test_class_texts_are_encoded_in_batches_of_similar_lengths(tiny_bert, tmp_path, monkeypatch):
     monkeypatch.setenv("RANK4CLASS_CACHE", str(tmp_path))
     texts = [f"great {'day ' * (9 * i % 20)}" for i in range(20)]
-    tokenizer = data.WordPiece.from_folder(tiny_bert, 20)
+    tokenizer = data.TOKENIZERS["WordPiece"].from_folder(tiny_bert, 20)
     encoder = models.get("encoder", "bert", path=tiny_bert)
     shapes, call = set(), models.encoders.Bert.call
 

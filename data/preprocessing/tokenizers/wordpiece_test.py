@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class import data
+from rank4class.data.preprocessing.tokenizers.wordpiece import WordPiece
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "models" / "testdata" / "minilm_golden.json"
-TESTDATA = pathlib.Path(__file__).parent / "testdata"
+GOLDEN = pathlib.Path(__file__).parents[3] / "models" / "testdata" / "minilm_golden.json"
+TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 VOCAB = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "ball", "!", "Ball")
 
 
@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 
 def encode(folder, texts, max_length=6):
-    features = data.WordPiece.from_folder(str(folder), max_length)({"text": tf.constant(texts)})
+    features = WordPiece.from_folder(str(folder), max_length)({"text": tf.constant(texts)})
     assert {value.dtype for value in features.values()} == {tf.int32}
     return {name: value.numpy().tolist() for name, value in features.items()}
 
@@ -61,24 +61,13 @@ def test_small_letters_do_not_depend_on_the_locale(monkeypatch):
         return lower(tf.strings.regex_replace(texts, "I", "\N{LATIN SMALL LETTER DOTLESS I}"), encoding)
 
     monkeypatch.setattr(tf.strings, "lower", turkish)
-    words = data.WordPiece(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "in", "i"), 6)
+    words = WordPiece(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "in", "i"), 6)
     texts = tf.constant(["IN \N{LATIN CAPITAL LETTER I WITH DOT ABOVE}"])
     assert words({"text": texts})["input_word_ids"][0, :4].numpy().tolist() == [2, 4, 5, 3]
 
 
-def bert(text, pair, max_length):
-    """Returns ids, mask and types by BERT's rule: cut the longer text at its end, or on a tie the pair."""
-    text, pair = list(text), list(pair)
-    while len(text) + len(pair) > max_length - (3 if pair else 2):
-        (text if len(text) > len(pair) else pair).pop()
-    ids = [2, *text, 3, *pair, 3] if pair else [2, *text, 3]
-    types = [0] * (len(text) + 2) + [1] * (len(ids) - len(text) - 2)
-    padding = [0] * (max_length - len(ids))
-    return ids + padding, [1] * len(ids) + padding, types + padding
-
-
 def test_batches_are_padded_to_few_lengths(folder):
-    tokenizer = data.WordPiece.from_folder(str(folder), max_length=36)
+    tokenizer = WordPiece.from_folder(str(folder), max_length=36)
     static = tokenizer.with_static_length()
     pieces, lengths = (0, 6, 7, 10, 11, 28, 31, 34, 50), [8, 8, 12, 12, 16, 32, 36, 36, 36]
     assert tokenizer.padded_lengths({"text": ["ball " * n for n in pieces]}).numpy().tolist() == lengths
@@ -91,46 +80,44 @@ def test_batches_are_padded_to_few_lengths(folder):
     assert tokenizer({"text": tf.constant([], tf.string)})["input_mask"].shape == [0, 8]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("max_length", [5, 6, 12])
-def test_pairs_are_truncated_as_in_bert(folder, max_length):
-    pieces = {4: "play", 6: "ball", 7: "!"}
-    lengths = [(a, b) for a in range(12) for b in range(12)]
-    rng = np.random.default_rng(0)
-    pairs = [(rng.choice(list(pieces), a), rng.choice(list(pieces), b)) for a, b in lengths]
+def assert_cuts_pairs(tokenizer, pieces, max_length, start, end, padding, separators=1):
+    """Asserts BERT's rule: cut the longer text at its end, or on a tie the pair."""
+    rng, lengths = np.random.default_rng(0), [(a, b) for a in range(12) for b in range(12)]
+    pairs = [[rng.choice(list(pieces), n).tolist() for n in pair] for pair in lengths]
     texts, others = ([" ".join(pieces[i] for i in ids) for ids in side] for side in zip(*pairs, strict=True))
-    tokenizer = data.WordPiece.from_folder(str(folder), max_length)
     batches = tf.data.Dataset.from_tensors({"text": texts, "text_pair": others}).map(tokenizer)
     names = ("input_word_ids", "input_mask", "input_type_ids")
     length = None if max_length == 12 else max_length
     assert batches.element_spec == dict.fromkeys(names, tf.TensorSpec([len(texts), length], tf.int32))
     features = batches.get_single_element()
+    lengths = tokenizer.lengths({"text": texts, "text_pair": others}).numpy()
     for i, (text, pair) in enumerate(pairs):
-        actual = tuple(features[name][i].numpy().tolist() for name in names)
-        assert actual == bert(text, pair, max_length), (text, pair)
+        between = [end] * separators if pair else []
+        assert lengths[i] == len(text) + len(between) + len(pair) + 2
+        while len(text) + len(between) + len(pair) > max_length - 2:
+            (text if len(text) > len(pair) else pair).pop()
+        ids = [start, *text, *between, *pair, end]
+        types = [0] * (len(text) + 2) + [int(separators == 1)] * (len(ids) - len(text) - 2)
+        rest = max_length - len(ids)
+        expected = ids + [padding] * rest, [1] * len(ids) + [0] * rest, types + [0] * rest
+        assert tuple(features[name][i].numpy().tolist() for name in names) == expected, (text, pair)
 
 
 @pytest.mark.nightly
-def test_lengths_without_truncation(folder):
-    features = {"text": tf.constant(["play", "", "ball ball ball"])}
-    pair = tf.constant(["", "ball", "ball!"])
-    for max_length in (5, 12):  # lengths do not depend on the truncation
-        tokenizer = data.WordPiece.from_folder(str(folder), max_length)
-        assert tokenizer.lengths(features).numpy().tolist() == [2 + 1, 2, 2 + 3]
-        of_pairs = tokenizer.lengths({**features, "text_pair": pair}).numpy().tolist()
-        assert of_pairs == [2 + 1, 3 + 1, 3 + 3 + 2]
-    mask = tokenizer({**features, "text_pair": pair})["input_mask"]
-    np.testing.assert_array_equal(tf.reduce_sum(mask, axis=1), [3, 4, 8])
+@pytest.mark.parametrize("max_length", [5, 6, 12])
+def test_pairs_are_truncated_as_in_bert(folder, max_length):
+    tokenizer = WordPiece.from_folder(str(folder), max_length)
+    assert_cuts_pairs(tokenizer, {4: "play", 6: "ball", 7: "!"}, max_length, start=2, end=3, padding=0)
 
 
 def test_invalid_folders(folder):
     with pytest.raises(ValueError, match="^data.max_length=2: too small. Choose at least 3"):
-        data.WordPiece.from_folder(str(folder), 2)
+        WordPiece.from_folder(str(folder), 2)
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n")
     with pytest.raises(ValueError, match=r"vocab\.txt: no \[SEP\]"):
-        data.WordPiece.from_folder(str(folder), 8)
+        WordPiece.from_folder(str(folder), 8)
     with pytest.raises(FileNotFoundError, match=r"nowhere.*vocab\.txt: no such file"):
-        data.WordPiece.from_folder(str(folder / "nowhere"), 8)
+        WordPiece.from_folder(str(folder / "nowhere"), 8)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +130,7 @@ def minilm():
 @pytest.fixture(scope="module")
 def minilm_ids(minilm):
     """Returns the tokenizer of the MiniLM encoder."""
-    return data.WordPiece.from_folder(minilm, 16)
+    return WordPiece.from_folder(minilm, 16)
 
 
 def test_minilm_ids_match_the_reference(minilm_ids):
@@ -160,7 +147,7 @@ def test_ids_of_unusual_texts_match_the_reference(minilm, tmp_path, case):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": case == "uncased"}))
     examples = json.loads((TESTDATA / "odd_texts.json").read_text())
     texts = tf.constant([each["text"] for each in examples])
-    features = data.WordPiece.from_folder(str(tmp_path), 128)({"text": texts})
+    features = WordPiece.from_folder(str(tmp_path), 128)({"text": texts})
     for ids, each in zip(features["input_word_ids"].numpy(), examples, strict=True):
         padding = [0] * (len(ids) - 2 - len(each[case]))
         assert ids.tolist() == [101, *each[case], 102, *padding], ascii(each["text"])
@@ -187,7 +174,7 @@ def test_ids_of_comments_match_the_reference(minilm, real_data):
         lines = pathlib.Path(real_data("goemotions"), f"{name}.tsv").read_text().split("\n")
         texts += [line.split("\t")[0] for line in lines if line]
     golden = np.load(TESTDATA / "goemotions_ids.npz")
-    features = data.WordPiece.from_folder(minilm, 32)({"text": tf.constant(np.take(texts, golden["index"]))})
+    features = WordPiece.from_folder(minilm, 32)({"text": tf.constant(np.take(texts, golden["index"]))})
     actual = [zlib.crc32(ids.astype("<i4").tobytes()) for ids in features["input_word_ids"].numpy()]
     assert len(actual) == 5000
     np.testing.assert_array_equal(actual, golden["crc32"])
@@ -210,7 +197,7 @@ LITERALS = {
 def test_special_tokens_in_texts_are_literal(minilm):
     vocab = (pathlib.Path(minilm) / "vocab.txt").read_text().split("\n")
     texts = tf.constant(list(LITERALS))
-    features = data.WordPiece.from_folder(minilm, 16)({"text": texts, "text_pair": texts})
+    features = WordPiece.from_folder(minilm, 16)({"text": texts, "text_pair": texts})
     start, end = vocab.index("[CLS]"), vocab.index("[SEP]")
     all_ids, masks = features["input_word_ids"].numpy(), features["input_mask"].numpy()
     for (text, literal), ids, mask in zip(LITERALS.items(), all_ids, masks, strict=True):
@@ -233,4 +220,4 @@ def test_invalid_tokenizer_configs(folder):
     ):
         (folder / "tokenizer_config.json").write_text(content)
         with pytest.raises(ValueError, match=message):
-            data.WordPiece.from_folder(str(folder), 6)
+            WordPiece.from_folder(str(folder), 6)
