@@ -11,7 +11,7 @@ from rank4class import arguments, strict_json
 from rank4class.registry import Registry
 
 # By the name that a checkpoint states, and that the files of a run have.
-TOKENIZERS = Registry("tokenizer", "TOKENIZERS.register", "data/preprocessing/tokenizers/*.py")
+TOKENIZERS = Registry("tokenizer")
 # Numbers of tokens that batches are padded to: few, for XLA compiles a program for each, and close enough
 # that at most a fifth of a text beyond 12 tokens is padding.
 PADDED_LENGTHS = (*range(8, 32, 4), *(n * 2**i for i in range(4) for n in (32, 40, 48, 56)))
