@@ -7,7 +7,7 @@ import numpy as np
 from absl import logging
 
 from rank4class import losses
-from rank4class.losses.metrics.sets import split_metric
+from rank4class.losses.metrics.names import split_metric
 from rank4class.pipelines.evaluation import statistics
 
 

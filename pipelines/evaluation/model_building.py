@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from rank4class import losses
-from rank4class.losses.metrics.sets import is_of_scores
+from rank4class.losses.metrics.names import is_of_scores
 from rank4class.models import precision
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
