@@ -196,12 +196,11 @@ def modules():
 
 # Modules whose doctests would take too long in one test.
 PARTS = {
-    "rank4class.losses.metrics.sets": 6,
+    "rank4class.losses.metrics.decisions": 4,
     "rank4class.losses.ops.n_choose_k": 8,
     "rank4class.losses.ops.set_sizes": 7,
-    "rank4class.models.sorters.layers": 4,
 }
-NIGHTLY = [("rank4class.models.sorters.layers", 0), ("rank4class.pipelines.estimator", 0)]
+NIGHTLY = [("rank4class.pipelines.estimator", 0)]
 
 
 # Modules whose doctests read files, and run in a separate test.

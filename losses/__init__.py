@@ -7,7 +7,7 @@ from rank4class.losses.batch import *
 from rank4class.losses.cross_entropy import *
 from rank4class.losses.margin import *
 from rank4class.losses.metrics.keras import *
-from rank4class.losses.metrics.sets import get_metric
+from rank4class.losses.metrics.names import get_metric
 from rank4class.losses.pairwise import *
 from rank4class.losses.permutation import *
 from rank4class.losses.pointwise import *

@@ -1,7 +1,7 @@
 """Metrics with soft ranks."""
 
-import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
@@ -13,7 +13,6 @@ from rank4class.losses.ops import gains, ranks, sums, tensors
 __all__ = ["ApproxMRR", "ApproxMetric", "ApproxNDCG", "approx_metric", "approx_mrr", "approx_ndcg"]
 
 
-@tf.autograph.experimental.do_not_convert
 def approx_ndcg(
     scores: TensorLike,
     labels: TensorLike,
@@ -43,12 +42,9 @@ def approx_ndcg(
     References:
       Qin, Liu, Li (2010); Rank4Class, eq. 4.
     """
-    return approx_metric(
-        scores, labels, where=where, weights=weights, metric="ndcg", temperature=temperature, rank_fn=rank_fn
-    )
+    return _approximate(_NDCG, None, scores, labels, where, weights, temperature, rank_fn)
 
 
-@tf.autograph.experimental.do_not_convert
 def approx_mrr(
     scores: TensorLike,
     labels: TensorLike,
@@ -70,12 +66,9 @@ def approx_mrr(
     References:
       Qin, Liu, Li (2010).
     """
-    return approx_metric(
-        scores, labels, where=where, weights=weights, metric="mrr", temperature=temperature, rank_fn=rank_fn
-    )
+    return _approximate(_MRR, None, scores, labels, where, weights, temperature, rank_fn)
 
 
-@tf.autograph.experimental.do_not_convert
 def approx_metric(
     scores: TensorLike,
     labels: TensorLike,
@@ -105,12 +98,72 @@ def approx_metric(
     References:
       Jagerman, Wang, Zhuang, Qin, Bendersky, Najork (2022), "Rax: composable learning-to-rank using JAX".
     """
-    match = re.fullmatch(r"(ndcg|mrr|map)|(ndcg|map|recall|precision)@([1-9]\d*)", metric)
-    if match is None:
-        raise ValueError(
-            f"metric={metric!r}: unknown. There are ndcg, mrr, map, ndcg@K, map@K, recall@K and precision@K."
-        )
-    name, k = match[1] or match[2], int(match[3]) if match[3] else None
+    name, at, k = metric.partition("@")
+    formulas = _OF_FIRST if at else _OF_ALL
+    if name not in formulas or (at and (not k.isdecimal() or k.startswith("0"))):
+        names = ", ".join([*_OF_ALL, *(f"{name}@K" for name in _OF_FIRST)])
+        raise ValueError(f"metric={metric!r}: unknown. There are: {names}.")
+    return _approximate(
+        formulas[name], int(k) if at else None, scores, labels, where, weights, temperature, rank_fn
+    )
+
+
+class _Formula(NamedTuple):
+    """A metric of soft ranks and of `k`, the number of first classes that count, or None for all."""
+
+    of_rank: Callable  # from the rank of the only relevant class, `[...]`, to its value
+    # From labels, ranks, a function to the ranks among the relevant classes, and `k` to values, `[..., n]`,
+    # whose sum is that of the list.
+    of_dense: Callable
+
+
+def _ndcg_of_dense(labels: tf.Tensor, rank: tf.Tensor, among: Callable, k: int | None) -> tf.Tensor:
+    def counted(rank: tf.Tensor) -> tf.Tensor:
+        """Returns the discount of exact ranks, of the first K alone."""
+        return gains.discount(rank) if k is None else tf.where(rank <= k, gains.discount(rank), 0.0)
+
+    return gains.over_ideal(gains.exponential_gains(labels), counted) * gains.discount(rank)
+
+
+def _mrr_of_dense(labels: tf.Tensor, rank: tf.Tensor, among: Callable, k: int | None) -> tf.Tensor:
+    return tf.math.divide_no_nan(labels / rank, tf.reduce_sum(labels, axis=-1, keepdims=True))
+
+
+def _recall_of_dense(labels: tf.Tensor, rank: tf.Tensor, among: Callable, k: int | None) -> tf.Tensor:
+    share = tf.cast(labels > 0.0, rank.dtype)
+    return tf.math.divide_no_nan(share, tf.reduce_sum(share, axis=-1, keepdims=True))
+
+
+def _map_of_dense(labels: tf.Tensor, rank: tf.Tensor, among: Callable, k: int | None) -> tf.Tensor:
+    # The relevant classes up to each one are its rank among them.
+    return _recall_of_dense(labels, rank, among, k) * (among() / rank)
+
+
+def _precision_of_dense(labels: tf.Tensor, rank: tf.Tensor, among: Callable, k: int) -> tf.Tensor:
+    return tf.cast(labels > 0.0, rank.dtype) / k
+
+
+_NDCG = _Formula(lambda rank, k: gains.discount(rank), _ndcg_of_dense)
+_MRR = _Formula(lambda rank, k: 1.0 / rank, _mrr_of_dense)
+_MAP = _Formula(lambda rank, k: 1.0 / rank, _map_of_dense)
+_RECALL = _Formula(lambda rank, k: tf.ones_like(rank), _recall_of_dense)
+_PRECISION = _Formula(lambda rank, k: tf.ones_like(rank) / k, _precision_of_dense)
+_OF_ALL = {"ndcg": _NDCG, "mrr": _MRR, "map": _MAP}
+_OF_FIRST = {"ndcg": _NDCG, "map": _MAP, "recall": _RECALL, "precision": _PRECISION}
+
+
+@tf.autograph.experimental.do_not_convert
+def _approximate(
+    formula: _Formula,
+    k: int | None,
+    scores: TensorLike,
+    labels: TensorLike,
+    where: TensorLike | None,
+    weights: TensorLike | None,
+    temperature: float,
+    rank_fn: Callable | None,
+) -> tf.Tensor:
+    """Returns the negative metric of a formula, with soft ranks; see `approx_metric`."""
     arguments.check_positive(temperature=temperature)
     if rank_fn is not None:
         tensors.check_rank_fn(rank_fn)
@@ -125,49 +178,29 @@ def approx_metric(
         middle = tf.reduce_mean(tf.math.top_k(competing, k + 1).values[..., -2:], axis=-1, keepdims=True)
         return tf.sigmoid((scores - middle) / temperature)
 
-    def of_rank(rank: tf.Tensor) -> tf.Tensor:
-        """Returns the loss of a relevant class that is the only one."""
-        if name == "ndcg":
-            return -gains.discount(rank)
-        if name in ("mrr", "map"):
-            return -1.0 / rank
-        return -tf.ones_like(rank) / (k if name == "precision" else 1.0)
-
-    def counted(rank: tf.Tensor) -> tf.Tensor:
-        """Returns the discount of exact ranks, of the first K alone."""
-        return gains.discount(rank) if k is None else tf.where(rank <= k, gains.discount(rank), 0.0)
-
     def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
         if rank_fn is None:
             rank = 1.0 + sums.margin_sum(sums.soft_zero_one, scores / temperature, labels, where)
         else:
             rank = ranks.true_score(rank_fn(scores / temperature, where), labels)
-        losses = of_rank(rank)
+        losses = -formula.of_rank(rank, k)
         if k is not None:
             losses *= ranks.true_score(in_top(scores, where), labels)
         losses = base.zero_without_relevant(losses, labels, where)
         return losses if rank_fn is None else base.nan_unless_finite(losses, scores)  # exact ranks ignore NaN
 
     def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-        def rank_of(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        relevant = labels > 0.0
+
+        def rank_of(where: tf.Tensor) -> tf.Tensor:
             """Returns the ranks of at least the relevant classes, `[..., n]`."""
             if rank_fn is not None:
-                return rank_fn(scores, where)
-            return 1.0 + sums.margin_sums_of_relevant(sums.soft_zero_one, scores, labels > 0.0, where)
+                return rank_fn(scores / temperature, where)
+            return 1.0 + sums.margin_sums_of_relevant(
+                sums.soft_zero_one, scores / temperature, relevant, where
+            )
 
-        soft_ranks = rank_of(scores / temperature, where)
-        if name == "ndcg":
-            values = gains.over_ideal(gains.exponential_gains(labels), counted) * gains.discount(soft_ranks)
-        elif name == "mrr":
-            total = tf.reduce_sum(labels / soft_ranks, axis=-1)
-            return -tf.math.divide_no_nan(total, tf.reduce_sum(labels, axis=-1))
-        else:
-            relevant = labels > 0.0
-            share = tf.cast(relevant, scores.dtype)
-            number = tf.reduce_sum(share, axis=-1, keepdims=True)
-            values = share / k if name == "precision" else tf.math.divide_no_nan(share, number)
-            if name == "map":  # the relevant classes up to each one are its rank among them
-                values *= rank_of(scores / temperature, relevant) / soft_ranks
+        values = formula.of_dense(labels, rank_of(where), lambda: rank_of(relevant), k)
         if k is not None:
             values *= in_top(scores, where)
         return -tf.reduce_sum(values, axis=-1)

@@ -53,7 +53,7 @@ def pairwise_logistic(
       Burges et al. (2005); Rank4Class, eq. 3; Burges (2010), "From RankNet to LambdaRank to
       LambdaMART"; Wang et al. (2018), "The LambdaLoss framework for ranking metric optimization".
     """
-    return _pairwise(sums.logistic, scores, labels, where, weights, temperature, normalize, lambda_weight)
+    return pairwise(sums.logistic, scores, labels, where, weights, temperature, normalize, lambda_weight)
 
 
 def pairwise_hinge(
@@ -78,7 +78,7 @@ def pairwise_hinge(
     References:
       Joachims (2002), "Optimizing search engines using clickthrough data".
     """
-    return _pairwise(sums.hinge, scores, labels, where, weights, temperature, normalize, lambda_weight)
+    return pairwise(sums.hinge, scores, labels, where, weights, temperature, normalize, lambda_weight)
 
 
 def pairwise_soft_zero_one(
@@ -100,23 +100,33 @@ def pairwise_soft_zero_one(
     >>> pairwise_soft_zero_one([[0., 0., 0., 0.]], [2], normalize="pairs").numpy()
     array([0.5], dtype=float32)
     """
-    return _pairwise(
-        sums.soft_zero_one, scores, labels, where, weights, temperature, normalize, lambda_weight
-    )
+    return pairwise(sums.soft_zero_one, scores, labels, where, weights, temperature, normalize, lambda_weight)
 
 
 @tf.autograph.experimental.do_not_convert
-def _pairwise(
+def pairwise(
     term: sums.Term,
     scores: TensorLike,
     labels: TensorLike,
-    where: TensorLike | None,
-    weights: TensorLike | None,
-    temperature: float,
-    normalize: str,
-    lambda_weight: str,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    temperature: float = 1.0,
+    normalize: str = "list",
+    lambda_weight: str = "none",
 ) -> tf.Tensor:
-    """Returns the loss whose pairs cost `term` of their margins (`ops.sums`)."""
+    r"""Returns the loss of every class below the true one, by a term of its margin.
+
+    $$\ell = \frac{1}{z} \sum_{j \ne y} w_j f(m_j / \tau), \quad m_j = s_j - s_y$$
+
+    For dense labels and the options see `pairwise_logistic`.
+
+    Args:
+      term: `f`, a function from margins to their losses and to a function that returns the derivatives, as in
+        `losses.ops.sums`. At minus infinity, the margin of a class that takes no part, both are 0.
+
+    >>> pairwise(sums.hinge, [[0., 0.5, -2.]], [0], normalize="none").numpy()  # 1 + 0.5
+    array([1.5], dtype=float32)
+    """
     arguments.check_positive(temperature=temperature)
     arguments.check_choice(pairs.NORMALIZERS, normalize=normalize)
     arguments.check_choice(pairs.WEIGHTS, lambda_weight=lambda_weight)

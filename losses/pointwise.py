@@ -210,6 +210,9 @@ def ordinal(
 
     $$\ell = \frac{1}{n} \sum_j \sum_{l=1}^{L} \text{CE}([t_j \ge l], \sigma(s_{jl}))$$
 
+    It is for Keras models of `L` scores per class or item, whose sum ranks; the models of the
+    commands have one score.
+
     Args:
       scores: float `[..., n, L]`, one score per level.
       use_fraction_label: whether a label between two levels counts for the upper one by its fraction.
@@ -244,7 +247,8 @@ def mixture_em(
     $$\ell = \sum_h q_h \ell_h, \quad q_h \propto e^{-\alpha \ell_h}, \quad
     \ell_h = \sum_j \text{CE}(t_j, \sigma(s_{jh}))$$
 
-    Dense labels are probabilities, in `[0, 1]`. No gradient flows through `q`.
+    Dense labels are probabilities, in `[0, 1]`. No gradient flows through `q`. It is for Keras models of `H`
+    scores per class or item; those of the commands have one.
 
     Args:
       scores: float `[..., n, H]`, one score per model.
@@ -284,6 +288,8 @@ def click_em(
 
     The loss is the mean over the classes of the cross entropy of the two scores against the posterior
     probabilities of examination and of relevance given the click. No gradient flows through the posteriors.
+    It is for Keras models of two scores per item, such as one of its position and one of its features, of
+    which the second ranks; the models of the commands have one score.
 
     Args:
       scores: float `[..., n, 2]`: the score of examination and the score of relevance.

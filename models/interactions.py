@@ -1,11 +1,11 @@
 r"""Interactions: an instance's vector and the classes' vectors to scores, $s_i = I(h, c_i)$.
 
 Each is a Keras layer that is called on `h` `[B, d]` and `c` `[n, d]` and returns scores `[B, n]`, in float32
-also for vectors of half precision: rounded scores would tie, and ties hide an order. One with weights per
-class takes `class_ids` too, int `[m]`, with the vectors of these candidates alone. One whose work on the
-classes is the same for all instances does it in `prepare(c)`, and is called on the result with `prepared`.
+also for vectors of half precision: rounded scores would tie, and ties hide an order. `Interaction` declares
+what models ask of one beyond that.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,8 +16,43 @@ from rank4class import arguments
 from rank4class.models.registry import INTERACTIONS, KERAS_3, UNROUNDED, Part
 
 
+class Interaction:
+    """Base class of interactions, with their protocol. A Keras layer without it has these defaults.
+
+    Attributes:
+      takes_class_ids: whether `call` takes `class_ids`, int `[m]`, those of `c` for candidates alone,
+        since each class has weights.
+      takes_prepared: whether `call` takes `prepared`, with the result of `prepare` in place of `c`.
+      in_blocks: whether it computes in blocks of classes, whose number it has to know before a step.
+      use_bias: whether it adds `bias`, `[n]`, to the products of `query(h)` and `prepare(c)`.
+    """
+
+    takes_class_ids = False
+    takes_prepared = False
+    in_blocks = False
+    use_bias = False
+
+    def prepare(self, c: tf.Tensor) -> tf.Tensor:
+        """Returns the vectors of classes after the work that is the same for all instances."""
+        return c
+
+    def query(self, h: tf.Tensor) -> tf.Tensor:
+        """Returns vectors, `[B, d]`, whose products with `prepare(c)` are the scores."""
+        return h
+
+    def plan(self, batch_size: int, num_classes: int, width: int) -> tuple[int, bool]:
+        """Returns the number of blocks of classes, and whether the gradient reads a stored first layer."""
+        return 1, False
+
+
+def protocol_of(interaction: Any) -> Any:
+    """Returns an `Interaction`, or a class of them; the defaults for another layer, class or function."""
+    kind = interaction if inspect.isclass(interaction) else type(interaction)
+    return interaction if issubclass(kind, Interaction) else Interaction()
+
+
 @INTERACTIONS.register("dot")
-class Dot(Part):
+class Dot(Part, Interaction):
     r"""Dot product with a bias per class, $s_i = h \cdot c_i + b_i$: a dense layer.
 
     `O(B n d)` time.
@@ -33,6 +68,7 @@ class Dot(Part):
     """
 
     SAVED: tuple[str, ...] = ("use_bias",)
+    takes_class_ids = True
 
     def __init__(self, use_bias: bool = True, **kwargs: Any):
         super().__init__(**kwargs)
@@ -55,7 +91,7 @@ class Dot(Part):
 
 
 @INTERACTIONS.register("bilinear")
-class Bilinear(Part):
+class Bilinear(Part, Interaction):
     r"""A learned bilinear form, $s_i = h^\top W c_i$, initialized to the dot product.
 
     `O(B d^2 + B n d)` time. It has no weights per class.
@@ -76,7 +112,7 @@ class Bilinear(Part):
 
 
 @INTERACTIONS.register("cosine")
-class Cosine(Part):
+class Cosine(Part, Interaction):
     r"""The cosine of the two vectors over a temperature, $s_i = \cos(h, c_i) / \tau$.
 
     `O(B n d)` time. The cosine of a zero vector with any other is 0.
@@ -95,6 +131,7 @@ class Cosine(Part):
     """
 
     SAVED = ("temperature", "learned")
+    takes_prepared = True
 
     def __init__(self, temperature: float = 0.1, learned: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
@@ -110,11 +147,9 @@ class Cosine(Part):
         super().build(shapes)
 
     def prepare(self, c: tf.Tensor) -> tf.Tensor:
-        """Returns the vectors of length 1, which takes more time than their products with one instance."""
-        return _unit(c)
+        return _unit(c)  # which takes more time than their products with one instance
 
     def query(self, h: tf.Tensor) -> tf.Tensor:
-        """Returns vectors, `[B, d]`, whose dot products with `prepare(c)` are the scores."""
         unit, temperature = _unit(h), self.temperature
         if self.learned:
             low, high = (math.log(end / self.temperature) for end in (0.01, 100.0))
@@ -157,7 +192,7 @@ def _dot(h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
 _RandomLayer: Any = tf.keras.layers.Layer if KERAS_3 else tf.keras.__internal__.layers.BaseRandomLayer
 
 
-class _Mlp(Part, _RandomLayer):
+class _Mlp(Part, Interaction, _RandomLayer):
     """An MLP on the pairs of `h` and `c_i`: two layers of `units` with ReLU and dropout, then one score.
 
     With `residual` the dot product with its bias is added to it, and the weights that read out the score
@@ -169,6 +204,7 @@ class _Mlp(Part, _RandomLayer):
     """
 
     SAVED = ("units", "dropout", "residual", "seed")
+    takes_class_ids = in_blocks = True
     joins = False  # whether the first layer reads both vectors, one after the other
 
     def __init__(self, units: int = 128, dropout: float = 0.0, residual: bool = False, **kwargs: Any):
@@ -198,10 +234,6 @@ class _Mlp(Part, _RandomLayer):
         if self.dot is not None:
             self.dot.build(shapes)
         super().build(shapes)
-
-    def plan(self, batch_size: int, num_classes: int, width: int) -> tuple[int, bool]:
-        """Returns the number of blocks of classes, and whether the gradient reads a stored first layer."""
-        raise NotImplementedError
 
     def pairs(self, h: tf.Tensor, c: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         """Returns the first layer's pre-activations, `[B * n, units]`."""

@@ -1,7 +1,6 @@
 """The rank model: an instance encoder, a class encoder and an interaction."""
 
 import functools
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +8,7 @@ import tensorflow as tf
 
 from rank4class.models import precision
 from rank4class.models.encoders.base import check_features
+from rank4class.models.interactions import protocol_of
 from rank4class.models.registry import KERAS_3
 
 
@@ -74,8 +74,9 @@ class RankModel(tf.keras.Model):
             self._specs = _describe(features)
         h = self.encoder(features, training=training)
         c = self.encode_classes(training, class_ids) if class_vectors is None else class_vectors
-        options: dict[str, Any] = {"prepared": True} if hasattr(self.interaction, "prepare") else {}
-        if class_ids is not None and "class_ids" in inspect.signature(self.interaction.call).parameters:
+        protocol = protocol_of(self.interaction)
+        options: dict[str, Any] = {"prepared": True} if protocol.takes_prepared else {}
+        if class_ids is not None and protocol.takes_class_ids:
             options["class_ids"] = class_ids
         scores = tf.cast(self.interaction([h, c], training=training, **options), tf.float32)
         if self.count_prior is None:
@@ -92,7 +93,7 @@ class RankModel(tf.keras.Model):
             class_ids = tf.range(self.num_classes)
         encode = functools.partial(self.encoder, training=training)
         c = self.class_encoder(class_ids, encode=encode, training=training)
-        return self.interaction.prepare(c) if hasattr(self.interaction, "prepare") else c
+        return protocol_of(self.interaction).prepare(c)
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None

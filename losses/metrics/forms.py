@@ -1,7 +1,6 @@
-"""The two forms of each metric: of the rank of the true class, and of all classes in order.
+"""The formulas of metrics: functions of the `Order` of lists and of `k`, which return one value per list.
 
-`*_of_rank` takes ranks, float32 `[...]`, from 1 for the best to infinity for invalid instances. `*_of_order`
-takes the `Order` of lists with dense labels. Both return one value per list.
+A `k` of None counts the whole list; reciprocal rank and mean rank ignore it.
 """
 
 import functools
@@ -15,34 +14,6 @@ from rank4class.losses.ops import ranks, tensors, thresholds, top_relevant
 from rank4class.losses.ops.gains import discount, exponential_gains
 
 _FEW = 64  # relevant classes, which are sorted in about the time of the first K, and whatever the ties
-
-
-def top_k_accuracy_of_rank(rank: tf.Tensor, k: int) -> tf.Tensor:
-    return tf.cast(rank <= k, tf.float32)
-
-
-def ndcg_of_rank(rank: tf.Tensor, k: int | None = None) -> tf.Tensor:
-    return tf.where(_counted(rank, k), discount(rank), 0.0)
-
-
-def mrr_of_rank(rank: tf.Tensor) -> tf.Tensor:
-    # A graph turns 1.0 / rank into an approximation, which is 0.99999994 for some ranks of 1.
-    return tf.math.divide_no_nan(1.0, rank)
-
-
-def mean_rank_of_rank(rank: tf.Tensor) -> tf.Tensor:
-    return rank
-
-
-recall_of_rank = top_k_accuracy_of_rank
-
-
-def precision_of_rank(rank: tf.Tensor, k: int) -> tf.Tensor:
-    return top_k_accuracy_of_rank(rank, k) / k
-
-
-def average_precision_of_rank(rank: tf.Tensor, k: int | None = None) -> tf.Tensor:
-    return tf.where(_counted(rank, k), mrr_of_rank(rank), 0.0)
 
 
 class Runs(typing.NamedTuple):
@@ -65,8 +36,14 @@ class Order(typing.NamedTuple):
     gains: tf.Tensor
     all_gains: tf.Tensor  # of all relevant classes, in any order
     relevant: tf.Tensor  # 1.0 or 0.0
-    rank: tf.Tensor  # among all classes, 1..n
+    rank: tf.Tensor  # among all classes, 1..n, or infinity in an invalid list
     runs: Runs | None
+
+
+def of_true_class(rank: tf.Tensor) -> Order:
+    """Returns the `Order` of lists with one relevant class, of which only that class is read, `[..., 1]`."""
+    one = tf.ones_like(rank)[..., None]
+    return Order(one, one, one, rank[..., None], None)
 
 
 def in_order(
@@ -175,15 +152,15 @@ def _log_choose(n: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
     return tf.math.lgamma(n + 1.0) - tf.math.lgamma(k + 1.0) - tf.math.lgamma(n - k + 1.0)
 
 
-def top_k_accuracy_of_order(order: Order, k: int) -> tf.Tensor:
+def top_k_accuracy(order: Order, k: int) -> tf.Tensor:
     return _of_first_relevant(order, lambda probability: tf.where(order.rank <= k, probability, 0.0))
 
 
-def mrr_of_order(order: Order) -> tf.Tensor:
-    return _of_first_relevant(order, lambda probability: probability / order.rank)
+def mrr(order: Order, k: int | None) -> tf.Tensor:
+    return _of_first_relevant(order, lambda probability: _over_rank(probability, order))
 
 
-def ndcg_of_order(order: Order, k: int | None = None) -> tf.Tensor:
+def ndcg(order: Order, k: int | None) -> tf.Tensor:
     def collected(gains: tf.Tensor, rank: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(tf.where(_counted(rank, k), gains * discount(rank), 0.0), axis=-1)
 
@@ -212,22 +189,22 @@ def _falling(gains: tf.Tensor, k: int | None) -> tf.Tensor:
     )
 
 
-def mean_rank_of_order(order: Order) -> tf.Tensor:
+def mean_rank(order: Order, k: int | None) -> tf.Tensor:
     largest = tf.reduce_max(order.gains, axis=-1, keepdims=True)
     gains = tf.math.divide_no_nan(order.gains, largest)  # no sum exceeds float32
     total = tf.reduce_sum(_expected(gains, order) * order.rank, axis=-1)
     return tf.math.divide_no_nan(total, tf.reduce_sum(gains, axis=-1))
 
 
-def precision_of_order(order: Order, k: int) -> tf.Tensor:
+def precision(order: Order, k: int) -> tf.Tensor:
     return _relevant_among(order, k) / k
 
 
-def recall_of_order(order: Order, k: int) -> tf.Tensor:
+def recall(order: Order, k: int) -> tf.Tensor:
     return tf.math.divide_no_nan(_relevant_among(order, k), _num_relevant(order))
 
 
-def average_precision_of_order(order: Order, k: int | None = None) -> tf.Tensor:
+def average_precision(order: Order, k: int | None) -> tf.Tensor:
     if order.runs is None:
         hits = order.relevant * ranks.running_sum(order.relevant)
     else:
@@ -235,8 +212,13 @@ def average_precision_of_order(order: Order, k: int | None = None) -> tf.Tensor:
         others = tf.math.divide_no_nan(runs.relevant - 1.0, runs.size - 1.0)
         earlier = runs.relevant_before + (order.rank - runs.before - 1.0) * others
         hits = runs.relevant / runs.size * (earlier + 1.0)
-    counted = tf.where(_counted(order.rank, k), hits / order.rank, 0.0)
+    counted = tf.where(_counted(order.rank, k), _over_rank(hits, order), 0.0)
     return tf.math.divide_no_nan(tf.reduce_sum(counted, axis=-1), _num_relevant(order))
+
+
+def _over_rank(values: tf.Tensor, order: Order) -> tf.Tensor:
+    # A graph turns 1.0 / rank into an approximation, which is 0.99999994 for some ranks of 1.
+    return tf.math.divide_no_nan(values, order.rank)
 
 
 def _relevant_among(order: Order, k: int) -> tf.Tensor:

@@ -31,7 +31,6 @@ Common errors:
     value is the worst one) a list has more than `max_relevant` relevant classes.
 """
 
-import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -78,7 +77,7 @@ def top_k_accuracy(
     References:
       Rank4Class, eq. 1.
     """
-    return _evaluate("top_k_accuracy", scores, labels, where, ties, max_relevant, longer_than=k)
+    return _evaluate(forms.top_k_accuracy, scores, labels, where, ties, max_relevant, longer_than=k, most=1)
 
 
 def top_k_error(
@@ -121,7 +120,7 @@ def ndcg(
     References:
       Rank4Class, eq. 2; Järvelin, Kekäläinen (2002).
     """
-    return _evaluate("ndcg", scores, labels, where, ties, max_relevant, k=k)
+    return _evaluate(forms.ndcg, scores, labels, where, ties, max_relevant, k=k)
 
 
 def mrr(
@@ -137,7 +136,7 @@ def mrr(
     >>> mrr([[3., 1., 2.]], [2]).numpy()
     array([0.5], dtype=float32)
     """
-    return _evaluate("mrr", scores, labels, where, ties, max_relevant)
+    return _evaluate(forms.mrr, scores, labels, where, ties, max_relevant, most=1)
 
 
 def mean_rank(
@@ -157,7 +156,7 @@ def mean_rank(
     >>> mean_rank([[3., 1., 2.]], [2]).numpy()
     array([2.], dtype=float32)
     """
-    return _evaluate("mean_rank", scores, labels, where, ties, max_relevant, worst=float("inf"))
+    return _evaluate(forms.mean_rank, scores, labels, where, ties, max_relevant, worst=float("inf"))
 
 
 def precision(
@@ -174,7 +173,7 @@ def precision(
     >>> precision([[3., 1., 2., 0.]], [[1., 0., 1., 1.]], k=3).numpy().round(4)
     array([0.6667], dtype=float32)
     """
-    return _evaluate("precision", scores, labels, where, ties, max_relevant, longer_than=k)
+    return _evaluate(forms.precision, scores, labels, where, ties, max_relevant, longer_than=k)
 
 
 def grade_precision(
@@ -225,7 +224,7 @@ def recall(
     >>> recall([[3., 1., 2., 0.]], [[1., 0., 1., 1.]], k=3).numpy().round(4)
     array([0.6667], dtype=float32)
     """
-    return _evaluate("recall", scores, labels, where, ties, max_relevant, longer_than=k)
+    return _evaluate(forms.recall, scores, labels, where, ties, max_relevant, longer_than=k)
 
 
 def average_precision(
@@ -250,7 +249,7 @@ def average_precision(
       McSherry, Najork (2008), "Computing information retrieval performance measures efficiently in
       the presence of tied scores", for the average over ties.
     """
-    return _evaluate("average_precision", scores, labels, where, ties, max_relevant, k=k)
+    return _evaluate(forms.average_precision, scores, labels, where, ties, max_relevant, k=k)
 
 
 def information(values: TensorLike) -> tf.Tensor:
@@ -287,7 +286,7 @@ def check_k(k: int, num_classes: int | None) -> None:
 
 @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds and change nothing
 def _evaluate(
-    metric: str,
+    formula: Callable,
     scores: TensorLike,
     labels: TensorLike,
     where: TensorLike | None,
@@ -296,18 +295,19 @@ def _evaluate(
     *,
     k: int | None = None,
     longer_than: int | None = None,
+    most: int | None = None,
     worst: float = 0.0,
 ) -> tf.Tensor:
-    """Computes a metric, by the name of its `forms`, in the form that fits the labels.
+    """Computes a formula of `forms` of the first `k` or `longer_than` classes, or of all.
 
-    Lists of at most `longer_than` classes, and instances that are not valid, have the `worst` value.
+    Lists of at most `longer_than` classes, and instances that are not valid, have the `worst` value. The
+    formula reads the best `most` relevant classes, or all.
     """
     if longer_than is not None:
         check_k(longer_than, tensors.dense("scores", scores).shape[-1])
     elif k is not None:
         arguments.check_integer(k=k)
     limit = longer_than or k
-    options = {} if limit is None else {"k": limit}
     arguments.check_choice(TIES, ties=ties)
     scores, labels = tensors.dense("scores", scores), tensors.dense("labels", labels)
     tensors.check_scores(scores)
@@ -322,16 +322,18 @@ def _evaluate(
         if where is not None:
             scores, gains = tf.where(where, scores, -float("inf")), tf.where(where, gains, 0.0)
         too_many = top_relevant.too_many(gains, max_relevant)
-        most = 1 if metric in ("mrr", "top_k_accuracy") else max_relevant  # they read the best relevant class
-        order = forms.in_order(scores, gains, ties, most, limit)
-        values = tf.reshape(getattr(forms, f"{metric}_of_order")(order, **options), tf.shape(scores)[:-1])
+        order = forms.in_order(scores, gains, ties, most or max_relevant, limit)
+        values = tf.reshape(formula(order, limit), tf.shape(scores)[:-1])
         is_valid = tf.math.is_finite(scores) & tf.math.is_finite(gains) & (gains >= 0.0)
         is_valid = is_valid if where is None else is_valid | ~where
         has_relevant = tf.reduce_any(gains > 0.0, axis=-1) & ~too_many
         valid = tf.reduce_all(is_valid, axis=-1) & has_relevant
     else:
         first, last = ranks.tie_range(scores, labels, where)
-        of_rank = functools.partial(getattr(forms, f"{metric}_of_rank"), **options)
+
+        def of_rank(rank: tf.Tensor) -> tf.Tensor:
+            return formula(forms.of_true_class(rank), limit)
+
         values = of_rank(last) if ties == "worst" else _mean_over(of_rank, first, last, scores)
         valid = True
     return tf.where((size > (longer_than or 0)) & valid, values, worst)

@@ -178,24 +178,6 @@ def test_equal_tf_ranking(name, kind, n):
         np.testing.assert_allclose(result(name, labels, scores, weights, ties), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("n", [6, 1000])
-@pytest.mark.parametrize("ties", metrics.TIES)
-def test_equal_scikit_learn(n, ties):
-    scores, (ids, _), one_hot = problem(n, "ids")
-    top_5 = sklearn.metrics.top_k_accuracy_score(ids, scores, k=5, labels=range(n))
-    np.testing.assert_allclose(result("top5_accuracy", ids, scores, ties=ties), top_5)
-    for name, k in (("ndcg@5", 5), ("ndcg", None)):
-        expected = sklearn.metrics.ndcg_score(one_hot, scores, k=k)
-        np.testing.assert_allclose(result(name, ids, scores, ties=ties), expected, rtol=1e-5)
-    assert result("top1_error", ids, scores) == np.float32(1) - result("ndcg@1", ids, scores)
-    scores, _, binary = problem(n, "multi_label")
-    for name, theirs in (
-        ("map", sklearn.metrics.label_ranking_average_precision_score),
-        ("ndcg", sklearn.metrics.ndcg_score),
-    ):
-        np.testing.assert_allclose(result(name, binary, scores, ties=ties), theirs(binary, scores), rtol=1e-5)
-
-
 @pytest.mark.parametrize("k", [1, 3, None])
 def test_ndcg_averaged_over_ties_equals_scikit_learn(k):
     rng = np.random.default_rng(0)
@@ -291,19 +273,6 @@ def test_masked_equals_subset_with_more_batch_axes(name):
             np.testing.assert_allclose(masked, metric(scores[..., :6], shorter), rtol=1e-5)
             flat = metric(scores.reshape(6, 8), labels.reshape(6, *labels.shape[2:]))
             np.testing.assert_allclose(tf.reshape(metric(scores, labels), [6]), flat, rtol=1e-6)
-
-
-@pytest.mark.parametrize(("grade", "ties"), [(1, "worst"), (3, "average")])
-def test_precision_of_a_grade_is_that_of_the_classes_with_it(grade, ties, rng):
-    scores = rng.integers(4, size=[30, 9]).astype(np.float32)
-    grades = rng.integers(4, size=[30, 9])
-    actual = metrics.grade_precision(scores, tf.constant(grades, tf.float32), 4, grade, ties=ties)
-    has_grade = (grades >= grade).astype(np.float32)
-    np.testing.assert_array_equal(actual, metrics.precision(scores, has_grade, 4, ties=ties))
-    of_integers = metrics.grade_precision(scores, grades, 4, grade, ties=ties)
-    np.testing.assert_array_equal(actual, of_integers)
-    by_name = losses.get_metric(f"grade{grade}_precision@4", ties)
-    np.testing.assert_array_equal(by_name.of_scores(scores, grades), actual)
 
 
 def test_precision_of_a_grade_by_hand():

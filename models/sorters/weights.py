@@ -13,7 +13,9 @@ SHIPPED = "shipped"
 
 def to_bytes(sorter: tf.keras.layers.Layer, dtype: type = np.float16, **metadata: str) -> bytes:
     """Returns the weights of a sorter and metadata, such as the `sizes` of lists, in safetensors format."""
-    tensors = {name: np.array(weight, dtype) for name, weight in by_name(sorter).items()}
+    tensors: dict[str, np.ndarray] = {
+        name: np.array(weight, dtype) for name, weight in by_name(sorter).items()
+    }
     return safetensors_numpy().save(tensors, metadata={"sorter": name_of(sorter), **metadata})
 
 

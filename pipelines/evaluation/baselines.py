@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import data, losses
-from rank4class.losses.metrics.sets import is_of_scores
+from rank4class.losses.metrics.names import is_of_scores
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.task import loading, split_steps

@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 
 from rank4class import losses
-from rank4class.losses.metrics.sets import split_metric
+from rank4class.losses.metrics.names import split_metric
 from rank4class.pipelines.evaluation import statistics
 from rank4class.pipelines.evaluation.trained_model import TrainedModel
 

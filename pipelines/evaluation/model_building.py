@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class import losses, models
-from rank4class.losses.metrics.sets import is_of_scores
+from rank4class.losses.metrics.names import is_of_scores
 from rank4class.models import class_encoders, precision
 from rank4class.models.rank_model import create_variables
 from rank4class.pipelines import config

@@ -56,8 +56,8 @@ class ApproximateAnswers(Answers):
                 "Set it to 'exact'."
             )
         vectors = tf.convert_to_tensor(self.encode_classes()["vectors"])
-        self._query = getattr(interaction, "query", tf.identity)
-        if getattr(interaction, "use_bias", False):  # the product with a query that ends with 1
+        self._query = interaction.query
+        if interaction.use_bias:  # the product with a query that ends with 1
             vectors = tf.concat([vectors, tf.cast(interaction.bias, tf.float32)[:, None]], axis=1)
             self._query = functools.partial(tf.pad, paddings=[[0, 0], [0, 1]], constant_values=1.0)
         self._index = build_index(vectors, k).serialize_to_module()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rank4class import arguments, losses, models
-from rank4class.losses.metrics.sets import stated_coverage
+from rank4class.losses.metrics.names import stated_coverage
 from rank4class.losses.ops import ranks
 from rank4class.pipelines import config
 from rank4class.pipelines.task import class_frequencies, count_priors, rank_functions

@@ -262,9 +262,9 @@ def build_candidates(
     part, n, candidates = experiment.candidates, loaded.num_scored("train"), None
     if part.name != "all":
         of_data = {"split": loaded.splits["train"], "num_classes": n, "batch_size": experiment.batch_size}
-        plans = hasattr(models.INTERACTIONS[experiment.interaction.name], "plan")  # its blocks, before a step
+        interaction = models.interactions.protocol_of(models.INTERACTIONS[experiment.interaction.name])
         is_on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-        of_data["padded"] = experiment.jit_compile or is_on_tpu or plans
+        of_data["padded"] = experiment.jit_compile or is_on_tpu or interaction.in_blocks
         with arguments.in_section("candidates."):
             mined = {} if nearest is None else {"nearest": nearest}
             candidates = CANDIDATES.build(part.name, **of_data, **part.options(), **mined)

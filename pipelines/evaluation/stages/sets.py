@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class import data
-from rank4class.losses.metrics.sets import stated_coverage
+from rank4class.losses.metrics.names import stated_coverage
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import prediction_sets

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from rank4class.losses.metrics import propensities
-from rank4class.losses.metrics.sets import SetMetric, split_metric
+from rank4class.losses.metrics.names import SetMetric, split_metric
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult, applicable_metrics
 from rank4class.pipelines.evaluation.split_metrics import SplitMetrics

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-import sklearn.linear_model
-import sklearn.metrics
 
 from rank4class.scripts.research.sorters import sorting_tasks
 
@@ -19,28 +17,6 @@ def test_seed_determines_the_task(load):
         assert (first[part][0] != other[part][0]).any()
     rows = [row.tobytes() for features, *_ in first.values() for row in features]
     assert len(set(rows)) == len(rows)  # the parts are disjoint
-
-
-def test_a_fifth_is_relevant_and_linear_models_predict_it_poorly():
-    parts = sorting_tasks.relevant_vectors(seed=0)
-    for vectors, relevant in parts.values():
-        assert relevant.mean() == pytest.approx(0.2, abs=1e-3)
-        assert set(relevant[:, 0]) == {0.0, 1.0}
-        assert vectors.mean() == pytest.approx(0.0, abs=0.02)
-    vectors, relevant = parts["train"]
-    model = sklearn.linear_model.LogisticRegression().fit(vectors, relevant[:, 0])
-    test_vectors, test_relevant = parts["test"]
-    precision = sklearn.metrics.average_precision_score(test_relevant, model.decision_function(test_vectors))
-    assert 0.3 < precision < 0.7
-
-
-def test_views_of_a_pair_are_related():
-    parts = sorting_tasks.pairs(seed=0)
-    (first, second, _), (test_first, test_second, _) = parts["train"], parts["test"]
-    # A linear prediction of the second view generalizes to new pairs, but not to reordered ones.
-    model = sklearn.linear_model.LinearRegression().fit(first, second)
-    assert model.score(test_first, test_second) > 0.3
-    assert model.score(test_first, test_second[::-1]) < 0.0
 
 
 def test_table(tmp_path):

@@ -124,7 +124,7 @@ def _finish(sorter: sorters.Sorter, path: str, sizes: Sequence[int], command: st
 class _Moved(tf.keras.Model):
     """The ranks that a sorter predicts for moved scores, from its value and gradient before the move."""
 
-    def __init__(self, sorter: sorters.Sorter, move: float):
+    def __init__(self, sorter: Any, move: float):
         super().__init__()
         self.sorter, self._move = sorter, move
 
