@@ -18,9 +18,7 @@ MIRRORED = {
     "movielens_100k": {"accumulation_steps": 2},  # ids, with excluded classes
     "letor_linear": {"loss.name": "softmax", "metrics": ("ndcg@10",)},  # lists of items
 }
-ON_ONE_DEVICE = {
-    "movielens_20m": {"optimizer.name": "lazy_adam"}
-}
+ON_ONE_DEVICE = {"movielens_20m": {"optimizer.name": "lazy_adam"}}
 TRAININGS = """
 import json, sys
 import tensorflow as tf
