@@ -216,7 +216,7 @@ def signatures() -> str:
             for name, entry in sorted(registry._entries.items(), key=lambda item: item[1].__module__)
             if entry.__module__ in modules
         }
-        for registry in _REGISTRIES
+        for registry in sorted(_REGISTRIES, key=lambda registry: registry.kind)
     }
     return json.dumps({kind: each for kind, each in content.items() if each}, indent=1) + "\n"
 

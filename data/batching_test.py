@@ -46,20 +46,6 @@ def test_start_step_continues_the_same_batches(grouped):
     assert take(data.training_batches(split, batch_size=4, seed=3, start_step=12), 8) == whole[12:]
 
 
-@pytest.mark.parametrize(("seed", "batch_size"), [(7, 20), (0, 5)])
-def test_epochs_are_uniform_permutations(seed, batch_size):
-    size, epochs = 20, 400
-    split = numbered_split(size) if batch_size == size else with_lengths(numbered_split(size), count=2)
-    batches = data.training_batches(split, batch_size=batch_size, seed=seed)
-    orders = np.reshape(take(batches, epochs * size // batch_size), [epochs, size])
-    assert len(np.unique(orders, axis=0)) == epochs
-    # Every example is at every position equally often: chi-square with 19 * 19 degrees of freedom.
-    counts = np.array([np.bincount(orders[:, position], minlength=size) for position in range(size)])
-    chi_square = np.sum((counts - epochs / size) ** 2) / (epochs / size)
-    degrees = (size - 1) ** 2
-    assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees)
-
-
 def test_batches_group_examples_of_equal_lengths():
     split = with_lengths(numbered_split(203), count=4)
     batches = np.array(take(data.training_batches(split, batch_size=8, seed=1), 75))
@@ -79,15 +65,6 @@ def test_evaluation_starts_with_the_longest_examples():
     assert (np.diff(split.lengths[labels]) <= 0).all()
     assert indices.tolist() == [*labels[:10], -1, -1]
     np.testing.assert_array_equal(data.in_order(labels, indices), np.arange(10))
-
-
-@pytest.mark.parametrize("size", [10, 8, 1])
-def test_evaluation_counts_every_example_once(size):
-    batches = list(data.evaluation_batches(numbered_split(size), batch_size=4))
-    assert all(labels.shape == [4] for _, labels, _ in batches)
-    labels, indices = (np.concatenate([batch[i] for batch in batches]) for i in (1, 2))
-    assert indices.tolist() == [*range(size), *[-1] * (-size % 4)]
-    np.testing.assert_array_equal(data.in_order(labels, indices), np.arange(size))
 
 
 CASES = {
@@ -166,20 +143,6 @@ def test_start_step_at_random(size, replicas, per_replica, seed, start):
     indices = data.training_indices(split, batch_size=replicas * per_replica, seed=seed, start_step=start)
     for (_, labels, _), expected in zip(rest, indices.take(2), strict=True):
         np.testing.assert_array_equal(labels, expected)
-
-
-def test_replicas_of_a_strategy_have_the_batches_of_one_worker(mirrored):
-    strategy = mirrored
-    expected_batches = list(data.training_batches(numbered_split(10), batch_size=4, seed=1).take(5))
-    batches = strategy.distribute_datasets_from_function(
-        lambda context: data.training_batches(numbered_split(10), batch_size=4, seed=1, context=context)
-    )
-    iterator = iter(batches)
-    for expected in expected_batches:
-        actual = tf.nest.map_structure(
-            lambda value: np.concatenate(strategy.experimental_local_results(value)), next(iterator)
-        )
-        tf.nest.map_structure(np.testing.assert_array_equal, actual, expected)
 
 
 def test_distant_seeds_and_epochs_have_different_orders():
@@ -298,11 +261,3 @@ def test_vectors_on_disk_and_sparse_vectors_are_those_in_memory(tmp_path):
     (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-4])
     with pytest.raises(ValueError, match="truncated"):
         np.asarray(splits[1].features["embedding"])
-
-
-def test_duplicates_of_sparse_vectors():
-    vectors = csr_array(np.array([[0, 1, 2], [1, 2, 0], [0, 1, 2], [0, 0, 0]], np.float32))
-    split = data.Split({"embedding": vectors}, np.zeros(4, np.int32))
-    _, inverse = np.unique(split.kind.contents(split.features), return_inverse=True)
-    assert inverse[0] == inverse[2]
-    assert len(set(inverse)) == 3

@@ -1,7 +1,5 @@
 """Candidates: probabilities of the classes, their batches, and the nearest wrong classes."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -32,46 +30,12 @@ def several(rng):
     return numbered_split(gains, excluded=excluded)
 
 
-@pytest.mark.parametrize("power", [0.0, 0.5, 2.0])
-def test_classes_are_drawn_with_their_probabilities(single, power):
-    sampled = Sampled(single, N, batch_size=4, count=7, power=power)
-    weights = np.maximum(single.class_counts(N), 1.0) ** power
-    expected = np.diff(sampled._ends)
-    assert expected.sum() == pytest.approx(7)
-    below = expected < 1.0
-    np.testing.assert_allclose(expected[below] / weights[below], (expected / weights)[below][0])
-    assert (weights[~below] >= weights[below].max()).all()
-    draw = tf.function(lambda step: sampled.draw(3, step))
-    draws = np.array([draw(tf.constant(step)) for step in range(2_000)])
-    np.testing.assert_allclose(np.bincount(draws.ravel(), minlength=N) / len(draws), expected, atol=0.05)
-    drawn = np.mean([np.isin(np.arange(N), row) for row in draws], axis=0)
-    np.testing.assert_allclose(candidates._probability_of_draw(sampled._ends), drawn, atol=0.05)
-    assert draws[5].tolist() == sampled.draw(3, 5).numpy().tolist() != sampled.draw(4, 5).numpy().tolist()
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 6, 9])
-def test_probability_that_the_batch_has_a_class(batch_size):
-    examples = np.array([0, 1, 2, 5])  # of each class, among 6
-    others = list(itertools.combinations(range(5), min(batch_size, 6) - 1))
-    expected = [np.mean([any(i < count for i in batch) for batch in others]) for count in examples]
-    actual = candidates._probability_in_batch(examples, 6, batch_size)
-    np.testing.assert_allclose(actual, expected, rtol=1e-12)
-
-
 def batches(split, sampled, count, **options):
     options = {"batch_size": 4, "seed": 0, **options}
     return [
         tf.nest.map_structure(lambda x: x.numpy(), batch)
         for batch in data.training_batches(split, candidates=sampled, **options).take(count)
     ]
-
-
-def test_steps_have_few_numbers_of_candidates(rng):
-    split = numbered_split(csr_array((rng.random([60, 400]) < 0.1 * rng.random([60, 1])).astype(np.float32)))
-    sampled = Sampled(split, 400, batch_size=4, count=30)
-    made = [features["candidates"] for features, _, _ in batches(split, sampled, 40)]
-    assert len({len(np.unique(ids)) for ids in made}) > 20
-    assert len({len(ids) for ids in made}) <= 12  # of about 60 to 160 candidates
 
 
 @pytest.mark.parametrize("padded", [False, True])

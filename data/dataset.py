@@ -12,9 +12,9 @@ import sklearn.model_selection
 from absl import logging
 
 from rank4class import arguments
-from rank4class.data.kind import Kind, kind_of
+from rank4class.data.kind import kind_of
+from rank4class.data.labels import listed
 from rank4class.data.lazy_arrays import Origins
-from rank4class.data.readers import rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Split:
         return self.labels.shape[0]
 
     @property
-    def kind(self) -> Kind:
-        """The kind of its examples."""
+    def kind(self) -> Any:
+        """The kind of its examples, see `kinds.arrays.Kind`."""
         return kind_of(self.features)
 
     @property
@@ -188,7 +188,7 @@ class Dataset:
             counts = self.splits["train"].class_counts(len(self.class_names))
             untrained = [name for name, count in zip(self.class_names, counts, strict=True) if not count]
             if untrained:
-                logging.warning("no training example of: %s", rows.listed(untrained))
+                logging.warning("no training example of: %s", listed(untrained))
 
 
 def map_splits(function: Callable[[Split], Any], splits: Mapping[str, Split]) -> dict[str, Any]:

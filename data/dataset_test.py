@@ -30,13 +30,6 @@ def test_warns_of_classes_without_a_training_example(caplog):
     assert caplog.text.strip().endswith("1, 2, 4, 5, 6, 7, 8, 9, 10, 11 and 8 more")
 
 
-def test_class_counts_of_multi_label_examples():
-    split = data.Split({}, csr_array(np.array([[1, 0, 1], [0, 0, 0.5]], np.float32)))
-    assert split.multi_label
-    assert len(split) == 2
-    assert split.class_counts(3).tolist() == [1, 0, 2]
-
-
 RAGGED = [[0, 1], [2]]
 CSR = csr_array(np.eye(2, 3, dtype=np.float32))
 INVALID_SPLITS = {
@@ -131,24 +124,6 @@ def test_pairs_are_drawn_in_the_requested_fractions(counts, fractions, seed):
             assert abs(split.labels.nnz - expected[name]) <= 1
         before += labels
     np.testing.assert_array_equal(before, dense)
-
-
-def test_seed_determines_the_pairs():
-    relevant = csr_array(np.ones([20, 10], np.float32))
-    first, again, other = (data.draw_pairs(relevant, {"test": 0.3}, seed=seed)["test"] for seed in (0, 0, 1))
-    assert (first.labels != again.labels).nnz == 0
-    assert first.labels.indices.tolist() != other.labels.indices.tolist()
-
-
-@pytest.mark.nightly
-def test_pairs_are_drawn_uniformly():
-    relevant = csr_array(np.ones([4, 5], np.float32))
-    counts = np.zeros([4, 5])
-    for seed in range(2000):
-        split = data.draw_pairs(relevant, {"test": 0.25}, seed=seed)["test"]
-        counts[split.features["id"]] += split.labels.toarray()
-    deviation = np.sqrt(2000 * 0.25 * 0.75)
-    assert np.abs(counts - 500).max() < 4 * deviation
 
 
 def test_too_few_pairs_to_draw():

@@ -56,12 +56,6 @@ def test_texts_by_hand(tmp_path):
         read(path, PAIR)
 
 
-def test_a_text_may_be_the_name_of_its_column(tmp_path):
-    path = tmp_path / "in.csv"
-    path.write_text("text\nText\n")
-    assert read(path, TEXT)[0] == [(f"{path}:2", {"text": "Text"})]
-
-
 def test_numpy_texts_of_a_batch_keep_their_length():
     kind = data.kind_of(TEXT)
     texts = [features_of(text, TEXT) for text in np.array(["ok", "a longer text"])]
@@ -189,21 +183,6 @@ def test_images_of_folders(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty: no image \(\.jpg, .*\)\. Add one\."):
         read(tmp_path / "empty", FILE)
-
-
-def test_links_are_followed_and_hidden_folders_are_not_read(tmp_path):
-    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
-    for folder in (root / "a", root / ".hidden", elsewhere):
-        folder.mkdir(parents=True)
-        (folder / "1.jpg").write_bytes(b"x")
-    (root / "linked").symlink_to(elsewhere)
-    (root / "twice").symlink_to(elsewhere)
-    (root / "0.jpg").symlink_to(elsewhere / "1.jpg")
-    expected = [str(root / name) for name in ("0.jpg", "a/1.jpg", "linked/1.jpg", "twice/1.jpg")]
-    assert [name for name, _ in read(root, FILE)[0]] == expected
-    (root / "gone.jpg").symlink_to(root / "nowhere")
-    with pytest.raises(ValueError, match=r"gone\.jpg: cannot be read: No such file or directory"):
-        read(root, FILE)
 
 
 def test_texts_of_standard_input(monkeypatch):

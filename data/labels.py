@@ -77,3 +77,13 @@ def sort_names(names: Collection[str]) -> list[str]:
     if all(re.fullmatch("-?[0-9]+", name) for name in names):
         return sorted(names, key=lambda name: (int(name), name))
     return sorted(names)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns at most ten names for a message.
+
+    >>> listed("abcdefghijklm")
+    'a, b, c, d, e, f, g, h, i, j and 3 more'
+    """
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(names[:10]) + more

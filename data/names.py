@@ -13,7 +13,8 @@ from rank4class.data.batching import (
     unreadable,
 )
 from rank4class.data.dataset import Dataset, Split, draw, draw_pairs
-from rank4class.data.kind import KINDS, Kind, RawInput, kind_of
+from rank4class.data.kind import KINDS, kind_of
+from rank4class.data.kinds.arrays import Kind, RawInput
 from rank4class.data.lazy_arrays import Origins, StoredRows
 from rank4class.data.preprocessing.images import (
     AUGMENTATIONS,

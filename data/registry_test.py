@@ -13,12 +13,6 @@ PLAIN_TYPES = (str, int, float, bool, str | None, int | None, float | None, tupl
 OUT_OF_RANGE = {
     "validation_fraction": (0.0, 1.0, -0.5, math.nan),
     "test_fraction": (0.0, 1.0, 1.5, math.nan),
-    "num_classes": (-1, 0, 1),
-    "num_examples": (-1, 0),
-    "num_relevant": (-1, 0),
-    "width": (-1, 0),
-    "spread": (-0.5, math.nan),
-    "features": ("rgb",),
     "release": ("10m",),
     "on_invalid_row": ("drop",),
     "imbalance": (0.5, math.nan),
@@ -37,6 +31,12 @@ def test_unknown_names_and_options():
         data.get("digit")
     with pytest.raises(ValueError, match="path: dataset 'digits' has no such option. It has: imbalance"):
         data.get("digits", path="x")
+
+
+@pytest.mark.parametrize("name", ["image_folder", "imagenet", "letor", "mind", "table", "text_file", "xmc"])
+def test_required_options(name):
+    with pytest.raises(ValueError, match=f"^path: dataset '{name}' requires it. Set it."):
+        data.get(name)
 
 
 def test_files_register_the_dataset_of_their_name():

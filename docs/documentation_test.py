@@ -97,7 +97,7 @@ def texts_with_commands():
     """Yields (where, text) of the pages, and of the docstrings of commands and configs."""
     for page in PAGES:
         yield relative(page), page.read_text()
-    for folder in ("scripts", "scripts/research", "pipelines/configs"):
+    for folder in ("scripts", "scripts/research", "scripts/research/configs", "pipelines/configs"):
         for path in sorted((ROOT / folder).glob("*.py")):
             yield relative(path), ast.get_docstring(ast.parse(path.read_text())) or ""
 

@@ -19,9 +19,10 @@ from collections.abc import Callable, Sequence
 from absl import flags, logging
 
 from rank4class import __main__ as program
+from rank4class import arguments
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.training.preemption import Interrupted
-from rank4class.registry import FILES
+from rank4class.registry import DATASETS, FILES
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -135,8 +136,11 @@ def define_cache() -> None:
 
 def check_files(experiment: config.Experiment) -> None:
     """Raises the errors of the files of an experiment's dataset that show without TensorFlow."""
-    if experiment.data.name in FILES:
-        FILES[experiment.data.name](**experiment.data.options())
+    part = experiment.data
+    if part.name in FILES:
+        with arguments.in_section("data."):
+            DATASETS.check(part.name, part.options())
+        FILES[part.name](**part.options())
 
 
 def run(main: Callable[[], None], check: Callable[[], None] = lambda: None, *, resumes: bool = False) -> None:

@@ -82,17 +82,3 @@ def test_folder_of_an_unpacked_archive(tiny_cifar10):
 def test_folder_without_cifar10(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"^data\.path=.*: no binary files of CIFAR-10 .* Set it to"):
         data.get("cifar10", path=str(tmp_path))
-
-
-@pytest.mark.nightly
-def test_real_cifar10_is_balanced(real_data):
-    dataset = data.get("cifar10", path=real_data("cifar10"))
-    assert dataset.class_names == tuple(CIFAR10_NAMES)
-    for name, size in (("train", 900), ("validation", 100), ("test", 200)):
-        split = dataset.splits[name]
-        assert np.bincount(split.labels).tolist() == [size] * 10
-        # Neighboring pixels are similar only if colors, rows and columns are read in the right order.
-        pixels = split.features["image"].astype(np.float32)
-        assert np.abs(np.diff(pixels, axis=1)).mean() < 20
-        assert np.abs(np.diff(pixels, axis=2)).mean() < 20
-        assert np.corrcoef(pixels[..., 0].ravel(), pixels[..., 1].ravel())[0, 1] > 0.9

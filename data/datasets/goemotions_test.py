@@ -8,9 +8,6 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from rank4class import data
-from rank4class.data.readers import text_rows
-from rank4class.data.readers.columns import Columns
-from rank4class.data.readers.rows import BadRows
 
 
 def test_single_label_keeps_comments_with_one_emotion(tiny_goemotions):
@@ -36,21 +33,6 @@ def test_multi_label_keeps_all_comments(tiny_goemotions):
     assert test.labels.dtype == np.float32
     np.testing.assert_array_equal(test.labels.toarray(), [*np.eye(3)[single.labels], [1, 1, 0]])
     assert test.features["text"][-1] == "both at once"
-
-
-def test_quotes_as_in_csv(tiny_goemotions):
-    rows = {
-        '"the ""best"" day"': 'the "best" day',
-        '"""Hello"" she said"': '"Hello" she said',
-        'so "good"': 'so "good"',
-    }
-    with (tiny_goemotions / "train.tsv").open("a") as file:
-        file.writelines(f"{text}\t0\tquotes{i}\n" for i, text in enumerate(rows))
-    train = data.get("goemotions", path=str(tiny_goemotions)).splits["train"]
-    assert train.features["text"][-3:].tolist() == list(rows.values())
-    columns = Columns("1")
-    examples = text_rows.read(str(tiny_goemotions / "train.tsv"), columns, BadRows("fail"))
-    assert [row["1"] for _, row in examples][-3:] == list(rows.values())  # those of predictions
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from rank4class.data.registry import DATASETS, LABELED
 
 @DATASETS.register("image_folder")
 def image_folder(
-    path: str | None = None,
+    path: str,
     classes: str | None = None,
     validation_fraction: float = 0.1,
     test_fraction: float = 0.1,
@@ -25,7 +25,7 @@ def image_folder(
     Copies of an image are drawn together, for which every start hashes the files of equal sizes.
 
     Args:
-      path: required; folder with `train/<class>/*`, and optionally `validation/<class>/*` (or `val`, `valid`,
+      path: folder with `train/<class>/*`, and optionally `validation/<class>/*` (or `val`, `valid`,
         `dev`) and `test/<class>/*`; or with `<class>/*`. Images end in `files.IMAGE_ENDINGS`, in any case.
         Hidden files are ignored.
       classes: file of the class names in the order of their ids, one per line; None sorts the classes.
@@ -39,8 +39,6 @@ def image_folder(
     """
     fractions = check_fractions(validation_fraction, test_fraction)
     bad_rows = rows.BadRows(on_invalid_row)
-    if not path:
-        raise ValueError(f"data.path={path}: required. Set it to a folder with a folder of images per class.")
     folders = _split_folders(path, classes, bad_rows)
     images = {name: images_by_class(folder, bad_rows, beside=classes) for name, folder in folders.items()}
     class_names = user_splits.class_names(classes, images["train"], folders["train"])

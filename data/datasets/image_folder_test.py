@@ -50,22 +50,6 @@ def test_split_folders(root, validation):
         np.testing.assert_array_equal(split.origins, split.features["file"])
 
 
-@pytest.mark.parametrize("missing", [("val",), ("test",), ("val", "test")])
-def test_missing_splits_are_drawn_from_the_training_images(tmp_path, missing):
-    write(tmp_path / "train", {"ant": 40, "bee": 20})
-    for split in {"val", "test"} - set(missing):
-        write(tmp_path / split, {"ant": 1, "bee": 1})
-    dataset = data.get("image_folder", path=str(tmp_path), validation_fraction=0.2, test_fraction=0.1)
-    fractions = {"validation": 0.2 * ("val" in missing), "test": 0.1 * ("test" in missing)}
-    for name, fraction in fractions.items():
-        expected = [40 * fraction, 20 * fraction] if fraction else [1, 1]
-        assert dataset.splits[name].class_counts(2).tolist() == expected
-    train_fraction = 1 - sum(fractions.values())
-    np.testing.assert_allclose(dataset.splits["train"].class_counts(2), np.array([40, 20]) * train_fraction)
-    files = [file for split in dataset.splits.values() for file in split.features["file"]]
-    assert sorted(files) == sorted(map(str, tmp_path.glob("*/*/*")))
-
-
 def test_class_folders_without_splits_are_split_by_the_seed(tmp_path):
     write(tmp_path, {"ant": 40, "bee": 20})
 
@@ -76,19 +60,6 @@ def test_class_folders_without_splits_are_split_by_the_seed(tmp_path):
 
     assert validation() == validation(split_seed=0)
     assert validation() != validation(split_seed=1)
-
-
-def test_copies_are_in_one_split(tmp_path):
-    write(tmp_path, {"ant": 30, "bee": 30})
-    for i in range(30):
-        content = (tmp_path / "ant" / f"image_{i}.jpg").read_bytes()
-        (tmp_path / "ant" / f"copy_{i}.jpg").write_bytes(content)
-    splits = data.get("image_folder", path=str(tmp_path)).splits
-    assert splits["validation"].class_counts(2).tolist() == [6, 3]
-    for split in splits.values():
-        ants = {file for file in split.features["file"] if "/ant/" in file}
-        assert {file.replace("copy", "image") for file in ants} == {f for f in ants if "image_" in f}
-        assert {file.replace("image_", "copy_") for file in ants} == {f for f in ants if "copy" in f}
 
 
 def test_extensions_in_any_case_and_hidden_files(tmp_path):
@@ -145,15 +116,6 @@ def test_names_that_are_not_utf8(root):
     assert_refused_or_skipped(root, before, re.escape(message))
 
 
-@pytest.mark.parametrize("pattern", ["train", "train/ant", "train/ant/*"])
-def test_links_are_followed(root, tmp_path_factory, pattern):
-    before = examples(data.get("image_folder", path=str(root)), root)
-    link, target = next(root.glob(pattern)), tmp_path_factory.mktemp("elsewhere") / "target"
-    link.rename(target)
-    link.symlink_to(target)
-    assert examples(data.get("image_folder", path=str(root)), root) == before
-
-
 def test_image_in_two_splits_stays_with_a_warning(root, caplog):
     path = root / "test" / "ant" / "image_1.jpg"
     path.write_bytes((root / "train" / "cat" / "image_2.jpg").read_bytes())
@@ -195,5 +157,3 @@ def test_invalid_folders(root):
 def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"^data\.path=.*/gone: no such folder"):
         data.get("image_folder", path=str(tmp_path / "gone"))
-    with pytest.raises(ValueError, match=r"^data\.path=None: required\. Set it to a folder with a folder"):
-        data.get("image_folder")

@@ -26,13 +26,13 @@ THREADS = 16
 
 
 @DATASETS.register("imagenet")
-def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_row: str = "fail") -> Dataset:
+def imagenet(path: str, tfds_dir: str | None = None, on_invalid_row: str = "fail") -> Dataset:
     """ImageNet, or images in one of its layouts.
 
     Validation and test are both the images published for validation, as in the paper.
 
     Args:
-      path: required; folder with one of
+      path: folder with one of
         - `train/<synset>/*` and `val/<synset>/*` (or `validation/`) with `files.IMAGE_ENDINGS`. The
           classes are the folders of `train`, sorted; other files are ignored.
         - records prepared by TensorFlow Datasets (with `dataset_info.json`; `tfds build imagenet2012
@@ -46,8 +46,6 @@ def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_ro
       `offset` int64 `[N]`, the first byte of a record.
     """
     rows.BadRows(on_invalid_row)  # raises for an unknown policy
-    if not path:
-        raise ValueError(f"data.path={path}: required. Set it to a folder with {LAYOUTS}.")
     names = set(tf.io.gfile.listdir(path)) if tf.io.gfile.isdir(path) else set()
     if "dataset_info.json" in names:
         class_names, train, validation = _from_tfds(path, tfds_dir or path)

@@ -32,7 +32,7 @@ class Queries(NamedTuple):
 
 @DATASETS.register("letor")
 def letor(
-    path: str | None = None,
+    path: str,
     feature_names: tuple[str, ...] = (),
     label: str = "relevance",
     validation_fraction: float = 0.2,
@@ -58,7 +58,7 @@ def letor(
     with the worst value of each metric, as LETOR's evaluation does.
 
     Args:
-      path: required; a folder of one of these layouts, for LETOR that of one fold.
+      path: a folder of one of these layouts, for LETOR that of one fold.
       feature_names: of the numeric features in TFRecord files, of documents or of the context.
       label: name of the grade in TFRecord files.
       validation_fraction: fraction of the training queries to hold out if there is no file of validation, in
@@ -101,8 +101,6 @@ def letor(
 
 def _find_files(folder):
     """Returns split -> paths."""
-    if not folder:
-        raise ValueError("data.path=None: required. Set it to a folder of LETOR or of LightGBM's example.")
     for layout in (LETOR, LIGHTGBM, TF_RANKING):
         patterns = {split: os.path.join(glob.escape(folder), name) for split, name in layout.items()}
         paths = {split: sorted(glob.glob(pattern)) for split, pattern in patterns.items()}

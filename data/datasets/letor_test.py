@@ -107,20 +107,6 @@ def test_training_query_without_a_relevant_document_is_skipped(tmp_path, caplog)
         letor.letor(write_letor(tmp_path, train=BARE))
 
 
-def test_split_seed_determines_the_validation_queries(tmp_path):
-    path = write_lightgbm(tmp_path, sizes=(2,) * 40)
-
-    def held_out(seed):
-        splits = letor.letor(path, validation_fraction=0.25, split_seed=seed).splits
-        return splits["validation"].origins.tolist()
-
-    assert len(held_out(0)) == 10
-    assert held_out(0) == held_out(0) != held_out(1)
-    for fraction, split in ((0.01, "validation"), (0.999, "train")):
-        with pytest.raises(ValueError, match=f"the {split} split has no example"):
-            letor.letor(path, validation_fraction=fraction)
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -157,15 +143,6 @@ def test_invalid_rows(tmp_path, row, message):
 def test_invalid_folders(tmp_path, changed, message):
     with pytest.raises((ValueError, FileNotFoundError), match=re.escape(message.format(tmp_path))):
         letor.letor(write_lightgbm(tmp_path, **changed))
-
-
-def test_missing_path_and_files(tmp_path):
-    with pytest.raises(ValueError, match="data.path=None: required. Set it to a folder of LETOR"):
-        letor.letor()
-    with pytest.raises(FileNotFoundError, match="nowhere: neither"):
-        letor.letor(str(tmp_path / "nowhere"))
-    with pytest.raises(FileNotFoundError, match="test.txt: no such file"):
-        letor.letor(write_letor(tmp_path, test=None))
 
 
 def test_lists_above_the_memory_limit_are_rejected(tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 from absl import logging
 
 from rank4class.data.dataset import Dataset, Split, check_fractions, draw_uniformly
-from rank4class.data.labels import Labels
+from rank4class.data.labels import Labels, listed
 from rank4class.data.readers import files, rows, tables
 from rank4class.data.readers.columns import Columns, normalize_text
 from rank4class.data.registry import DATASETS, LABELED
@@ -47,7 +47,7 @@ class Definition(NamedTuple):
 
 @DATASETS.register("reverse_dictionary")
 def reverse_dictionary(
-    path: str | None = None,
+    path: str,
     tests: str | None = None,
     gcide: str | None = None,
     validation_fraction: float = 0.02,
@@ -66,7 +66,7 @@ def reverse_dictionary(
     files that WordNet lacks become classes without a definition, so that no test example is lost.
 
     Args:
-      path: required; a folder with `data.noun`, `data.verb`, `data.adj` and `data.adv` of WordNet 3.0, such
+      path: a folder with `data.noun`, `data.verb`, `data.adj` and `data.adv` of WordNet 3.0, such
         as Debian's package `wordnet-base` installs.
       tests: a folder with `descriptions.tsv`, `seen.tsv` and `unseen.tsv`, each with the columns `text` and
         `label`, a word. None draws the test split from the definitions.
@@ -86,8 +86,6 @@ def reverse_dictionary(
     """
     fractions = check_fractions(validation_fraction, test_fraction)
     bad_rows = rows.BadRows(on_invalid_row)
-    if not path:
-        raise ValueError("data.path=None: required. Set it to a folder of WordNet 3.0 with data.noun.")
     test_paths = [os.path.join(tests, name) for name in TESTS] if tests else []
     test_tables = [_read_words(each, bad_rows) for each in test_paths]
     definitions = merge_equal(read_wordnet(path))
@@ -95,7 +93,7 @@ def reverse_dictionary(
     others = _read_gcide(gcide, words, definitions) if gcide else []
     class_names = tuple(sorted(words.union(*(table.labels.codes for table in test_tables))))
     if len(class_names) > len(words):
-        missing = rows.listed([name for name in class_names if name not in words])
+        missing = listed([name for name in class_names if name not in words])
         logging.warning("data.tests: words without a definition in WordNet: %s", missing)
     tested, stays = {}, None
     if test_tables:
@@ -133,7 +131,7 @@ def _to_split(path, table, class_names):
     """Returns a table as a split; an example with an unknown word has no class, and so the worst metrics."""
     labels, is_unknown = table.labels.encode(class_names)
     if is_unknown.any():
-        unknown = rows.listed([table.labels.names_of(i)[0] for i in np.flatnonzero(is_unknown)])
+        unknown = listed([table.labels.names_of(i)[0] for i in np.flatnonzero(is_unknown)])
         logging.warning("%s: words of no class, which count as errors: %s", path, unknown)
     return Split(table.features, labels, table.origins)
 

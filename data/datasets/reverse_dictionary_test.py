@@ -153,8 +153,6 @@ def test_missing_files(wordnet, hill):
     (wordnet / "data.adv").unlink()
     with pytest.raises(FileNotFoundError, match=r"data\.adv: no such file\. Check the path"):
         load(wordnet)
-    with pytest.raises(ValueError, match="data.path=None: required"):
-        data.get("reverse_dictionary")
 
 
 GCIDE = """

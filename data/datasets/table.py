@@ -16,7 +16,7 @@ from rank4class.data.registry import DATASETS, LABELED
 
 @DATASETS.register("table")
 def table(
-    path: str | None = None,
+    path: str,
     text_column: str | None = None,
     text_pair_column: str | None = None,
     image_column: str | None = None,
@@ -71,22 +71,9 @@ def table(
       A `Dataset` with the feature `text` (and `text_pair`) or `file`, strings `[N]`, or `embedding`, float32
       `[N, d]`. Labels are sparse if rows may have several.
     """
-    return load(tables.FORMATS, **locals())
-
-
-def load(
-    formats: Sequence[str],
-    path: str | None,
-    classes: str | None,
-    validation_fraction: float,
-    test_fraction: float,
-    split_seed: int,
-    on_invalid_row: str,
-    **columns_options: Any,
-) -> Dataset:
-    """Returns the dataset of tables whose files have some of the `tables.FORMATS`; see `table`."""
+    options = locals()
     fractions = check_fractions(validation_fraction, test_fraction)
-    columns, paths, bad_rows = split_files.check(formats, path, classes, on_invalid_row, **columns_options)
+    columns, paths, bad_rows = split_files.check(**options)
     train_path = paths["train"][0]
     reader = tables.Reader(columns, bad_rows)
     read = {split: reader.table(each) for split, each in paths.items()}

@@ -2,13 +2,12 @@
 
 from rank4class.data.dataset import Dataset
 from rank4class.data.datasets import table
-from rank4class.data.readers.text_rows import FORMATS
 from rank4class.data.registry import DATASETS
 
 
 @DATASETS.register("text_file")
 def text_file(
-    path: str | None = None,
+    path: str,
     text_column: str = "text",
     text_pair_column: str | None = None,
     label_column: str = "label",
@@ -20,7 +19,7 @@ def text_file(
     split_seed: int = 0,
     on_invalid_row: str = "fail",
 ) -> Dataset:
-    """Texts or pairs of texts with one or several labels each, from a user's file.
+    """Texts or pairs of texts with one or several labels each, from a user's file: `table` of texts.
 
     Files are UTF-8, and end in `.tsv` (see `rows.tsv_records`), `.csv` or `.jsonl` (one JSON object per
     line), in any case, or compressed in `.tsv.gz`, `.csv.gz` or `.jsonl.gz`. Missing splits are drawn from
@@ -28,9 +27,9 @@ def text_file(
     there, with a warning. Comparisons ignore case and white space.
 
     Args:
-      path: required; a file, from which validation and test are drawn; or a folder with `train`, and
-        optionally `validation` (or `dev`, `val`, `valid`) and `test`, each a file of one of the formats.
-        Other files of a format are invalid rows, unless they are hidden or `classes`.
+      path: a file, from which validation and test are drawn; or a folder with `train`, and optionally
+        `validation` (or `dev`, `val`, `valid`) and `test`, each a file of one of the formats. Other files of
+        a format are invalid rows, unless they are hidden or `classes`.
       text_column: name in the first line, or key of each JSON object. A number in digits is the position of a
         column, from 1, in a TSV or CSV without a header line.
       text_pair_column: column of a second text, which may be empty; None reads no pair.
@@ -49,4 +48,4 @@ def text_file(
     Returns:
       A `Dataset` with the features `text`, and `text_pair` with a `text_pair_column`, strings `[N]`.
     """
-    return table.load(FORMATS, **locals())
+    return table.table(**locals())

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rank4class import data
+from rank4class.data.readers import tables
 
 ROWS = [(f"text {i}", f"pair {i}", ("ham", "spam", "jam")[i % 3]) for i in range(60)]
 KEYS = ("text", "other", "label")
@@ -74,23 +75,11 @@ def test_compressed_files(tmp_path, extension):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / f"train.{extension}.gz").write_bytes(content)
     for path in (tmp_path / f"mine.{extension}.GZ", tmp_path / "folder"):
-        for name, columns in (("text_file", {}), ("table", {"text_column": "text"})):
-            dataset = data.get(name, path=str(path), **columns)
-            assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+        assert examples(load(path)) == sorted((text, label) for text, _, label in ROWS)
     for end in (-1, 20):
         (tmp_path / f"cut.{extension}.gz").write_bytes(content[:end])
         with pytest.raises(ValueError, match=r"cut\..*: not a complete gzip file \(.*Download it again\."):
             load(tmp_path / f"cut.{extension}.gz", on_invalid_row="skip")
-
-
-@pytest.mark.parametrize("extension", ["tsv", "csv"])
-def test_columns_by_position(tmp_path, extension):
-    path = tmp_path / f"mine.{extension}"
-    path.write_text(WRITERS[extension](ROWS, header=None))
-    dataset = load(path, text_column="2", label_column="3")
-    assert examples(dataset) == sorted((pair, label) for _, pair, label in ROWS)
-    assert f"{path}:1" in np.concatenate([split.origins for split in dataset.splits.values()])
-    assert list(dataset.splits["train"].features) == ["text"]
 
 
 def test_quotes_commas_and_line_breaks_in_csv(tmp_path):
@@ -205,15 +194,6 @@ def test_equal_texts_are_in_one_split(tmp_path):
     assert examples(dataset) == sorted((text, label) for text, _, label in rows)
 
 
-def test_equal_texts_with_different_pairs_are_different_examples(tmp_path):
-    rows = [("the same", f"pair {i}", ("ham", "spam")[i % 2]) for i in range(60)]
-    (tmp_path / "mine.tsv").write_text(tsv(rows))
-    dataset = load(tmp_path / "mine.tsv", text_pair_column="other")
-    assert {n: len(s) for n, s in dataset.splits.items()} == {"train": 48, "validation": 6, "test": 6}
-    with pytest.raises(ValueError, match="validation_fraction=0.1: no class has 3 examples"):
-        load(tmp_path / "mine.tsv")
-
-
 def test_class_list_fixes_class_ids(tmp_path):
     (tmp_path / "mine.tsv").write_text(tsv(ROWS))
     classes = tmp_path / "classes.txt"
@@ -322,7 +302,8 @@ def test_file_that_is_not_a_split(tmp_path, name):
     (tmp_path / "README.md").write_text("")
     (tmp_path / "folder").mkdir()
     (tmp_path / name).write_text("")
-    expected = "train, validation (dev, val, valid), test with .tsv, .csv, .jsonl"
+    formats = ", ".join(tables.FORMATS)
+    expected = f"train, validation (dev, val, valid), test with {formats}"
     message = f"{tmp_path / name}: none of {expected}. Rename or move it."
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         load(tmp_path, classes=str(tmp_path / "classes.txt"))
@@ -358,24 +339,10 @@ def test_header_that_is_invalid(tmp_path, extension, header, on_invalid_row):
         load(path, on_invalid_row=on_invalid_row)
 
 
-def test_null_is_an_empty_second_text_and_integers_are_labels_in_json(tmp_path):
-    path = tmp_path / "mine.jsonl"
-    path.write_text(jsonl([(text, None, i % 2) for i, (text, _, _) in enumerate(ROWS)]))
-    dataset = load(path, text_pair_column="other")
-    assert set(dataset.splits["train"].features["text_pair"]) == {""}
-    assert dataset.class_names == ("0", "1")
-
-
 def test_invalid_tables_and_options(tmp_path):
     for header, rows, options, message in (
         (KEYS, [], {}, r"mine\.tsv: no example\. Add rows to its header"),
         (KEYS, ROWS, {"label_column": "lable"}, r"no column 'lable'\. Did you mean 'label'\? The columns"),
-        (
-            KEYS,
-            ROWS,
-            {"label_column": "lable"},
-            r"Choose among them with data\.label_column, or rename one\.$",
-        ),
         (("Text ", "other", "label"), ROWS, {}, r": no column 'text'\. Did you mean 'Text '\? The columns"),
         (
             [f"{i} {'x' * 99}" for i in range(12)],
@@ -390,8 +357,6 @@ def test_invalid_tables_and_options(tmp_path):
             r"Choose among them with data\.text_column and data\.label_column, or rename one\.$",
         ),
         (["text;label"], [("a;ham",)], {}, "They seem to be separated by ';'.$"),
-        (["a,b"], [("a,b",)], {"text_column": "1", "label_column": "2"}, "seem to be separated by ','.$"),
-        (("text", "text", "label"), ROWS, {}, r": several columns 'text'\. The .*\. Rename all but one\.$"),
         (KEYS, ROWS, {"text_column": "1", "label_column": "4"}, r"no column '4'\. The columns are '1"),
         (KEYS, ROWS, {"text_column": "1"}, r": no column '1'\. The columns are 'text', 'other', 'label"),
         (KEYS, ROWS, {"text_column": "label"}, "data.text_column=label, .*: the same column twice"),
@@ -421,11 +386,9 @@ def test_invalid_files(tmp_path):
 
 
 def test_missing_files(tmp_path):
-    with pytest.raises(ValueError, match="data.path=None: required. Set it to your file"):
-        data.get("text_file")
     with pytest.raises(FileNotFoundError, match=r"mine\.tsv: no such file or folder"):
         load(tmp_path / "mine.tsv")
-    with pytest.raises(FileNotFoundError, match=r": no train\.tsv or train\.csv or train\.jsonl\. Add one"):
+    with pytest.raises(FileNotFoundError, match=r": no train\.tsv or train\.csv or .* Add one"):
         load(tmp_path)
     (tmp_path / "train.tsv").write_text(tsv(ROWS))
     with pytest.raises(FileNotFoundError, match=r"classes\.txt: no such file"):

@@ -24,7 +24,7 @@ FILTER = "filter_labels_test.txt"
 
 
 @DATASETS.register("xmc")
-def xmc(path: str | None = None, validation_fraction: float = 0.1, split_seed: int = 0) -> Dataset:
+def xmc(path: str, validation_fraction: float = 0.1, split_seed: int = 0) -> Dataset:
     """Examples with several of very many labels, in the formats of the Extreme Classification Repository.
 
     Sparse features are in `train.txt` and `test.txt`. The first line has the numbers of points, features and
@@ -36,7 +36,7 @@ def xmc(path: str | None = None, validation_fraction: float = 0.1, split_seed: i
     `target_ind`, the ids of the labels. Each line of `lbl.json.gz` has the `title` of a label.
 
     Args:
-      path: required; a folder with the files of either format. Test examples do not rank the labels that
+      path: a folder with the files of either format. Test examples do not rank the labels that
         `filter_labels_test.txt` there, with lines `EXAMPLE LABEL` from 0, excludes.
       validation_fraction: fraction of the training examples to draw for validation at random, in (0, 1).
       split_seed: seed of the draw, at least 0.
@@ -49,8 +49,8 @@ def xmc(path: str | None = None, validation_fraction: float = 0.1, split_seed: i
       Bhatia et al. (2016), The extreme classification repository: multi-label datasets and code.
     """
     arguments.check_fraction(False, section="data.", validation_fraction=validation_fraction)
-    present = [names for names in (TEXTS, SPARSE) if os.path.isfile(os.path.join(path or "", names[0]))]
-    if not path or not present:
+    present = [names for names in (TEXTS, SPARSE) if os.path.isfile(os.path.join(path, names[0]))]
+    if not present:
         raise FileNotFoundError(
             f"data.path={path}: neither {TEXTS[0]} nor {SPARSE[0]} there. Set it to the folder of one."
         )

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rank4class.data.kind import KINDS, Kind, Specs
+from rank4class.data.kind import KINDS
+from rank4class.data.kinds.arrays import Kind, Specs
 from rank4class.data.readers import tables
 
 

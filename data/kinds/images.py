@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class.data.kind import KINDS, Arrays, Kind, Specs, digests
+from rank4class.data.kind import KINDS
+from rank4class.data.kinds.arrays import Arrays, Kind, Specs, digests
 from rank4class.data.preprocessing import images
 from rank4class.data.readers import files, tables
 

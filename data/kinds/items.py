@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class.data.datasets import letor
-from rank4class.data.kind import KINDS, Arrays, Kind
+from rank4class.data.kind import KINDS
+from rank4class.data.kinds.arrays import Arrays, Kind
 from rank4class.data.readers import list_records
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rank4class.data.kind import KINDS, Arrays, Kind, Specs, digests
+from rank4class.data.kind import KINDS
+from rank4class.data.kinds.arrays import Arrays, Kind, Specs, digests
 from rank4class.data.preprocessing.tokenizers import TOKENIZERS
 from rank4class.data.readers import tables
 from rank4class.data.readers.columns import normalize_text

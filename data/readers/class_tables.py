@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from rank4class.data.labels import listed
 from rank4class.data.readers import rows
 from rank4class.registry import did_you_mean
 
@@ -74,12 +75,12 @@ def _table(path: str, class_names: Sequence[str], kind: str) -> list[tuple[str, 
         if not tab or not value.strip():
             raise ValueError(f"{where}: not a class name, a tab and a {kind}. Correct the line.")
         if name not in known:
-            hint = f"{did_you_mean(name, class_names)}The classes are {rows.listed(class_names)}."
+            hint = f"{did_you_mean(name, class_names)}The classes are {listed(class_names)}."
             raise ValueError(f"{where}: unknown class {name!r}. {hint}")
         if name in values:
             raise ValueError(f"{where}: class {name!r} is repeated. Remove the line.")
         values[name] = where, value
     missing = [name for name in class_names if name not in values]
     if missing:
-        raise ValueError(f"{path}: no {kind} of {rows.listed(missing)}. Add a line for each.")
+        raise ValueError(f"{path}: no {kind} of {listed(missing)}. Add a line for each.")
     return [values[name] for name in class_names]

@@ -4,7 +4,7 @@ import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rank4class.data.readers import rows
+from rank4class.data.labels import listed
 from rank4class.registry import did_you_mean
 
 Row = Mapping[str, Any]  # by column
@@ -107,4 +107,4 @@ def normalize_text(text: str) -> str:
 def _alternatives(column: str, names: Sequence[str]) -> str:
     """Returns the missing column and the existing ones for a message."""
     hint = did_you_mean(column, [name for name in names if name != column])
-    return f"{column!r}. {hint}The columns are {rows.listed([repr(name[:40]) for name in names])}."
+    return f"{column!r}. {hint}The columns are {listed([repr(name[:40]) for name in names])}."

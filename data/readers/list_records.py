@@ -14,7 +14,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from rank4class import compat
-from rank4class.data.readers import rows
+from rank4class.data.labels import listed
 
 BLOCK = 128  # records that are parsed at a time
 PADDING = -1  # the label of an item that has none
@@ -89,8 +89,8 @@ def _specs(path: str, features: Sequence[str], label: str | None) -> tuple[bool,
         if not unknown:
             return is_sequence, of_items, of_context
     raise ValueError(
-        f"{path}: no number in {rows.listed(sorted(unknown))}. Choose data.feature_names and data.label "
-        f"among {rows.listed(sorted(present))}."
+        f"{path}: no number in {listed(sorted(unknown))}. Choose data.feature_names and data.label "
+        f"among {listed(sorted(present))}."
     )
 
 

@@ -6,7 +6,7 @@ import csv
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from rank4class import arguments
 from rank4class.data.readers import files
@@ -175,13 +175,3 @@ def counted(number: int, noun: str) -> str:
     ('1 column', '2,000 columns')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Returns at most ten names for a message.
-
-    >>> listed("abcdefghijklm")
-    'a, b, c, d, e, f, g, h, i, j and 3 more'
-    """
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    return ", ".join(names[:10]) + more

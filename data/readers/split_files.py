@@ -3,10 +3,10 @@
 import itertools
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from rank4class.data.readers import arrays, files, rows, tables, text_rows
+from rank4class.data.readers import arrays, files, rows, tables
 from rank4class.data.readers.columns import Columns
 from rank4class.registry import FILES
 
@@ -32,19 +32,9 @@ def find(folder: str, names: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 @FILES.register("table")
-def table(**options: Any) -> None:
-    """Raises the errors of the files of dataset `table`, with its options."""
-    check(tables.FORMATS, **options)
-
-
 @FILES.register("text_file")
-def text_file(**options: Any) -> None:
-    """Raises the errors of the files of dataset `text_file`, with its options."""
-    check(text_rows.FORMATS, **options)
-
-
 def check(
-    formats: Sequence[str], path: str | None, classes: str | None, on_invalid_row: str, **options: Any
+    path: str, classes: str | None, on_invalid_row: str, **options: Any
 ) -> tuple[Columns, dict[str, list[str]], rows.BadRows]:
     """Returns the columns, split -> files of its table, and the policy with the files that it skipped.
 
@@ -56,7 +46,7 @@ def check(
     """
     columns, bad_rows = Columns.of_options(options), rows.BadRows(on_invalid_row)
     _check_labels(columns, classes)
-    paths = _find_splits(path, formats, classes, bad_rows)
+    paths = _find_splits(path, classes, bad_rows)
     columns = tables.choose_inputs(columns, paths["train"][0])
     for file, *_ in paths.values():
         if not arrays.is_arrays(file):
@@ -66,16 +56,12 @@ def check(
     return columns, paths, bad_rows
 
 
-def _find_splits(
-    path: str | None, formats: Sequence[str], classes: str | None, bad_rows: rows.BadRows
-) -> dict[str, list[str]]:
+def _find_splits(path: str, classes: str | None, bad_rows: rows.BadRows) -> dict[str, list[str]]:
     """Returns split -> files of its table, of a table or a folder with a table for each split.
 
-    Folders are tables unless the formats are `text_rows.FORMATS`. Other files of the formats are invalid
-    rows, except hidden ones and the file `classes`: their names may be mistakes.
+    Other files of the formats are invalid rows, except hidden ones and the file `classes`: their names may be
+    mistakes.
     """
-    if not path:
-        raise ValueError(f"data.path={path}: required. Set it to your file, or to a folder of its splits.")
     if os.path.isfile(path):
         return {"train": [path]}
     if not os.path.isdir(path):
@@ -85,25 +71,27 @@ def _find_splits(
     for name in sorted(name for name in os.listdir(path) if not name.startswith(".")):
         stem, ending = os.path.splitext(name[: len(files.uncompressed(name))])
         file = os.path.join(path, name)
-        if os.path.isdir(file) and formats is not text_rows.FORMATS and (parts := tables.files_of(file)):
+        if os.path.isdir(file) and (parts := tables.files_of(file)):
             by_name[name], stems[name] = parts, stem
-        elif ending.lower() in formats and not os.path.isdir(file):
+        elif ending.lower() in tables.FORMATS and not os.path.isdir(file):
             shard = re.sub(r"-\d{5}-of-\d{5}(-[0-9a-f]{16})?$", "", stem)  # the Hugging Face Hub's names
             name = name if shard == stem else f"{shard}-*{ending}"
             by_name.setdefault(name, []).append(file)
             stems[name] = shard
             files_here.append(file)
     paths = find(path, [(stem, name) for name, stem in stems.items()])
-    if not paths and formats is not text_rows.FORMATS and (parts := tables.files_of(path)):
+    if not paths and (parts := tables.files_of(path)):
         return {"train": parts}
     if "train" not in paths:
-        candidates = " or ".join(f"train{extension}" for extension in formats)
+        candidates = " or ".join(f"train{extension}" for extension in tables.FORMATS)
         raise FileNotFoundError(f"data.path={path}: no {candidates}. Add one.")
     splits = {split: by_name[os.path.basename(name)] for split, name in paths.items()}
     used = {os.path.realpath(file) for file in (*itertools.chain(*splits.values()), classes or path)}
     for file in (file for file in files_here if os.path.realpath(file) not in used):
         with bad_rows.row():
-            raise ValueError(f"{file}: none of {EXPECTED} with {', '.join(formats)}. Rename or move it.")
+            raise ValueError(
+                f"{file}: none of {EXPECTED} with {', '.join(tables.FORMATS)}. Rename or move it."
+            )
     return splits
 
 

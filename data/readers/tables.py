@@ -14,12 +14,12 @@ from absl import logging
 
 from rank4class import strict_json
 from rank4class.data import lazy_arrays
-from rank4class.data.labels import Labels
+from rank4class.data.labels import Labels, listed
 from rank4class.data.lazy_arrays import Collector, Origins
 from rank4class.data.readers import arrays, arrow_files, files, row_values, text_rows
 from rank4class.data.readers.columns import Columns, Row
 from rank4class.data.readers.row_values import Example
-from rank4class.data.readers.rows import BadRows, listed
+from rank4class.data.readers.rows import BadRows
 
 BLOCK = 4096  # rows
 LABEL = "y"  # of arrays

@@ -47,6 +47,8 @@ def test_packaged_configs_are_valid_and_documented(path):
         pytest.skip(str(error))
     if "--config.encoder.path=CHECKPOINT" in namespace["__doc__"]:
         experiment.encoder.path = "CHECKPOINT"  # set by the command
+    if "path" in experiment.data.fields:
+        experiment.data.path = "FOLDER"
     checks.check(experiment)
     for word in (f"--config={path.stem} ", "Running time:", "Expected"):
         assert word in namespace["__doc__"], f"{path.name} does not say {word}"

@@ -9,7 +9,7 @@ import sklearn.preprocessing
 import tensorflow as tf
 
 from rank4class import data
-from rank4class.data.kind import digests
+from rank4class.data.kinds.arrays import digests
 from rank4class.progress import Progress
 
 BATCH = 1_000  # examples in memory at a time

@@ -13,7 +13,7 @@ import pandas as pd
 import tensorflow as tf
 
 from rank4class import data
-from rank4class.data.readers.rows import listed
+from rank4class.data.labels import listed
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import baselines, evaluator

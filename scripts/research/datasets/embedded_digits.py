@@ -10,7 +10,6 @@ import scipy.sparse
 import sklearn.datasets
 import sklearn.neural_network
 
-from rank4class import arguments
 from rank4class.data.dataset import Dataset, Split, draw
 from rank4class.data.datasets import mnist
 from rank4class.data.registry import DATASETS
@@ -20,7 +19,6 @@ BORDER = 4  # pixels of an MNIST image around its digit
 GRID = np.round(np.linspace(0, CANVAS - SIDE, 4)).astype(int)  # along each axis
 JITTER = 1  # largest shift in pixels
 MAX_DIGITS = 4  # per image
-FEATURES = ("image", "pixels", "rbm")
 UNITS = 1000
 LEARNING_RATE, BATCH, PASSES = 0.1, 20, 5  # of the Boltzmann machine
 
@@ -68,10 +66,6 @@ def embedded_digits(
     References:
       n-choose-k, sections 5.1 (all labels, a machine of 1000 units) and 5.3 (one label, pixels).
     """
-    arguments.check_at_least(1, section="data.", num_examples=num_examples, width=width)
-    arguments.check_choice(FEATURES, section="data.", features=features)
-    if width is not None and features != "rbm":
-        raise ValueError(f"data.width={width}: data.features={features!r} has no units. Leave it unset.")
     digits, hashes = _from_folder(path, split_seed) if path else (_from_sklearn(split_seed), {})
     splits: dict[str, Split] = {}
     for i, name in enumerate(("train", "validation", "test")):

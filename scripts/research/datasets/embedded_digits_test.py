@@ -58,13 +58,6 @@ def test_labels_are_the_digits_shown(tiny_t10k):
             np.testing.assert_array_equal(np.bincount(np.array(records) % 10, minlength=10), labels)
 
 
-def test_counts_and_classes_are_uniform():
-    for split in load(num_examples=4000).splits.values():
-        counts = np.bincount(np.diff(split.labels.indptr))
-        np.testing.assert_allclose(counts / 4000, [0, 0.25, 0.25, 0.25, 0.25], atol=0.03)
-        np.testing.assert_allclose(split.class_counts(10) / split.labels.nnz, 0.1, atol=0.012)
-
-
 def test_positions_are_on_a_grid_with_jitter(tiny_t10k):
     images = load(tiny_t10k, num_examples=3000).splits["train"].features["image"][..., 0]
     numbers, *positions = np.nonzero(images)
@@ -119,16 +112,6 @@ def test_test_split_shows_the_test_digits_of_mnist(tmp_path):
     assert {os.path.basename(path) for path in dataset.files} == set(os.listdir(tmp_path))
 
 
-def test_split_seed_determines_the_images():
-    first, again, other = (load(num_examples=20, split_seed=seed).splits for seed in (1, 1, 2))
-    for name, split in first.items():
-        np.testing.assert_array_equal(split.features["image"], again[name].features["image"])
-        np.testing.assert_array_equal(split.labels.toarray(), again[name].labels.toarray())
-        assert not np.array_equal(split.labels.toarray(), other[name].labels.toarray())
-    shown = [all_records(load(split_seed=seed).splits["test"]) for seed in (1, 2)]
-    assert len(shown[0] - shown[1]) > 100  # the digits are split differently, too
-
-
 def test_single_label_is_one_of_the_digits_shown():
     multi, single = (load(num_examples=4000, multi_label=multi_label).splits for multi_label in (True, False))
     for name, split in single.items():
@@ -139,28 +122,6 @@ def test_single_label_is_one_of_the_digits_shown():
         has_four = shown.sum(axis=1) == 4
         rank = np.cumsum(shown, axis=1)[np.arange(4000), split.labels][has_four].astype(int) - 1
         np.testing.assert_allclose(np.bincount(rank) / has_four.sum(), 0.25, atol=0.06)
-
-
-def test_digits_of_scikit_learn_without_path():
-    bunch = sklearn.datasets.load_digits()
-    for split in load(multi_label=False).splits.values():
-        single_digit = [i for i, records in enumerate(records_of(split)) if len(records) == 1]
-        images = split.features["image"][single_digit]
-        assert images.max() == 255
-        indices = np.array(records_of(split.select(single_digit)))[:, 0] - 1
-        np.testing.assert_array_equal(bunch.target[indices], split.labels[single_digit])
-        sums = images.sum(axis=(1, 2, 3)), bunch.images[indices].sum(axis=(1, 2))
-        assert np.corrcoef(sums)[0, 1] > 0.9  # about 0 for different digits
-
-
-def test_pixels_are_flattened_images():
-    images, vectors = (load(num_examples=20, features=features).splits for features in ("image", "pixels"))
-    for name, split in vectors.items():
-        assert list(split.features) == ["embedding"]
-        assert split.features["embedding"].dtype == np.float32
-        flat = images[name].features["image"].reshape(20, 3600)
-        np.testing.assert_allclose(split.features["embedding"], flat / 255.0, rtol=1e-6)
-        np.testing.assert_array_equal(split.labels.toarray(), images[name].labels.toarray())
 
 
 def test_rbm_is_fitted_to_the_training_images():
@@ -182,8 +143,3 @@ def test_rbm_is_fitted_to_the_training_images():
         np.testing.assert_allclose(h, rbm.transform(pixels[name].features["embedding"]), rtol=1e-5)
     other = load(num_examples=size, features="rbm", width=7, split_seed=4).splits  # the machine is cached
     assert not np.allclose(other["train"].features["embedding"], splits["train"].features["embedding"])
-
-
-def test_a_width_of_images():
-    with pytest.raises(ValueError, match=r"data\.width=100: data\.features='image' has no units\. Leave it"):
-        load(width=100)

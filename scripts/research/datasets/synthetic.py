@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from rank4class import arguments
 from rank4class.data.dataset import Dataset, Split
 from rank4class.data.registry import DATASETS
 
@@ -38,10 +37,6 @@ def synthetic(
     >>> {name: np.bincount(split.labels).tolist() for name, split in dataset.splits.items()}
     {'train': [4, 4, 4], 'validation': [2, 1, 1], 'test': [2, 1, 1]}
     """
-    arguments.check_at_least(2, section="data.", num_classes=num_classes)
-    arguments.check_at_least(5, section="data.", num_examples=num_examples)
-    arguments.check_at_least(1, section="data.", width=width)
-    arguments.check_at_least(0, section="data.", spread=spread)
     rng = np.random.default_rng(split_seed)
     centers = _normal(rng, num_classes, width)
     splits = {}

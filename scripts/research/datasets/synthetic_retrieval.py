@@ -3,7 +3,6 @@
 import numpy as np
 import scipy.sparse
 
-from rank4class import arguments
 from rank4class.data.dataset import Dataset, check_fractions, draw_pairs
 from rank4class.data.registry import DATASETS
 
@@ -45,14 +44,7 @@ def synthetic_retrieval(
     >>> {name: split.labels.shape for name, split in splits.items()}
     {'train': (20, 50), 'validation': (8, 50), 'test': (7, 50)}
     """
-    arguments.check_at_least(10, section="data.", num_classes=num_classes)
-    arguments.check_at_least(1, section="data.", num_examples=num_examples, width=width)
     fractions = check_fractions(validation_fraction, test_fraction)
-    if not MIN_RELEVANT <= num_relevant <= num_classes // 2:
-        raise ValueError(
-            f"data.num_relevant={num_relevant}: outside {MIN_RELEVANT}..{num_classes // 2}, half the "
-            "classes. Choose a number of that range."
-        )
     rng = np.random.default_rng([split_seed, 1])  # draw_pairs uses the seed itself
     factors = draw_factors(rng, num_classes, num_examples, width)
     relevant = _draw_relevant(rng, factors, num_relevant)
