@@ -362,11 +362,13 @@ def generated_data():
     """Registers the datasets of research that need no files: several classes, ids, and many classes."""
     from rank4class.data import DATASETS
 
-    with mock.patch.dict(DATASETS._entries):
-        for name in ("embedded_digits", "synthetic", "synthetic_retrieval"):
-            module = importlib.import_module(f"rank4class.scripts.research.datasets.{name}")
-            DATASETS.register(name)(vars(module)[name])
-        yield
+    names = ("embedded_digits", "synthetic", "synthetic_retrieval")
+    for name in names:
+        module = importlib.import_module(f"rank4class.scripts.research.datasets.{name}")
+        DATASETS.register(name)(vars(module)[name])
+    yield
+    for name in names:
+        DATASETS._entries.pop(name, None)
 
 
 @pytest.fixture

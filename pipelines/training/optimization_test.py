@@ -156,7 +156,7 @@ def test_rates_of_parts_and_of_the_layers_of_an_encoder():
     part = config.Optimizer(layer_decay=0.5, encoder_multiplier=3.0, interaction_multiplier=10.0)
     factors = optimization.rate_factors(part, model)
     named = encoder.named_variables()
-    depths = {"word_embeddings": 3, "transformer/layer_0": 2, "transformer/layer_1": 1, "pooler": 0}
+    depths = {"word_embeddings": 3, "layer_0/": 2, "layer_1/": 1, "pooler": 0}
     for name, variable in named.items():
         (depth,) = [power for key, power in depths.items() if key in name] or [3]
         assert factors[variable.ref()] == 3.0 * 0.5**depth, name
