@@ -13,6 +13,7 @@ import tempfile
 
 from absl import flags
 
+from rank4class import arguments
 from rank4class.scripts import cli
 
 _DOCS = flags.DEFINE_string("docs", "docs", "Folder of the documentation.")
@@ -27,9 +28,7 @@ def main() -> None:
     from rank4class.scripts.research.papers import figure_data, figures
 
     for name in _MEASURE.value:
-        if name not in figure_data.MEASUREMENTS:
-            known = ", ".join(figure_data.MEASUREMENTS)
-            raise ValueError(f"measure={name}: no such measurement. Choose from {known}.")
+        arguments.check_choice(figure_data.MEASUREMENTS, measure=name)
     for name in _MEASURE.value:
         origin = {"command": f"rank4class render_docs --measure={name}", "commit": code_version.git_commit()}
         with tempfile.TemporaryDirectory() as folder:
@@ -37,8 +36,7 @@ def main() -> None:
         path = os.path.join(_DOCS.value, "figures", f"{name}.json")
         run_directory.write_json(path, {**origin, **measured})
         print(path)
-    images = {f"images/{name}.svg": svg for name, svg in figures.draw_all(_DOCS.value).items()}
-    for name, text in {**reference.render(), **images}.items():
+    for name, text in {**reference.render(), **figures.draw_all(_DOCS.value)}.items():
         files.write(os.path.join(_DOCS.value, name), text)
         print(os.path.join(_DOCS.value, name))
 
