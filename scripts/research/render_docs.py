@@ -13,7 +13,6 @@ import tempfile
 
 from absl import flags
 
-from rank4class import arguments
 from rank4class.scripts import cli
 
 _DOCS = flags.DEFINE_string("docs", "docs", "Folder of the documentation.")
@@ -23,6 +22,7 @@ _MEASURE = flags.DEFINE_list(
 
 
 def main() -> None:
+    from rank4class import arguments
     from rank4class.pipelines.storage import code_version, files, run_directory
     from rank4class.scripts.research import reference
     from rank4class.scripts.research.papers import figure_data, figures
@@ -36,7 +36,8 @@ def main() -> None:
         path = os.path.join(_DOCS.value, "figures", f"{name}.json")
         run_directory.write_json(path, {**origin, **measured})
         print(path)
-    for name, text in {**reference.render(), **figures.draw_all(_DOCS.value)}.items():
+    images = {f"images/{name}.svg": svg for name, svg in figures.draw_all(_DOCS.value).items()}
+    for name, text in {**reference.render(), **images}.items():
         files.write(os.path.join(_DOCS.value, name), text)
         print(os.path.join(_DOCS.value, name))
 

@@ -32,8 +32,8 @@ _MODELS = {"n_choose_k": "n-choose-k, learned prior", "logistic_regression": "Lo
 
 
 def draw_all(docs: str) -> dict[str, str]:
-    """Returns the path of each figure in a folder of the documentation -> its SVG."""
-    return {f"images/{name}.svg": to_svg(draw(docs)) for name, draw in FIGURES.items()}
+    """Returns the name of each figure -> its SVG, of a folder of the documentation."""
+    return {name: to_svg(draw(docs)) for name, draw in FIGURES.items()}
 
 
 def to_svg(figure: Figure) -> str:
