@@ -129,9 +129,6 @@ def train(folder):
         trained.compile(tf.keras.optimizers.Adam(0.01), loss=loss, jit_compile=name == "xla")
         history = trained.fit(x, y, batch_size=2, epochs=20, verbose=0).history["loss"]
         assert trained.evaluate(x, y, verbose=0, return_dict=True)["loss"] < history[0]
-        pairs = [tf.ones([2, D]), tf.ones([N, D])]
-        drop = [trained.interaction(pairs, training=True).numpy() for _ in range(2)]
-        assert np.any(drop[0] != drop[1])
         trained.save(f"{folder}/{name}.keras")
         result |= predictions(trained, name)
     return result

@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from unittest import mock
 
@@ -83,7 +82,7 @@ def pytest_terminal_summary(terminalreporter):
 def _cpu_seconds():
     """Returns the CPU seconds of this process and its children."""
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system + Forked.cpu_seconds
+    return times.user + times.system + times.children_user + times.children_system
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -187,63 +186,6 @@ def images():
     return data.get("digits").splits["test"].features["image"]
 
 
-# Importing TensorFlow takes five seconds: a process that has imported it forks one per command.
-IMPORTED = """
-import json, os, runpy, sys
-from rank4class import __main__ as program
-from rank4class.pipelines.evaluation import comparison, predictions
-from rank4class.pipelines.reporting import dataset_report
-from rank4class.pipelines.sweep import report
-from rank4class.pipelines.training import rank_training
-
-for line in sys.stdin:
-    asked = json.loads(line)
-    if pid := asked.get("pid"):
-        ended, status, used = os.wait4(pid, os.WNOHANG)
-        answer = [os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime] if ended else None
-    elif not (answer := os.fork()):
-        for stream, path in zip((0, 1, 2), (os.devnull, *asked["streams"])):
-            os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), stream)
-        os.environ |= asked["environment"]
-        sys.argv = asked["arguments"]
-        runpy.run_module(program.module_of(sys.argv[0]), run_name="__main__", alter_sys=True)
-        sys.exit()
-    print(json.dumps(answer), flush=True)
-"""
-
-
-class Forked:
-    """A process that another one has forked, with the methods of `subprocess.Popen`."""
-
-    cpu_seconds = 0.0  # of all processes that have ended
-
-    def __init__(self, ask, pid, streams):
-        self.pid, self.returncode = pid, None
-        self._ask, self._streams = ask, streams
-
-    def poll(self):
-        if self.returncode is None and (ended := self._ask(pid=self.pid)):
-            self.returncode, seconds = ended
-            Forked.cpu_seconds += seconds
-        return self.returncode
-
-    def send_signal(self, number):
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self):
-        self.send_signal(signal.SIGKILL)
-
-    def communicate(self, timeout=300):
-        deadline = time.monotonic() + timeout
-        while self.poll() is None:
-            if time.monotonic() > deadline:
-                self.kill()
-                raise TimeoutError(f"{timeout} s have passed")
-            time.sleep(0.01)
-        return tuple(path.read_text() for path in self._streams)
-
-
 @pytest.fixture(scope="session")
 def command():
     """Returns a function that runs a command in this process, as `python -m` does in another.
@@ -322,27 +264,15 @@ def _exit_code_of(module):
 
 
 @pytest.fixture(scope="session")
-def imported(tmp_path_factory):
-    """Returns a function that starts a command as `python -m` does; it returns the `Forked` process."""
-    command = [sys.executable, "-c", IMPORTED]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **pipes, text=True) as server:
+def opened():
+    """Returns a function that starts a command as a user does; it returns the `subprocess.Popen`."""
 
-        def ask(**question):
-            print(json.dumps(question), file=server.stdin, flush=True)
-            return json.loads(server.stdout.readline())
+    def start(name, *arguments, environment=None):
+        line = [sys.executable, "-m", "rank4class", name, *map(str, arguments)]
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(line, env=os.environ | (environment or {}), **streams)
 
-        def opened(name, *arguments, environment=None):
-            streams = [tmp_path_factory.mktemp("streams") / name for name in ("stdout", "stderr")]
-            pid = ask(
-                arguments=[name, *map(str, arguments)],
-                streams=[*map(str, streams)],
-                environment=environment or {},
-            )
-            return Forked(ask, pid, streams)
-
-        yield opened
-        server.stdin.close()
+    return start
 
 
 @pytest.fixture

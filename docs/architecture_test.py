@@ -126,35 +126,6 @@ def test_files_are_short():
     assert not long, f"Split {', '.join(long)}: over {LONGEST_FILE} lines."
 
 
-def lacks_annotations(function, is_method):
-    """Returns whether an argument or the result of an `ast.FunctionDef` has no annotation."""
-    arguments = function.args
-    named = [*arguments.posonlyargs, *arguments.args][is_method:] + arguments.kwonlyargs
-    named += filter(None, [arguments.vararg, arguments.kwarg])
-    without_result = function.returns is None and function.name != "__init__"
-    return without_result or any(argument.annotation is None for argument in named)
-
-
-def public_functions(path):
-    """Yields `(ast.FunctionDef, is_method)` of a file: public ones, constructors and registered ones."""
-    for scope in ast.walk(ast.parse(path.read_text())):
-        for node in scope.body if isinstance(scope, (ast.Module, ast.ClassDef)) else ():
-            if isinstance(node, ast.FunctionDef):
-                decorators = " ".join(map(ast.unparse, node.decorator_list))
-                if not node.name.startswith("_") or node.name == "__init__" or "register" in decorators:
-                    yield node, isinstance(scope, ast.ClassDef) and "staticmethod" not in decorators
-
-
-def test_public_functions_have_annotations():
-    lacking = [
-        f"{relative(path)}:{function.lineno}"
-        for path in production()
-        for function, is_method in public_functions(path)
-        if lacks_annotations(function, is_method)
-    ]
-    assert not lacking, f"Annotate all arguments and the result: {', '.join(lacking)}."
-
-
 def structure(package):
     """Returns the import graph of a package, for `pipelines` of its parts: name -> imported names."""
     graph = {}

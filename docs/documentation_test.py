@@ -66,14 +66,6 @@ def test_programs_of_a_page_run(page, tmp_path, monkeypatch):
     run(page)
 
 
-def test_programs_of_a_page_share_names_and_errors_show_its_lines(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("text\n\n```python\nx = 1\n```\n\n```python\nassert x == 1\ny\n```\n")
-    with pytest.raises(NameError) as error:
-        run(page)
-    assert error.traceback[-1].lineno + 1 == 9
-
-
 # A command: inline code, or at the start of a line, after a prompt or an assignment.
 NAME = r"(?:\.venv/bin/)?(?:rank4class (\w+)|python -m rank4class\.scripts\.(?:research\.)?(\w+))"
 INLINE = re.compile(rf"`{NAME}([^`]*)`")

@@ -31,64 +31,6 @@ for language, line, source in blocks:
     sys.stdout.flush()
 """
 
-# Importing TensorFlow takes seconds: the command `rank4class` asks a process that has imported it for a fork,
-# which has the arguments, folder, environment and streams of the command. `rank4class page` is RUN.
-SERVER = f"""
-PAGE = {RUN!r}
-import json, os, socket, sys
-from rank4class import __main__ as program
-from rank4class.pipelines.evaluation import comparison, predictions, statistics
-from rank4class.pipelines.reporting import dataset_report
-from rank4class.pipelines.sweep import report
-from rank4class.pipelines.training import rank_training
-
-statistics.RESAMPLES = 100
-server = socket.socket(socket.AF_UNIX)
-server.bind(sys.argv[1])
-server.listen()
-print("ready", flush=True)
-while True:
-    client, _ = server.accept()
-    message, streams, _, _ = socket.recv_fds(client, 1 << 20, 3)
-    if not os.fork():  # waits for the command, to send its process and its exit code
-        pid = os.fork()
-        if not pid:
-            client.close(), server.close()
-            for number, stream in enumerate(streams):
-                os.dup2(stream, number)
-                os.close(stream)
-            arguments, folder, environment = json.loads(message)
-            os.chdir(folder)
-            os.environ.clear()
-            os.environ.update(environment)
-            sys.argv[1:] = arguments
-            if arguments[0] == "page":
-                sys.argv.pop(1)
-                exec(PAGE)
-            else:
-                program.main()
-            sys.exit()
-        client.sendall(b"%d\\n" % pid)
-        client.sendall(b"%d\\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        os._exit(0)
-    client.close()
-    for stream in streams:
-        os.close(stream)
-"""
-COMMAND = """#!{python} -IS
-import json, os, signal, socket, sys
-server = socket.socket(socket.AF_UNIX)
-server.connect({address!r})
-request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)])
-socket.send_fds(server, [request.encode()], [0, 1, 2])
-lines = server.makefile()
-pid = int(lines.readline())
-for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, lambda number, _: os.kill(pid, number))
-code = int(lines.readline())
-sys.exit(code if code >= 0 else 128 - code)
-"""
-
 
 def blocks_of(page):
     """Returns the fenced blocks of a page: (language, line of the fence, content)."""
@@ -96,34 +38,14 @@ def blocks_of(page):
     return [(match[1], text[: match.start()].count("\n") + 1, match[2]) for match in FENCE.finditer(text)]
 
 
-def environment_of(programs):
-    path = os.pathsep.join([str(programs), os.path.dirname(sys.executable), os.environ["PATH"]])
-    return {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "100"}
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    """Returns a folder with the command `rank4class`, which has a server of forks."""
-    folder = tmp_path_factory.mktemp("bin")
-    command, address = folder / "rank4class", str(folder / "socket")
-    command.write_text(COMMAND.format(python=sys.executable, address=address))
-    command.chmod(0o755)
-    server, environment = [sys.executable, "-c", SERVER, address], environment_of(folder)
-    with subprocess.Popen(server, env=environment, stdout=subprocess.PIPE, text=True) as started:
-        assert started.stdout.readline() == "ready\n"
-        yield folder
-        started.kill()
-
-
-def run(page, folder, programs=None):
+def run(page, folder):
     """Runs a page in a folder; returns the output of each block by the line of its fence."""
     blocks = [block for block in blocks_of(page) if block[0] in ("python", "bash") and HUB not in block[2]]
-    work = folder / "work"
-    work.mkdir()
-    start = [programs / "rank4class", "page"] if programs else [sys.executable, "-c", RUN]
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "100"}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    command = [*start, json.dumps([str(page), blocks])]
-    finished = subprocess.run(command, cwd=work, env=environment_of(programs or folder), **streams)
+    command = [sys.executable, "-c", RUN, json.dumps([str(page), blocks])]
+    finished = subprocess.run(command, cwd=folder, env=environment, **streams)
     assert finished.returncode == 0, finished.stdout[-5000:]
     outputs = finished.stdout.split(f"{MARK}\n")[1:]
     return {line: output for (_, line, _), output in zip(blocks, outputs, strict=True)}
@@ -157,13 +79,6 @@ def test_blocks_and_missing_lines(tmp_path):
     assert missing_lines(page, outputs) == ["page.md:18: loss"]
 
 
-def test_a_failing_block_fails(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("```bash\nfalse | true\necho ended\n```\n")
-    with pytest.raises(AssertionError, match="CalledProcessError"):
-        run(page, tmp_path)
-
-
 # They encode thousands of texts with MiniLM, on data that cannot be smaller without another page.
 LONG = ("notebook", "reverse_dictionary", "texts")
 
@@ -174,10 +89,10 @@ LONG = ("notebook", "reverse_dictionary", "texts")
     [pytest.param(page, marks=[pytest.mark.tutorial] if page.stem in LONG else []) for page in PAGES],
     ids=lambda page: page.stem,
 )
-def test_tutorial_runs(page, programs, tmp_path):
+def test_tutorial_runs(page, tmp_path):
     if page.stem == "reverse_dictionary" and not os.path.isdir("/usr/share/wordnet"):
         pytest.skip("needs Debian's package wordnet-base")
-    outputs = run(page, tmp_path, programs)
+    outputs = run(page, tmp_path)
     assert not missing_lines(page, outputs)
     shutil.rmtree(tmp_path)
 

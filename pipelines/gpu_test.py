@@ -91,15 +91,6 @@ def test_losses(name, labels, where):
     check(lambda: with_gradient(lambda x, y: loss.of_scores(x, y, where=where)), scores, labels, **tolerance)
 
 
-@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
-@pytest.mark.parametrize("name", ["softmax", "pairwise_logistic", "approx_ndcg", "rankmax", "n_choose_k"])
-def test_losses_of_half_precision(name, dtype):
-    """Scores are cast to float32 first, so the values agree to its rounding, and gradients to half's."""
-    loss = losses.get(name)
-    function = with_gradient(lambda x, y: loss(y, tf.cast(x, dtype)))
-    check(lambda: function, SCORES, IDS, rtol=1e-2, atol=1e-3)
-
-
 @pytest.mark.parametrize("name", METRICS)
 def test_metrics(name):
     metric = losses.get_metric(name)
@@ -234,13 +225,6 @@ def test_training_prediction_and_export_are_those_of_the_cpu(tmp_path):
         with tf.device(device):
             outputs = exported.signatures["score"](image=tf.constant(images))
         np.testing.assert_allclose(outputs["scores"], scores, rtol=1e-4, atol=1e-4)
-
-
-def test_mirrored_on_one_gpu_is_the_default(tmp_path):
-    strategies = {"default": None, "mirrored": tf.distribute.MirroredStrategy([DEVICE])}
-    runs = [trained(tmp_path / name, each, **{"encoder.dropout": 0.2}) for name, each in strategies.items()]
-    for first, second in zip(*(run.model.get_weights() for run in runs), strict=True):
-        np.testing.assert_allclose(second, first, rtol=1e-3, atol=1e-4)
 
 
 def test_frozen_features_are_those_of_the_cpu(make, tmp_path):

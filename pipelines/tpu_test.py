@@ -20,7 +20,6 @@ import functools
 import importlib
 import os
 import re
-import struct
 import time
 import types
 
@@ -30,13 +29,14 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_system_metadata
 
 from rank4class import losses, models
+from rank4class.data.datasets import cifar10_test
 from rank4class.data.datasets.reverse_dictionary_test import write_wordnet
 from rank4class.models import encoders
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp, goemotions_minilm
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import checks, count_priors, task
-from rank4class.pipelines.training import optimization, randomness, rank_training, train_state, train_step
+from rank4class.pipelines.training import optimization, rank_training, train_step
 from rank4class.pipelines.training.trainable_rank_model import TrainableRankModel
 
 FOLDER = os.path.join(os.path.dirname(__file__), "configs")
@@ -59,8 +59,11 @@ SIZES = (
 NOT_LOWERED = ("goemotions_minilm", "cifar10_vgg16", "goemotions_minilm_frozen")
 
 
+tiny_cifar10 = cifar10_test.tiny_cifar10
+
+
 @pytest.fixture
-def make(tmp_path, monkeypatch, write_bert_folder):
+def make(request, tmp_path, monkeypatch, write_bert_folder, write_queries):
     """Returns a function from a config's name to its experiment on small files in the published layout.
 
     The networks have fewer blocks than the published ones.
@@ -77,6 +80,11 @@ def make(tmp_path, monkeypatch, write_bert_folder):
 
     def experiment(name, **changes):
         made = importlib.import_module(f"rank4class.pipelines.configs.{name}").get_config()
+        if made.data.name == "letor":
+            write_queries(tmp_path)
+            made.data.path = str(tmp_path)
+        if made.data.name == "cifar10":
+            made.data.path = str(request.getfixturevalue("tiny_cifar10"))
         if made.encoder.name == "resnet50":
             resnet = pytest.importorskip("official.vision.modeling.backbones.resnet")
             monkeypatch.setitem(resnet.RESNET_SPECS, 50, stages)
@@ -110,28 +118,6 @@ def write_goemotions(folder):
     return folder
 
 
-def write_cifar10(folder):
-    rng = np.random.default_rng(0)
-    folder.joinpath("batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
-    for name, count in (("data_batch_1.bin", 120), ("test_batch.bin", 20)):
-        records = rng.integers(0, 256, [count, 3073], dtype=np.uint8)
-        records[:, 0] = np.arange(count) % 10
-        records.tofile(folder / name)
-    return folder
-
-
-def write_mnist(folder):
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 120), ("t10k", 20)):
-        for kind, values in (
-            ("images-idx3", rng.integers(0, 256, [count, 28, 28])),
-            ("labels-idx1", np.arange(count) % 10),
-        ):
-            head = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)  # 8 is for bytes
-            (folder / f"{part}-{kind}-ubyte").write_bytes(head + values.astype(np.uint8).tobytes())
-    return folder
-
-
 def write_images(folder, ending, count):
     rng = np.random.default_rng(0)
     for name in CLASSES:
@@ -154,13 +140,6 @@ def write_movielens(folder):
     return folder
 
 
-def write_letor(folder):
-    for start, name in enumerate(("train", "vali", "test")):
-        rows = [f"{(i + j) % 5} qid:{i} 1:0.{j} 2:{i}\n" for i in range(start, start + 12) for j in range(12)]
-        folder.joinpath(f"{name}.txt").write_text("".join(rows))
-    return folder
-
-
 def write_definitions(folder):
     nouns = [([f"{CLASSES[label]}{i}"], f"{text} {i}") for i, (text, label) in enumerate(texts(120))]
     return write_wordnet(folder, {"noun": nouns, "verb": [], "adj": [], "adv": []})
@@ -173,13 +152,10 @@ def write_table(folder):
 
 
 WRITERS = {
-    "letor": write_letor,
     "movielens": write_movielens,
     "goemotions": write_goemotions,
     "reverse_dictionary": write_definitions,
     "table": write_table,
-    "cifar10": write_cifar10,
-    "mnist": write_mnist,
     "image_folder": lambda folder: write_images(folder / "images", "jpg", 12),
     "imagenet": write_imagenet,
 }
@@ -196,25 +172,22 @@ class Built:
         self.trainable = trainable = TrainableRankModel(experiment, self.task, schedule, self.strategy)
         self.model, self.evaluators = trainable.model, trainable._evaluators
         with self.strategy.scope():
-            self.optimizer = optimization.build_optimizer(
+            optimizer = optimization.build_optimizer(
                 experiment.optimizer, schedule.learning_rate, experiment.precision
             )
-            self.optimizer.build(self.model.trainable_variables)
+            optimizer.build(self.model.trainable_variables)
         self.step = train_step.replica_step(
-            self.strategy, self.model, trainable.forward, trainable.loss, self.optimizer, experiment
+            self.strategy, self.model, trainable.forward, trainable.loss, optimizer, experiment
         )
 
     def splits_to_evaluate(self):
         """Returns splits that cover all scorers: test may score classes that training does not."""
         return ("test",) if self.task.seen is None else ("validation", "test")
 
-    def training_batch(self):
-        return next(iter(self.trainable.training_batches(0, tf.distribute.InputContext())))
-
     def lower_training(self):
-        number, stopping = tf.constant(3, tf.int64), tf.constant(False)
+        batch = next(iter(self.trainable.training_batches(0, tf.distribute.InputContext())))
         double = self.experiment.loss.name in IN_DOUBLE_PRECISION
-        return lower(self.step, number, stopping, *self.training_batch(), double=double)
+        return lower(self.step, tf.constant(3, tf.int64), tf.constant(False), *batch, double=double)
 
     def lower_evaluation(self, split):
         evaluator = self.evaluators[split]
@@ -243,14 +216,13 @@ def lower(function, *arguments, double=False):
 
 def check_hlo(hlo, double=False):
     """Raises AssertionError with the first line of HLO that a TPU cannot run."""
-    opcodes = r" (custom-call|infeed|outfeed|send|send-done|recv|recv-done)\("
-    unsupported = [line for line in hlo.splitlines() if re.search(opcodes, line)]
-    assert not unsupported, f"not for a TPU: {unsupported[0]}"
-    unsupported = [line for line in hlo.splitlines() if "<=" in line]  # as in f32[<=4,3]
-    assert not unsupported, f"the shape is not static: {unsupported[0]}"
-    wide = r"\bc128\[" if double else r"\b(f64|c128)\["
-    unsupported = [line for line in hlo.splitlines() if re.search(wide, line)]
-    assert not unsupported, f"double precision: {unsupported[0]}"
+    for pattern, problem in (
+        (r" (custom-call|infeed|outfeed|send|send-done|recv|recv-done)\(", "not for a TPU"),
+        ("<=", "the shape is not static"),  # as in f32[<=4,3]
+        (r"\bc128\[" if double else r"\b(f64|c128)\[", "double precision"),
+    ):
+        unsupported = [line for line in hlo.splitlines() if re.search(pattern, line)]
+        assert not unsupported, f"{problem}: {unsupported[0]}"
 
 
 @pytest.mark.nightly
@@ -486,32 +458,6 @@ def test_steps_are_traced_under_a_tpu_strategy(name, make, tmp_path):
         assert {"values", "scores"} < set(evaluation.structured_outputs)
         assert evaluation.structured_outputs["values"].shape[0] == experiment.evaluation_batch_size
         assert not compiled_functions(evaluation.graph)
-
-
-def test_checkpoints_under_a_tpu_strategy(tmp_path):
-    experiment = small(**{"optimizer.ema_momentum": 0.9})
-    left, right = (Built(experiment, tmp_path, tpu_strategy()) for _ in range(2))
-    for variable in left.model.trainable_variables:
-        variable.assign(tf.fill(variable.shape, 3.0))
-    train_state.TrainState(str(tmp_path), left.model, left.optimizer, "ndcg@5", "run").save()
-    train_state.TrainState(str(tmp_path), right.model, right.optimizer, "ndcg@5", "run").restore()
-    assert all((value == 3.0).all() for value in right.model.get_weights())
-    with optimization.averaged(left.model, left.optimizer):
-        assert not any((value == 3.0).all() for value in left.model.get_weights())
-    assert all((value == 3.0).all() for value in left.model.get_weights())
-
-
-def test_seeds_of_dropout_differ_between_steps_on_a_tpu(tmp_path):
-    model = Built(small(), tmp_path).model
-    (generator,) = randomness.generators(model)
-    seen = []
-    for step in (3, 4):
-        randomness.reset([generator], 0, tf.constant(step, tf.int64))
-        low, high, key = generator.state.numpy().tolist()
-        # Philox uses the full counter; the default algorithm of a TPU uses its lower half.
-        is_philox = generator.algorithm == tf.random.Algorithm.PHILOX.value
-        seen.append((low, high, key) if is_philox else (low, key))
-    assert seen[0] != seen[1]
 
 
 @pytest.mark.nightly

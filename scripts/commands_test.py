@@ -249,11 +249,11 @@ def terminated(process, is_ready):
 
 
 @pytest.mark.nightly
-def test_sigterm_leaves_no_part_of_a_file(imported, two_runs, tmp_path):
+def test_sigterm_leaves_no_part_of_a_file(opened, two_runs, tmp_path):
     np.save(tmp_path / "images.npy", np.zeros([100_000, 8, 8, 1], np.float32))
     (tmp_path / "out").mkdir()
     flags = (f"--workdir={two_runs[0]}", f"--input={tmp_path / 'images.npy'}", "--batch_size=1")
-    process = imported("predict", *flags, f"--output={tmp_path / 'out' / 'predictions.tsv'}")
+    process = opened("predict", *flags, f"--output={tmp_path / 'out' / 'predictions.tsv'}")
     _, errors = terminated(process, lambda: os.listdir(tmp_path / "out"))
     assert process.returncode == 128 + signal.SIGTERM
     assert errors.splitlines()[-1] == "Interrupted."
@@ -261,24 +261,24 @@ def test_sigterm_leaves_no_part_of_a_file(imported, two_runs, tmp_path):
 
 
 @pytest.mark.nightly
-def test_serve_until_sigterm_and_at_a_port_that_is_taken(imported, error_of, small_commands):
+def test_serve_until_sigterm_and_at_a_port_that_is_taken(opened, error_of, small_commands):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         model = f"--model={small_commands[0] / 'model'}"
         assert "[Errno 98] Address already in use" in error_of("serve", model, f"--port={port}")
-    process = imported("serve", model, f"--port={port}")
+    process = opened("serve", model, f"--port={port}")
     with socket.socket() as client:
         printed, _ = terminated(process, lambda: client.connect_ex(("127.0.0.1", port)) == 0)
     assert (process.returncode, printed) == (0, f"http://127.0.0.1:{port}/v1/models/model\n")
 
 
 @pytest.mark.nightly
-def test_serve_ends_though_a_client_reads_no_answer(imported, small_commands):
+def test_serve_ends_though_a_client_reads_no_answer(opened, small_commands):
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = free.getsockname()
     body = json.dumps({"inputs": np.zeros([9000, 8, 8, 1]).tolist(), "signature_name": "score"}).encode()
     head = f"POST /v1/models/model:predict HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
-    process = imported("serve", f"--model={small_commands[0] / 'model'}", f"--port={address[1]}")
+    process = opened("serve", f"--model={small_commands[0] / 'model'}", f"--port={address[1]}")
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 

@@ -23,12 +23,12 @@ REPLICAS_RTOL = 1e-5
 
 
 @pytest.fixture
-def start(imported):
+def start(opened):
     """Returns a function that starts a training; processes that still run after the test are killed."""
     started = []
 
     def start(workdir, *flags, **kwargs):
-        started.append(imported("train", DIGITS, *SMALL, f"--workdir={workdir}", *flags, **kwargs))
+        started.append(opened("train", DIGITS, *SMALL, f"--workdir={workdir}", *flags, **kwargs))
         return started[-1]
 
     yield start
@@ -115,7 +115,7 @@ def test_a_second_training_in_the_same_folder(train, tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_sweep_of_several_jobs_stops_and_resumes(imported, tmp_path):
+def test_a_sweep_of_several_jobs_stops_and_resumes(opened, tmp_path):
     flags = (DIGITS, *SMALL, "--losses=softmax,mse", "--interactions=dot", "--seed=0", "--config.epochs=30")
     folders = [tmp_path / "sweep" / f"{loss}-dot-seed0" for loss in ("softmax", "mse")]
 
@@ -124,7 +124,7 @@ def test_a_sweep_of_several_jobs_stops_and_resumes(imported, tmp_path):
         return [history(path.parent)[-1]["step"] if path.exists() else 0 for path in paths]
 
     def start(workdir, jobs):
-        return imported("sweep", *flags, f"--workdir={workdir}", f"--jobs={jobs}")
+        return opened("sweep", *flags, f"--workdir={workdir}", f"--jobs={jobs}")
 
     processes = []
     try:

@@ -79,33 +79,6 @@ def test_adaptive_scores_by_hand():
     np.testing.assert_allclose(scores, [[0.9 + 0.1 * u + 1.0, 0.6 * u, 0.6 + 0.3 * u + 0.5]], atol=1e-4)
 
 
-def test_several_classes_have_the_expected_recall():
-    rng, size, n = np.random.default_rng(0), 4000, 8
-    scores = rng.normal(size=(size, n)).astype(np.float32)
-    labels = scipy.sparse.csr_array(
-        (rng.random((size, n)) < 1 / (1 + np.exp(2 - 2 * scores))).astype(np.float32)
-    )
-    probabilities = 1 / (1 + np.exp(2 - 2 * scores))
-    half = size // 2
-    sets = fit("threshold", (probabilities[:half], scores[:half], None), labels[:half])
-    relevant = labels[half:].toarray() > 0
-    hits = (_in_sets(sets, probabilities[half:], 0.9) & relevant).sum(axis=1)
-    counts = relevant.sum(axis=1)
-    recalls = np.where(counts > 0, hits / np.maximum(counts, 1), 1.0)
-    assert 0.88 < recalls.mean() < 0.92
-
-
-def test_limit_of_several_classes_by_hand():
-    # Example 0 has both classes, with places 1 and 2, each of weight 1/2; example 1 has none.
-    ranking = np.array([[2.0, 1.0], [2.0, 1.0]], np.float32)
-    labels = scipy.sparse.csr_array(np.array([[1.0, 1.0], [0.0, 0.0]], np.float32))
-    sets = fit("rank", (None, ranking, None), labels)
-    # (missed recall + 1) / (2 + 1) is at most 1 - coverage.
-    assert sets.limits(0.5) == [above(1.0)]
-    assert sets.limits(0.6) == [above(2.0)]
-    assert sets.limits(0.3) == [-np.inf]
-
-
 def test_limits_of_several_classes_are_exact(rng):
     """One over the number of classes is a fraction that floats round."""
     for size in range(30, 60):
@@ -125,24 +98,6 @@ def test_limits_of_several_classes_are_exact(rng):
                 if missed > allowed:
                     break
             assert sets.limits(percent / 100) == [above(limit)]
-
-
-def test_limits_by_class_cover_each_class():
-    rng, n, size = np.random.default_rng(0), 8, 6000
-    weights = np.array([20, 10, 5, 1, 1, 0.3, 0.3, 0.01])
-    labels = rng.choice(n, size, p=weights / weights.sum())
-    scores = rng.normal(size=(size, n)).astype(np.float32)
-    scores[np.arange(size), labels] += np.linspace(4.0, 0.5, n)[labels]
-    probabilities = tf.nn.softmax(scores).numpy()
-    half = size // 2
-    block = probabilities[:half], scores[:half], None
-    sets = fit("threshold", block, labels[:half], by_class=True, num_classes=n)
-    counts = np.bincount(labels[:half], minlength=n)
-    separate = sets.class_groups[counts >= prediction_sets.LEAST_PER_GROUP]
-    assert len(set(separate)) == len(separate)
-    inside = _in_sets(sets, probabilities[half:], 0.8)[np.arange(half), labels[half:]]
-    for group in range(len(sets.examples)):
-        assert abs(inside[sets.class_groups[labels[half:]] == group].mean() - 0.8) < 0.08
 
 
 def test_groups_of_classes_by_hand():

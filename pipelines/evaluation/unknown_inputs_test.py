@@ -8,16 +8,6 @@ import sklearn.metrics
 from rank4class.pipelines.evaluation import unknown_inputs
 
 
-def test_by_hand():
-    # Scores (1, 0) and (3, 2) have the same probabilities. Of the four pairs three are in order, one is tied.
-    # The energies of the known examples are -3.05 and -1.31, those of the unknown ones -3.31 and -0.69.
-    known, unknown = np.array([[3.0, 0.0], [1.0, 0.0]]), np.array([[3.0, 2.0], [0.0, 0.0]])
-    result = unknown_inputs.evaluate(known, unknown)
-    assert (result["known"], result["unknown"], result["temperature"]) == (2, 2, 1.0)
-    assert result["maximum_probability"] == pytest.approx(100 * 3.5 / 4)
-    assert result["energy"] == pytest.approx(100 * 2 / 4)
-
-
 def test_scikit_learn_and_its_resamples(rng):
     known, unknown = rng.normal(size=[150, 5]).round(1), 0.7 * rng.normal(size=[60, 5]).round(1)
     result = unknown_inputs.evaluate(known, unknown, temperature=0.5)

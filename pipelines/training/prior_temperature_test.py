@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.optimize
-import scipy.stats
 import tensorflow as tf
 from scipy.sparse import csr_array
 from scipy.special import log_softmax
@@ -39,35 +37,6 @@ def test_a_loss_is_that_of_scores_plus_log_frequencies(name, rng):
     result = build_loss(part, data.Split({}, labels), counts)(scores, labels)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-6)
     assert not np.allclose(result, losses.get(name).of_scores(scores, labels), rtol=1e-3)
-
-
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
-@pytest.mark.parametrize("tau", [0.0, 0.5, 1.0])
-def test_scores_of_gaussians_leave_out_the_log_odds_of_the_classes(tau, temperature):
-    counts = np.array([900, 100])
-    x = np.concatenate([scipy.stats.norm.ppf((np.arange(n) + 0.5) / n) for n in counts])
-    labels = np.repeat([0, 1], counts)
-    x += 2.0 * labels - 1.0
-    inputs = tf.constant(np.stack([x, np.ones(1000)]), tf.float32)
-    part = config.Loss("softmax", temperature=temperature, prior_temperature=tau)
-    loss = build_loss(part, data.Split({}, labels), counts)
-
-    @tf.function
-    def value_and_gradient(weights):
-        margins = tf.linalg.matvec(inputs, tf.cast(weights, tf.float32), transpose_a=True)
-        scores = tf.stack([tf.zeros(1000), margins], axis=1)
-        value = tf.reduce_mean(loss(scores, labels))
-        return value, tf.gradients(value, weights)[0]
-
-    slope, intercept = scipy.optimize.minimize(
-        lambda weights: [each.numpy() for each in value_and_gradient(tf.constant(weights))],
-        np.zeros(2),
-        jac=True,
-        method="L-BFGS-B",
-    ).x
-    # The log-likelihood ratio is 2 x, and the log-odds of the training frequencies are log(1 / 9).
-    np.testing.assert_allclose(slope, temperature * 2.0, rtol=0.02)
-    np.testing.assert_allclose(intercept, temperature * (1.0 - tau) * np.log(1 / 9), atol=0.05)
 
 
 def task_of(labels, **changes):

@@ -18,7 +18,8 @@ def draw(model, generators, seed, step):
 
 def test_draws_depend_on_seed_step_and_layer():
     model, generators = dropout_model()
-    assert len(generators) == 2
+    # The default algorithm of a TPU uses the lower half of the state alone.
+    assert [each.algorithm for each in generators] == [tf.random.Algorithm.PHILOX.value] * 2
     first = draw(model, generators, 0, 5)
     again, new_generators = dropout_model()
     np.testing.assert_array_equal(draw(again, new_generators, 0, 5), first)
@@ -27,17 +28,6 @@ def test_draws_depend_on_seed_step_and_layer():
     assert (draw(model, generators, 1, 5) != first).any()
     # Two layers that dropped the same units would keep half of them, not a quarter.
     assert abs(np.mean(first > 0) - 0.25) < 4 * np.sqrt(0.25 * 0.75 / first.size)
-
-
-def test_graph_and_eager_draw_the_same():
-    model, generators = dropout_model()
-
-    @tf.function
-    def step(number):
-        randomness.reset(generators, 3, number)
-        return model(tf.ones([4, 64]), training=True)
-
-    np.testing.assert_array_equal(step(tf.constant(7, tf.int64)), draw(model, generators, 3, 7))
 
 
 def test_replicas_draw_different_and_repeatable_numbers():

@@ -11,6 +11,7 @@ import re
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -97,22 +98,22 @@ def test_files_of_a_run(finished_once, monkeypatch):
     assert len(lines) == 4
 
 
-def test_no_step_is_added_by_rounding():
-    changes = {"epochs": 50.0, "batch_size": 10, "evaluations_per_epoch": 0.1}
-    schedule = rank_training.build_schedule(config.override(config.Experiment(), changes), train_examples=11)
-    assert (schedule.total_steps, schedule.evaluation_steps) == (55, 11)
-    changes = {"batch_size": 10, "evaluations_per_epoch": 0.3}
-    schedule = rank_training.build_schedule(config.override(config.Experiment(), changes), train_examples=21)
-    assert schedule.evaluation_steps == 7
-
-
-def test_small_datasets_get_the_least_number_of_steps():
-    experiment = config.Experiment(epochs=3.0, min_steps=20, batch_size=10)
-    schedules = [rank_training.build_schedule(experiment, count) for count in (40, 100)]
-    assert [(each.total_steps, each.epochs) for each in schedules] == [(20, 5.0), (30, 3.0)]
-    for changes, steps in (({"epochs": 3.0}, 12), ({"steps": 2}, 2), ({"epochs": 3.0, "min_steps": 13}, 13)):
-        schedule = rank_training.build_schedule(config.override(experiment, changes), train_examples=40)
-        assert schedule.total_steps == steps
+@pytest.mark.parametrize(
+    ("changes", "examples", "steps", "epochs", "evaluation_steps"),
+    [
+        ({"epochs": 50.0, "evaluations_per_epoch": 0.1}, 11, 55, 50.0, 11),  # no step is added by rounding
+        ({"epochs": 3.0, "evaluations_per_epoch": 0.3}, 21, 7, 3.0, 7),
+        ({"epochs": 3.0, "min_steps": 20}, 40, 20, 5.0, 4),
+        ({"epochs": 3.0, "min_steps": 20}, 100, 30, 3.0, 10),
+        ({"epochs": 3.0}, 40, 12, 3.0, 4),
+        ({"steps": 2}, 40, 2, 0.5, 4),
+    ],
+)
+def test_the_steps_of_a_schedule(changes, examples, steps, epochs, evaluation_steps):
+    experiment = config.override(config.Experiment(batch_size=10), changes)
+    schedule = rank_training.build_schedule(experiment, examples)
+    found = schedule.total_steps, schedule.epochs, schedule.evaluation_steps
+    assert found == (steps, epochs, evaluation_steps)
 
 
 def test_evaluations_show_their_progress(finished_once, monkeypatch, capsys):
@@ -184,17 +185,15 @@ def test_tensorboard_has_losses_metrics_and_config(finished_once):
 
 
 def test_the_projector_has_errors_and_examples_of_the_classes(finished_once):
-    finished = pathlib.Path(finished_once[0])
-    header, *rows = (finished / "projector" / "classes.tsv").read_text().splitlines()
+    table = pd.read_csv(f"{finished_once[0]}/projector/classes.tsv", sep="\t")
     error = "top1_error of test (%)"
-    assert header.split("\t") == ["class", error, "training examples"]
-    names, errors, examples = zip(*(row.split("\t") for row in rows), strict=True)
-    assert names == tuple(f"class {i}" for i in range(10))
-    assert sum(map(int, examples)) == 1078
-    test = trained_model.restore(str(finished)).load_task().splits["test"]
-    wrong = np.array(errors, float) / 100.0 @ test.class_counts(10)
-    results = RunDirectory(str(finished)).results()
-    assert 100.0 * wrong / len(test) == pytest.approx(results["test"]["top1_error"], abs=1e-3)
+    assert list(table) == ["class", error, "training examples"]
+    assert table["class"].tolist() == [f"class {i}" for i in range(10)]
+    assert table["training examples"].sum() == 1078
+    trained = trained_model.restore(finished_once[0])
+    counts = trained.load_task().splits["test"].class_counts(10)
+    expected = trained.run_dir.results()["test"]["top1_error"]
+    assert table[error] @ counts / counts.sum() == pytest.approx(expected, abs=1e-3)
 
 
 def test_losses_that_select_all_classes_are_refused(tmp_path, digits):

@@ -109,23 +109,6 @@ def test_checkpoints_have_their_best_model(tmp_path):
     assert bias.numpy() == 40.0
 
 
-def test_kills_before_every_change_of_files(tmp_path, copied_before_changes):
-    made, bias = state(tmp_path / "run")
-    evaluate(made, bias, step=10, value=50.0)
-    evaluate(made, bias, step=20, value=60.0)
-    with copied_before_changes(tmp_path / "run", tmp_path) as copies:
-        evaluate(made, bias, step=30, value=70.0)  # removes the first checkpoint and its best model
-    assert len(copies) == 12
-    for copy in copies:
-        again, bias = state(copy)
-        again.restore()
-        assert again.progress.step in (20, 30)
-        assert bias.numpy() == again.progress.step
-        assert [line["step"] for line in again.progress.history] == [*range(10, again.progress.step + 1, 10)]
-        again.restore_best()
-        assert bias.numpy() == again.progress.step
-
-
 def test_previous_checkpoints_have_their_best_model(tmp_path):
     saved, bias = state(tmp_path)
     evaluate(saved, bias, 10, 50.0)

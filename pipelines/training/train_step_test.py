@@ -22,11 +22,13 @@ def small(**changes):
     return config.override(digits_mlp.get_config(), {**base, "optimizer.warmup_fraction": 0.0, **changes})
 
 
-def build_task(experiment, make_encoder=None, size=24, shape=(8, 8, 1)):
-    """Returns a task of random images."""
+def build_task(experiment, make_encoder=None, users=None):
+    """Returns a task of random images, or of users."""
     rng = np.random.default_rng(0)
-    images = rng.normal(size=[size, *shape]).astype(np.float32)
-    split = data.Split({"image": images}, rng.integers(10, size=size).astype(np.int32))
+    images = rng.normal(size=[24, 8, 8, 1]).astype(np.float32)
+    features = {"image": images} if users is None else {"id": users}
+    size = len(images if users is None else users)
+    split = data.Split(features, rng.integers(10, size=size).astype(np.int32))
     make = make_encoder or (lambda: models.get("encoder", "mlp", **experiment.encoder.options()))
     splits = dict.fromkeys(("train", "validation", "test"), split)
     weights = np.linspace(0.5, 1.5, 10, dtype=np.float32)
@@ -124,29 +126,18 @@ def test_two_replicas_equal_one_device(changes, loss):
     assert_alike(run(small(**changes), MIRRORED), run(small(**{**plain, "loss.name": loss})))
 
 
-def build_user_task(experiment):
-    """Returns a task of 40 examples of 10 users, of whom two have none."""
-    rng = np.random.default_rng(0)
-    users = rng.integers(8, size=40).astype(np.int32)
-    split = data.Split({"id": users}, rng.integers(10, size=40).astype(np.int32))
-    splits = dict.fromkeys(("train", "validation", "test"), split)
-    return task.TaskData(
-        tuple("abcdefghij"),
-        splits,
-        None,
-        lambda: models.get("encoder", "embedding", num_ids=10, units=4),
-        inputs.Inputs({}),
-    )
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(("strategy", "clip_norm"), [("default", 0.05), (MIRRORED, None)])
 def test_lazy_adam_is_adam_on_the_rows_of_the_batches(strategy, clip_norm):
     changes = {"encoder.name": "embedding", "encoder.units": 4, "optimizer.clip_norm": clip_norm}
+    users = np.random.default_rng(0).integers(8, size=40).astype(np.int32)  # two of ten have no example
     results, tables = [], []
     for name in ("adam", "lazy_adam"):
         experiment = small(**{**changes, "optimizer.name": name})
-        model, _, take = build(experiment, strategy, build_user_task(experiment))
+        loaded = build_task(
+            experiment, lambda: models.get("encoder", "embedding", num_ids=10, units=4), users
+        )
+        model, _, take = build(experiment, strategy, loaded)
         before = model.encoder.get_weights()[0]
         results.append(take(1))
         tables.append(model.encoder.get_weights()[0])
@@ -243,29 +234,10 @@ def test_replicas_add_the_weight_decay_of_an_encoder_once():
     np.testing.assert_allclose(values[1:], values[0] + 7.0, rtol=1e-5)
 
 
-class NormalizedEncoder(tf.keras.layers.Layer):
-    """An encoder with batch normalization like that of the image encoders."""
-
-    FEATURES = ("image",)
-
-    def __init__(self):
-        super().__init__()
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        norm = tf.keras.layers.BatchNormalization(synchronized=replicas > 1)
-        self.layers = [tf.keras.layers.Flatten(), tf.keras.layers.Dense(16), norm]
-        self.width = 16
-
-    def call(self, features, training=None):
-        h = features["image"]
-        for layer in self.layers:
-            h = layer(h, training=training) if layer.name.startswith("batch") else layer(h)
-        return h
-
-
 @pytest.mark.nightly
 def test_batch_norm_over_all_replicas():
     experiment = small()
-    loaded = build_task(experiment, NormalizedEncoder)
+    loaded = build_task(experiment, lambda: models.get("encoder", "small_cnn", filters=(4,), units=16))
     one_device, two_devices = (build(experiment, strategy, loaded) for strategy in ("default", MIRRORED))
     for a, b in zip(one_device[2](3).losses, two_devices[2](3).losses, strict=True):
         assert a == pytest.approx(b, rel=1e-4)

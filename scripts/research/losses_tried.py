@@ -7,8 +7,10 @@ Arguments are as in `losses.base`. Dense labels sum over the relevant classes, e
 `O(n^2)` time and memory. Let `p` be the softmax of the scores.
 """
 
+import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
@@ -21,38 +23,57 @@ from rank4class.losses.ops import ranks
 _STEPS = 10  # of the normalization of tempered probabilities
 
 
-def _evaluate(
-    of_ids: Callable,
-    scores: TensorLike,
-    labels: TensorLike,
-    where: TensorLike | None,
-    weights: TensorLike | None,
-) -> tf.Tensor:
-    """Returns the losses of a form for class ids, as `base.evaluate` does."""
+def _register(title: str) -> Callable:
+    """Returns the decorator that makes a public loss, and its Keras class, of a form for class ids.
 
-    def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-        n = tf.shape(scores)[-1]
-        square = tf.concat([tf.shape(scores), [n]], axis=0)
-        lists, masks = (tf.broadcast_to(one[..., None, :], square) for one in (scores, where))
-        losses = of_ids(lists, tf.broadcast_to(tf.range(n), tf.shape(scores)), masks)
-        return tf.reduce_sum(tf.math.multiply_no_nan(losses, labels), axis=-1)
+    A form takes float32 scores `[..., n]`, ids within the classes and a bool mask or None.
+    """
 
-    return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
+    def decorate(form: Callable) -> Callable:
+        @functools.wraps(form)
+        @tf.autograph.experimental.do_not_convert
+        def loss(
+            scores: TensorLike,
+            labels: TensorLike,
+            *,
+            where: TensorLike | None = None,
+            weights: TensorLike | None = None,
+            **options: Any,
+        ) -> tf.Tensor:
+            def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+                return base.zero_without_relevant(form(scores, labels, where, **options), labels, where)
+
+            def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+                n = tf.shape(scores)[-1]
+                square = tf.concat([tf.shape(scores), [n]], axis=0)
+                lists, masks = (tf.broadcast_to(one[..., None, :], square) for one in (scores, where))
+                losses = of_ids(lists, tf.broadcast_to(tf.range(n), tf.shape(scores)), masks)
+                return tf.reduce_sum(tf.math.multiply_no_nan(losses, labels), axis=-1)
+
+            return base.evaluate(of_ids, of_dense, scores, labels, where, weights)
+
+        base.keras_loss(title, loss)
+        return loss
+
+    return decorate
+
+
+def _shown(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+    """Returns scores of which the masked ones are the lowest."""
+    return scores if where is None else tf.where(where, scores, ranks.MASKED)
 
 
 def _first(scores: tf.Tensor, k: int, where: tf.Tensor | None) -> tf.Tensor:
     """Returns the K highest scores, or all if there are fewer, in falling order."""
-    shown = scores if where is None else tf.where(where, scores, ranks.MASKED)
-    return tf.math.top_k(shown, tf.minimum(k, tf.shape(scores)[-1])).values
+    return tf.math.top_k(_shown(scores, where), tf.minimum(k, tf.shape(scores)[-1])).values
 
 
-@tf.autograph.experimental.do_not_convert
+@_register("Poly1")
 def poly1(
-    scores: TensorLike,
-    labels: TensorLike,
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
     *,
-    where: TensorLike | None = None,
-    weights: TensorLike | None = None,
     epsilon: float = 1.0,
 ) -> tf.Tensor:
     r"""Poly-1 loss, $-\log p_y + \epsilon (1 - p_y)$, with $\epsilon \ge -1$; 0 is softmax.
@@ -64,12 +85,8 @@ def poly1(
       Leng, Tan, Liu, Cubuk, Shi, Cheng, Anguelov (2022), "PolyLoss", eq. 6.
     """
     arguments.check_at_least(-1.0, epsilon=epsilon)
-
-    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-        minus_log_p = cross_entropy.softmax_of_ids(scores, labels, where, temperature=1.0)
-        return minus_log_p - epsilon * tf.math.expm1(-minus_log_p)
-
-    return _evaluate(of_ids, scores, labels, where, weights)
+    minus_log_p = cross_entropy.softmax_of_ids(scores, labels, where, temperature=1.0)
+    return minus_log_p - epsilon * tf.math.expm1(-minus_log_p)
 
 
 def _log_exp_t(x: tf.Tensor, t: float) -> tf.Tensor:
@@ -82,13 +99,12 @@ def _log_t(log_u: tf.Tensor, t: float) -> tf.Tensor:
     return log_u if t == 1.0 else tf.math.expm1((1.0 - t) * log_u) / (1.0 - t)
 
 
-@tf.autograph.experimental.do_not_convert
+@_register("BiTempered")
 def bi_tempered(
-    scores: TensorLike,
-    labels: TensorLike,
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
     *,
-    where: TensorLike | None = None,
-    weights: TensorLike | None = None,
     t1: float = 0.8,
     t2: float = 1.2,
 ) -> tf.Tensor:
@@ -111,41 +127,34 @@ def bi_tempered(
     if t1 > 1.0:
         raise ValueError(f"t1={t1}: above 1. Choose one in [0, 1].")
     arguments.check_at_least(1.0, t2=t2)
+    taking_part = tf.ones_like(scores) if where is None else tf.cast(where, scores.dtype)
+    shown = _shown(scores, where)
+    lead = shown - tf.reduce_max(shown, axis=-1, keepdims=True)
 
-    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-        taking_part = tf.ones_like(scores) if where is None else tf.cast(where, scores.dtype)
-        shown = scores if where is None else tf.where(where, scores, ranks.MASKED)
-        lead = shown - tf.reduce_max(shown, axis=-1, keepdims=True)
+    def total(log_p: tf.Tensor, power: float) -> tf.Tensor:
+        return tf.reduce_sum(taking_part * tf.exp(power * log_p), axis=-1, keepdims=True)
 
-        def total(log_p: tf.Tensor, power: float) -> tf.Tensor:
-            return tf.reduce_sum(taking_part * tf.exp(power * log_p), axis=-1, keepdims=True)
+    def log_partition(x: tf.Tensor) -> tf.Tensor:
+        return tf.math.log(tf.maximum(total(_log_exp_t(x, t2), 1.0), 1.0))
 
-        def log_partition(x: tf.Tensor) -> tf.Tensor:
-            return tf.math.log(tf.maximum(total(_log_exp_t(x, t2), 1.0), 1.0))
-
-        still = tf.stop_gradient(lead)
-        log_z = log_partition(still)
-        for _ in range(_STEPS if t2 > 1.0 else 0):
-            log_z = log_partition(still * tf.exp((1.0 - t2) * log_z))
-        level = -_log_t(-log_z, t2)
-        # A step of Newton's method, through which the gradient of the level flows.
-        log_p = _log_exp_t(lead - level, t2)
-        level += (total(log_p, 1.0) - 1.0) / tf.stop_gradient(tf.maximum(total(log_p, t2), 1e-30))
-        log_p = _log_exp_t(lead - level, t2)
-        losses = -_log_t(ranks.true_score(log_p, labels), t1)
-        losses -= (1.0 - total(log_p, 2.0 - t1)[..., 0]) / (2.0 - t1)
-        return base.zero_without_relevant(losses, labels, where)
-
-    return _evaluate(of_ids, scores, labels, where, weights)
+    still = tf.stop_gradient(lead)
+    log_z = log_partition(still)
+    for _ in range(_STEPS if t2 > 1.0 else 0):
+        log_z = log_partition(still * tf.exp((1.0 - t2) * log_z))
+    level = -_log_t(-log_z, t2)
+    # A step of Newton's method, through which the gradient of the level flows.
+    log_p = _log_exp_t(lead - level, t2)
+    level += (total(log_p, 1.0) - 1.0) / tf.stop_gradient(tf.maximum(total(log_p, t2), 1e-30))
+    log_p = _log_exp_t(lead - level, t2)
+    return -_log_t(ranks.true_score(log_p, labels), t1) - (1.0 - total(log_p, 2.0 - t1)[..., 0]) / (2.0 - t1)
 
 
-@tf.autograph.experimental.do_not_convert
+@_register("SmoothTopKSVM")
 def smooth_top_k_svm(
-    scores: TensorLike,
-    labels: TensorLike,
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
     *,
-    where: TensorLike | None = None,
-    weights: TensorLike | None = None,
     k: int = 5,
     smoothing: float = 1.0,
     margin: float = 1.0,
@@ -171,28 +180,22 @@ def smooth_top_k_svm(
     arguments.check_integer(1, k=k)
     arguments.check_positive(smoothing=smoothing)
     arguments.check_at_least(0.0, margin=margin)
-
-    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-        scaled = tf.cast(scores / (k * smoothing), tf.float64)
-        others = ranks.others(scores, labels, where)
-        size = tf.math.count_nonzero(others, axis=-1, dtype=tf.int32)
-        without = model.log_z(scaled, tf.minimum(k, size), where=others)
-        fewer = model.log_z(scaled, tf.minimum(k - 1, size), where=others)
-        excess = tf.cast(without - fewer - ranks.true_score(scaled, labels), tf.float32)
-        losses = smoothing * tf.math.softplus(margin / smoothing + excess)
-        losses = base.nan_unless_finite(tf.where(size >= k, losses, 0.0), scores)
-        return base.zero_without_relevant(losses, labels, where)
-
-    return _evaluate(of_ids, scores, labels, where, weights)
+    scaled = tf.cast(scores / (k * smoothing), tf.float64)
+    others = ranks.others(scores, labels, where)
+    size = tf.math.count_nonzero(others, axis=-1, dtype=tf.int32)
+    without = model.log_z(scaled, tf.minimum(k, size), where=others)
+    fewer = model.log_z(scaled, tf.minimum(k - 1, size), where=others)
+    excess = tf.cast(without - fewer - ranks.true_score(scaled, labels), tf.float32)
+    losses = smoothing * tf.math.softplus(margin / smoothing + excess)
+    return base.nan_unless_finite(tf.where(size >= k, losses, 0.0), scores)
 
 
-@tf.autograph.experimental.do_not_convert
+@_register("DiffTopK")
 def difftopk(
-    scores: TensorLike,
-    labels: TensorLike,
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
     *,
-    where: TensorLike | None = None,
-    weights: TensorLike | None = None,
     k: int = 5,
     share: float = 0.5,
     sort_temperature: float = 2.0,
@@ -217,28 +220,22 @@ def difftopk(
     arguments.check_integer(1, k=k)
     arguments.check_fraction(False, share=share)
     arguments.check_positive(sort_temperature=sort_temperature)
-
-    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-        minus_log_p = cross_entropy.softmax_of_ids(scores, labels, where, temperature=1.0)
-        first = _first(scores, k, where)
-        shown = scores if where is None else tf.where(where, scores, ranks.MASKED)
-        rows = -tf.abs(first[..., None] - shown[..., None, :]) / sort_temperature
-        true = -tf.abs(first - ranks.true_score(shown, labels)[..., None]) / sort_temperature
-        log_among = tf.reduce_logsumexp(true - tf.reduce_logsumexp(rows, axis=-1), axis=-1)
-        logs = [math.log1p(-share) - minus_log_p, math.log(share) + log_among]
-        losses = tf.nn.relu(-tf.reduce_logsumexp(tf.stack(logs, axis=-1), axis=-1))
-        return base.zero_without_relevant(losses, labels, where)
-
-    return _evaluate(of_ids, scores, labels, where, weights)
+    minus_log_p = cross_entropy.softmax_of_ids(scores, labels, where, temperature=1.0)
+    first = _first(scores, k, where)
+    shown = _shown(scores, where)
+    rows = -tf.abs(first[..., None] - shown[..., None, :]) / sort_temperature
+    true = -tf.abs(first - ranks.true_score(shown, labels)[..., None]) / sort_temperature
+    log_among = tf.reduce_logsumexp(true - tf.reduce_logsumexp(rows, axis=-1), axis=-1)
+    logs = [math.log1p(-share) - minus_log_p, math.log(share) + log_among]
+    return tf.nn.relu(-tf.reduce_logsumexp(tf.stack(logs, axis=-1), axis=-1))
 
 
-@tf.autograph.experimental.do_not_convert
+@_register("SLAtK")
 def sl_at_k(
-    scores: TensorLike,
-    labels: TensorLike,
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
     *,
-    where: TensorLike | None = None,
-    weights: TensorLike | None = None,
     k: int = 5,
     weight_temperature: float = 1.0,
 ) -> tf.Tensor:
@@ -258,24 +255,19 @@ def sl_at_k(
     """
     arguments.check_integer(1, k=k)
     arguments.check_positive(weight_temperature=weight_temperature)
-
-    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-        minus_log_p = cross_entropy.softmax_of_ids(scores, labels, where, temperature=1.0)
-        first = tf.stop_gradient(_first(scores, k, where))
-        lead = (ranks.true_score(scores, labels) - first[..., -1]) / weight_temperature
-        size = ranks.list_size(scores, where)
-        return minus_log_p * tf.where(size >= k, tf.sigmoid(lead), 1.0)
-
-    return _evaluate(of_ids, scores, labels, where, weights)
+    minus_log_p = cross_entropy.softmax_of_ids(scores, labels, where, temperature=1.0)
+    first = tf.stop_gradient(_first(scores, k, where))
+    lead = (ranks.true_score(scores, labels) - first[..., -1]) / weight_temperature
+    size = ranks.list_size(scores, where)
+    return minus_log_p * tf.where(size >= k, tf.sigmoid(lead), 1.0)
 
 
-@tf.autograph.experimental.do_not_convert
+@_register("AngularMargin")
 def angular_margin(
-    scores: TensorLike,
-    labels: TensorLike,
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
     *,
-    where: TensorLike | None = None,
-    weights: TensorLike | None = None,
     scale: float = 10.0,
     angle: float = 0.0,
     cosine: float = 0.1,
@@ -302,22 +294,10 @@ def angular_margin(
     """
     arguments.check_positive(scale=scale)
     arguments.check_fraction(angle=angle, cosine=cosine)
-
-    def of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-        true = ranks.true_score(scores, labels)
-        near = tf.clip_by_value(true / scale, -1.0 + 1e-6, 1.0 - 1e-6)  # the sine has no gradient at 0
-        turned = near * math.cos(angle) - tf.sqrt(1.0 - tf.square(near)) * math.sin(angle)
-        turned = tf.where(near > -math.cos(angle), turned, near - angle * math.sin(angle))
-        step = scale * (turned - near - cosine)
-        shifted = scores + tf.one_hot(labels, tf.shape(scores)[-1], dtype=scores.dtype) * step[..., None]
-        return cross_entropy.softmax_of_ids(shifted, labels, where, temperature=1.0)
-
-    return _evaluate(of_ids, scores, labels, where, weights)
-
-
-Poly1 = base.keras_loss("Poly1", poly1)
-BiTempered = base.keras_loss("BiTempered", bi_tempered)
-SmoothTopKSVM = base.keras_loss("SmoothTopKSVM", smooth_top_k_svm)
-DiffTopK = base.keras_loss("DiffTopK", difftopk)
-SLAtK = base.keras_loss("SLAtK", sl_at_k)
-AngularMargin = base.keras_loss("AngularMargin", angular_margin)
+    true = ranks.true_score(scores, labels)
+    near = tf.clip_by_value(true / scale, -1.0 + 1e-6, 1.0 - 1e-6)  # the sine has no gradient at 0
+    turned = near * math.cos(angle) - tf.sqrt(1.0 - tf.square(near)) * math.sin(angle)
+    turned = tf.where(near > -math.cos(angle), turned, near - angle * math.sin(angle))
+    step = scale * (turned - near - cosine)
+    shifted = scores + tf.one_hot(labels, tf.shape(scores)[-1], dtype=scores.dtype) * step[..., None]
+    return cross_entropy.softmax_of_ids(shifted, labels, where, temperature=1.0)

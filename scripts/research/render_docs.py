@@ -23,14 +23,13 @@ _MEASURE = flags.DEFINE_list(
 
 
 def main() -> None:
+    from rank4class import arguments
     from rank4class.pipelines.storage import code_version, files, run_directory
     from rank4class.scripts.research import reference
     from rank4class.scripts.research.papers import figure_data, figures
 
     for name in _MEASURE.value:
-        if name not in figure_data.MEASUREMENTS:
-            known = ", ".join(figure_data.MEASUREMENTS)
-            raise ValueError(f"measure={name}: no such measurement. Choose from {known}.")
+        arguments.check_choice(figure_data.MEASUREMENTS, measure=name)
     for name in _MEASURE.value:
         origin = {"command": f"rank4class render_docs --measure={name}", "commit": code_version.git_commit()}
         with tempfile.TemporaryDirectory() as folder:

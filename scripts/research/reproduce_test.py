@@ -68,9 +68,9 @@ def test_from_the_sweep_to_the_result(command, monkeypatch, tmp_path):
     assert figure["examples"] == 360
 
 
-def test_a_signal_lets_the_training_save(imported, tmp_path):
+def test_a_signal_lets_the_training_save(opened, tmp_path):
     arguments = ["reproduce", "--only=rank4class/many_classes", f"--workdir={tmp_path}"]
-    process = imported(*arguments)
+    process = opened(*arguments)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("0/**/metrics.jsonl")):
         assert time.monotonic() < deadline

@@ -141,13 +141,11 @@ def test_scores_that_are_not_finite_are_neither_fitted_nor_measured(messages):
 def test_a_run_writes_the_temperature_of_its_validation_split(digits_run):
     path, results = pathlib.Path(digits_run.workdir), digits_run.results
     restored = trained_model.restore(path)
-    loaded, model = restored.load_task(), restored.model
+    loaded = restored.load_task()
     content = json.loads((path / "calibration.json").read_text())
     assert content.keys() == {"method", "temperature"}
-    scorer = loaded.scorer(model, "test")
     for split in ("validation", "test"):
-        [batch, *_] = loaded.evaluation_batches(split, 400)
-        scores = scorer(batch[0]).scores.numpy()[batch[2].numpy() >= 0]
+        scores = restored.evaluate(loaded, split, keep_scores=True).scores
         labels = loaded.splits[split].labels
         if split == "validation":
             expected = calibration.fit(scores, labels).temperature

@@ -92,8 +92,8 @@ def test_too_few_validation_examples(tmp_path):
         rank_training.load_data(few, tmp_path)
 
 
-def task_of(name, examples):
-    return TaskData(("a", "b", "c", "d", "e"), {name: examples}, None, None, None)
+def task_of(name, examples, classes="abcde"):
+    return TaskData(tuple(classes), {name: examples}, None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,6 @@ def test_a_run_writes_sets_that_cover_the_test_split(finished):
     values = trained.run_dir.test_values()
     np.testing.assert_array_equal(values["set_coverage@90"], result.sets.covered[:, position])
     assert "set_size@90" not in trained.run_dir.results()["validation"]
-    # By hand: a class is in the set if its probability is not below that of the limit.
-    scores = trained.evaluate(loaded, keep_scores=True).scores
-    probabilities = trained.calibration.probabilities(scores)
-    in_set = -np.log(probabilities) <= trained.sets.limits(0.9)[0] + 1e-5
-    assert np.mean(in_set.sum(axis=1) == result.sets.sizes[:, position]) > 0.98
 
 
 def test_a_finished_run_is_calibrated_again(finished, tmp_path):

@@ -184,21 +184,3 @@ def test_refused_combinations():
     SplitMetricStage(experiment("median_rank"), ()).check(loaded)
     with pytest.raises(ValueError, match=r"metrics='psp@1': the items of a list are not classes\. Leave"):
         SplitMetricStage(experiment("psp@1"), ()).check(loaded)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("several", [False, True])
-def test_equal_napkinxcs(rng, several):
-    peer = pytest.importorskip("napkinxc.metrics", reason="pip install napkinxc")
-    scores, labels, train = draw(rng, several)
-    true, trained = (relevant(each, 40) for each in (labels, train))
-    inverse = peer.Jain_et_al_inverse_propensity(trained)
-    expected = {
-        "psp@3": peer.psprecision_at_k(true, scores, inverse, k=3),
-        "psndcg@3": peer.psndcg_at_k(true, scores, inverse, k=3),
-        "psr@3": peer.psrecall_at_k(true, scores, inverse, k=3),
-        "coverage@3": peer.coverage_at_k(true, scores, k=3),
-    }
-    actual = evaluate(scores, labels, train).means()
-    for name, values in expected.items():
-        assert actual[name] == pytest.approx(100.0 * values[2], rel=1e-6)

@@ -81,9 +81,6 @@ def _measure(suite: str, size: Size, steps: list[Step]) -> list[Row]:
         others = chosen.computed(step, size)
         if chosen.examples:
             others["examples/s"] = chosen.examples(step, size) / seconds[step]
-        waiting = workloads[step].waiting_share if step in workloads else None
-        if waiting is not None:
-            others["waiting (%)"] = 100.0 * waiting
         for baseline in filter(None, map(baselines.get, step.against)):
             values = seconds[step], peaks[step], baseline.kind, seconds[baseline], peaks[baseline]
             ratio = seconds[step] / seconds[baseline]

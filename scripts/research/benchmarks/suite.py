@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import math
 import os
+import re
 from collections.abc import Callable, Iterable
 
 import tensorflow as tf
@@ -54,11 +55,9 @@ class Workload:
 
     Attributes:
       arguments_mb: memory of the arguments, in MiB.
-      waiting_share: share of the last call's time that it waited for data, or None if it reads none.
     """
 
     arguments_mb = 0.0
-    waiting_share: float | None = None
 
     def __call__(self) -> None:
         raise NotImplementedError
@@ -128,16 +127,12 @@ class Suite:
         >>> Suite("BATCHxCLASSES", ("64x28",), None, None).parse("64x1000")
         (64, 1000)
         """
-        numbers = size.split("x")
-        if (
-            len(numbers) != len(self.axes.split("x"))
-            or not all(number.isdecimal() and int(number) > 0 for number in numbers)
-            or int((*numbers, "2")[1]) < 2  # classes
-        ):
+        match = re.fullmatch(re.sub("[A-Z]+", r"([1-9]\\d*)", self.axes), size)
+        parsed = tuple(map(int, match.groups())) if match else ()
+        if not parsed or parsed[1:2] == (1,):  # classes
             raise ValueError(
                 f"size={size!r}: not of the form {self.axes}. Choose one such as {self.sizes[0]}."
             )
-        parsed = tuple(map(int, numbers))
         if self.axes.endswith("xK") and parsed[-1] > parsed[1]:
             raise ValueError(f"size={size!r}: K exceeds the number of classes. Choose a smaller K.")
         needed, memory = TENSORS * 4 * self.values(parsed), memory_bytes()

@@ -41,19 +41,12 @@ COUNT_FIELDS: Mapping[str, Any] = {
 def measure_sorters(folder: str) -> dict[str, Any]:
     """Ranks a list of evenly spaced scores with each sorter while one of its scores moves past the others."""
     del folder
-    ranks = {}
-    for name in ("exact", *RANK_FUNCTIONS):
-        lists, of_sorter = sweep(sorters.get(name, n=SORTER_SIZE), SORTER_SIZE, SORTER_POINTS)
-        ranks[name] = _rounded(of_sorter[:, 0])
+    others = np.random.default_rng(0).permutation(np.linspace(-1.0, 1.0, SORTER_SIZE + 1)[1:-1])
+    first = np.linspace(-1.0, 1.0, SORTER_POINTS)
+    lists = np.column_stack([first, np.tile(others, [SORTER_POINTS, 1])]).astype(np.float32)
+    rank_functions = {name: sorters.get(name, n=SORTER_SIZE) for name in ("exact", *RANK_FUNCTIONS)}
+    ranks = {name: _rounded(sorter(lists)[:, 0]) for name, sorter in rank_functions.items()}
     return {"n": SORTER_SIZE, "scores": _rounded(lists[:, 0]), "ranks": ranks}
-
-
-def sweep(sorter: Callable[[np.ndarray], Any], n: int, points: int = 401) -> tuple[np.ndarray, np.ndarray]:
-    """Returns lists whose first score moves from -1 to 1 past evenly spaced others; and their ranks."""
-    others = np.random.default_rng(0).permutation(np.linspace(-1.0, 1.0, n + 1)[1:-1])
-    lists = np.tile(np.concatenate([[0.0], others]).astype(np.float32), [points, 1])
-    lists[:, 0] = np.linspace(-1.0, 1.0, points)
-    return lists, np.asarray(sorter(lists))
 
 
 def measure_counts(folder: str) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 import ast
 import io
-import json
 import math
 import os
+import pathlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,7 +20,6 @@ from matplotlib.ticker import PercentFormatter
 
 from rank4class.pipelines.reporting import style
 from rank4class.pipelines.reporting.plots import draw_reliability
-from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import read_json
 from rank4class.pipelines.sweep import plots
 
@@ -45,15 +45,32 @@ def to_svg(figure: Figure) -> str:
     return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
 
 
+def _data(docs: str, name: str) -> Any:
+    """Returns the measurements of a figure."""
+    return read_json(os.path.join(docs, "figures", f"{name}.json"))
+
+
+def _panels(height: float, count: int = 1, **options: Any) -> tuple[Figure, Any]:
+    """Returns a figure and its axes side by side."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.subplots(1, count, **options)
+
+
+def _canvas(height: float, low: float, high: float) -> tuple[Figure, Axes]:
+    """Returns a figure and an invisible axis over all of it."""
+    figure = Figure(figsize=(WIDTH, height))
+    axis = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axis.set(xlim=(0.0, 14.4), ylim=(low, high))
+    axis.set_axis_off()
+    return figure, axis
+
+
 def overview(docs: str) -> Figure:
     """Draws how classification becomes ranking: the instance is the query, the classes are the items."""
     del docs
-    figure = Figure(figsize=(WIDTH, 2.55))
-    axis = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    axis.set(xlim=(0.0, 14.4), ylim=(0.7, 5.8))
-    axis.set_axis_off()
-    _box(axis, 0.2, 4.1, 2.5, 1.5, "Instance\n(query)\ntext, image, user", "white")
-    _box(axis, 0.2, 0.9, 2.5, 1.5, "Classes\n(items)\nids or names", "white")
+    figure, axis = _canvas(2.55, 0.7, 5.8)
+    _box(axis, 0.2, 4.1, 2.5, 1.5, "Instance\n(query)\ntext, image, user")
+    _box(axis, 0.2, 0.9, 2.5, 1.5, "Classes\n(items)\nids or names")
     _box(axis, 3.4, 4.25, 2.4, 1.2, "Encoder", style.SKY)
     _box(axis, 3.4, 1.05, 2.4, 1.2, "Class encoder", style.SKY)
     _box(axis, 6.6, 2.5, 2.2, 1.4, "Interaction\nof each pair", style.ORANGE)
@@ -66,19 +83,18 @@ def overview(docs: str) -> Figure:
     axis.text(6.45, 1.25, "one vector\nper class", fontsize=9, ha="left")
     _arrow(axis, (8.85, 3.2), (9.5, 3.2))
     _arrow(axis, (11.25, 3.2), (11.95, 3.2))
-    lengths = (1.6, 1.15, 0.8, 0.45)
-    for i, length in enumerate(lengths):
-        is_true = i == 1
-        color = style.BLUE if is_true else "0.75"
-        axis.barh(4.0 - 0.55 * i, length, 0.38, left=9.6, color=color, edgecolor="0.3", linewidth=0.6)
+    bars: Any = {"color": ["0.75", style.BLUE, "0.75", "0.75"], "edgecolor": "0.3", "linewidth": 0.6}
+    axis.barh(4.0 - 0.55 * np.arange(4), (1.6, 1.15, 0.8, 0.45), 0.38, left=9.6, **bars)
     axis.text(10.4, 4.55, "scores, ranked", fontsize=9, ha="center")
     axis.text(10.4, 1.75, "blue: true class, rank 2", fontsize=9, ha="center")
-    _box(axis, 12.0, 4.65, 2.2, 0.95, "Labels", "white")
+    _box(axis, 12.0, 4.65, 2.2, 0.95, "Labels")
     _arrow(axis, (13.1, 4.6), (13.1, 3.95))
     return figure
 
 
-def _box(axis: Axes, x: float, y: float, width: float, height: float, text: str, color: str) -> None:
+def _box(
+    axis: Axes, x: float, y: float, width: float, height: float, text: str, color: str = "white"
+) -> None:
     rounded = "round,pad=0.05,rounding_size=0.15"
     axis.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=rounded, fc=color, ec="0.3", lw=1.0))
     axis.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=10)
@@ -90,16 +106,11 @@ def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float]) -> 
 
 def architecture(docs: str) -> Figure:
     """Draws the packages and the parts of `pipelines/`, in the levels that `architecture_test.py` states."""
-    with open(os.path.join(docs, "architecture_test.py"), encoding="utf-8") as file:
-        body = ast.parse(file.read()).body
-    assigned = {ast.unparse(node.targets[0]): node.value for node in body if isinstance(node, ast.Assign)}
-    levels = ast.literal_eval(assigned["LEVELS"])
+    text = pathlib.Path(docs, "architecture_test.py").read_text(encoding="utf-8")
+    levels = ast.literal_eval(re.findall(r"^LEVELS = (\{.*?^\})", text, re.DOTALL | re.MULTILINE)[0])
     parts = [[name for name, at in levels.items() if at == level] for level in sorted(set(levels.values()))]
     rows = [["registry, strict_json, compat"], ["losses", "models", "data"], *parts, ["scripts"]]
-    figure = Figure(figsize=(WIDTH, 0.45 * len(rows)))
-    axis = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    axis.set(xlim=(0.0, 14.4), ylim=(-0.2, len(rows)))
-    axis.set_axis_off()
+    figure, axis = _canvas(0.45 * len(rows), -0.2, len(rows))
     for y, names in enumerate(rows):
         width = 14.2 / len(names)
         for i, name in enumerate(names):
@@ -115,14 +126,13 @@ def grid_differences(docs: str) -> Figure:
 
 def sorters(docs: str) -> Figure:
     """Draws the rank of one score that moves past the others, by each sorter (SoDeep, figure 5)."""
-    data = read_json(os.path.join(docs, "figures", "sorters.json"))
-    ranks = {name: data["n"] * np.array(values) for name, values in data["ranks"].items()}
+    data = _data(docs, "sorters")
+    ranks = data["n"] * pd.DataFrame(data["ranks"], data["scores"])
     exact = ranks.pop("exact")
-    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
-    axes = figure.subplots(1, len(ranks), sharey=True)
-    for axis, (name, values), color in zip(axes, ranks.items(), style.COLORS, strict=False):
-        axis.step(data["scores"], exact, color="0.75", linewidth=4, where="mid")
-        axis.plot(data["scores"], values, color=color)
+    figure, axes = _panels(2.6, len(ranks.columns), sharey=True)
+    for axis, name, color in zip(axes, ranks, style.COLORS, strict=False):
+        axis.step(ranks.index, exact, color="0.75", linewidth=4, where="mid")
+        axis.plot(ranks[name], color=color)
         axis.set_title(name, fontsize=10)
         axis.set_xticks((-1.0, 0.0, 1.0))
         style.finish(axis)
@@ -135,15 +145,14 @@ def sorters(docs: str) -> Figure:
 
 def count_law(docs: str) -> Figure:
     """Draws the predicted number of digits of images by their true number: a learned prior, and none."""
-    data = read_json(os.path.join(docs, "figures", "counts.json"))
-    figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
-    axes = figure.subplots(1, len(data["counts"]), sharey=True)
+    data, colors = _data(docs, "counts"), (style.BLUE, style.ORANGE)
+    figure, axes = _panels(2.7, len(data["counts"]), sharey=True)
     last = max(data["counts"]) + 3
     for i, (axis, count) in enumerate(zip(axes, data["counts"], strict=True)):
         axis.axvspan(count - 0.5, count + 0.5, color="0.9", zorder=0)
-        for j, (model, color) in enumerate(zip(data["models"], (style.BLUE, style.ORANGE), strict=True)):
-            means = np.array(data["models"][model]["distributions"][i])[: last + 1]
-            axis.bar(np.arange(len(means)) - 0.2 + 0.4 * j, means, 0.4, color=color)
+        for left, model, color in zip((-0.2, 0.2), data["models"].values(), colors, strict=True):
+            means = model["distributions"][i][: last + 1]
+            axis.bar(np.arange(len(means)) + left, means, 0.4, color=color)
         axis.set_title(f"{count} digit{'s' * (count > 1)}", fontsize=10)
         axis.set_xticks(range(0, last + 1, 2))
         axis.set_xlim(-0.6, last + 0.6)
@@ -151,19 +160,16 @@ def count_law(docs: str) -> Figure:
         style.finish(axis, "y")
     axes[0].set_ylabel("Mean probability")
     figure.supxlabel("Predicted number of digits; gray: the true number", fontsize=10)
-    handles = [
-        Patch(color=color, label=_MODELS[model])
-        for model, color in zip(data["models"], (style.BLUE, style.ORANGE), strict=True)
-    ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
+    handles = [Patch(color=color) for color in colors]
+    titles = [_MODELS[model] for model in data["models"]]
+    figure.legend(handles, titles, loc="outside upper center", ncols=2, frameon=False)
     return figure
 
 
 def ranked_example(docs: str) -> Figure:
     """Draws a test image of the digits, and its classes ranked by probability."""
-    example = read_json(os.path.join(docs, "figures", "digits.json"))["example"]
-    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
-    image, axis = figure.subplots(1, 2, width_ratios=(1.0, 1.7))
+    example = _data(docs, "digits")["example"]
+    figure, (image, axis) = _panels(3.0, 2, width_ratios=(1.0, 1.7))
     image.imshow(example["pixels"], cmap="gray_r", interpolation="nearest")
     image.set_title("Query: an image", fontsize=10)
     image.set(xticks=[], yticks=[])
@@ -185,13 +191,10 @@ def ranked_example(docs: str) -> Figure:
 
 def reliability(docs: str) -> Figure:
     """Draws the reliability of `digits_mlp` before and after its calibration."""
-    data = read_json(os.path.join(docs, "figures", "digits.json"))["reliability"]
+    data = _data(docs, "digits")["reliability"]
     figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
     panels = [
-        (
-            f"{when.capitalize()} calibration: error {data[when]['ece']:.1%}",
-            pd.DataFrame({name: values for name, values in data[when].items() if name != "ece"}),
-        )
+        (f"{when.capitalize()} calibration: error {data[when].pop('ece'):.1%}", pd.DataFrame(data[when]))
         for when in ("before", "after")
     ]
     draw_reliability(figure, panels, "examples")
@@ -200,18 +203,15 @@ def reliability(docs: str) -> Figure:
 
 def scale(docs: str) -> Figure:
     """Draws time and memory of a training step over the number of classes."""
-    lines = files.read_text(os.path.join(docs, "scale_rows.jsonl")).splitlines()
-    rows = pd.DataFrame(map(json.loads, lines)).drop_duplicates(["name", "size"])
-    rows = rows[rows["name"] != "lazy_adam"]
-    rows["classes"] = [int(size.split("x")[1]) for size in rows["size"]]
-    figure = Figure(figsize=(WIDTH, 3.3), layout="constrained")
-    axes = figure.subplots(1, 2)
+    rows = pd.read_json(os.path.join(docs, "scale_rows.jsonl"), lines=True).drop_duplicates(["name", "size"])
+    rows = rows[rows["name"] != "lazy_adam"].replace({"name": _SCALE_LABELS})
+    rows["classes"] = rows["size"].str.split("x").str[1].astype(int)
+    figure, axes = _panels(3.3, 2)
     figures = (("seconds", "Time of a step (s)"), ("peak_mb", "Peak memory (MB)"))
     for axis, (column, label) in zip(axes, figures, strict=True):
         groups = rows.sort_values("classes").groupby("name", sort=False)
         for (name, group), color, marker in zip(groups, style.COLORS, "os^DvP", strict=False):
-            shown = _SCALE_LABELS.get(name, name)
-            axis.plot(group["classes"], group[column], marker=marker, color=color, ms=5, label=shown)
+            axis.plot(group["classes"], group[column], marker=marker, color=color, ms=5, label=name)
         axis.set(xscale="log", yscale="log", xlabel="Classes", ylabel=label)
         style.finish(axis)
     handles, labels = axes[0].get_legend_handles_labels()
@@ -223,13 +223,10 @@ def scale(docs: str) -> Figure:
 def overtraining(docs: str) -> Figure:
     """Draws validation NDCG@5 over the epochs of training on few examples, mean and seeds, by loss."""
     result = read_json(os.path.join(docs, OVERTRAINING))
-    curves = [curve for curve in result["curves"] if curve["name"]["checkpoint"] == "best"]
-    styles = style.loss_styles([curve["name"]["loss"] for curve in curves])
-    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
-    axis = figure.subplots()
-    for curve in curves:
-        loss = curve["name"]["loss"]
-        color, dashes = styles[loss]
+    curves = {c["name"]["loss"]: c for c in result["curves"] if c["name"]["checkpoint"] == "best"}
+    figure, axis = _panels(3.4)
+    for loss, (color, dashes) in style.loss_styles(curves).items():
+        curve = curves[loss]
         mean = np.mean(curve["values"], axis=0)
         axis.plot(curve["epochs"], np.transpose(curve["values"]), color=color, lw=0.5, alpha=0.4)
         axis.plot(curve["epochs"], mean, linestyle=dashes, color=color, label=loss)
@@ -243,9 +240,8 @@ def overtraining(docs: str) -> Figure:
 
 def prediction_sets(docs: str) -> Figure:
     """Draws the mean size of prediction sets over their coverage, and the coverages of random splits."""
-    data = read_json(os.path.join(docs, "figures", "prediction_sets.json"))
-    figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
-    sizes, splits = figure.subplots(1, 2)
+    data = _data(docs, "prediction_sets")
+    figure, (sizes, splits) = _panels(2.9, 2)
     for (name, values), color, marker in zip(data["sizes"].items(), style.COLORS, "os^", strict=False):
         sizes.plot(data["coverages"], values, color=color, marker=marker, ms=4, label=name)
     sizes.set(xlabel="Probability of containing the class", ylabel="Classes in the set, mean")
@@ -265,15 +261,8 @@ def prediction_sets(docs: str) -> Figure:
     return figure
 
 
-FIGURES: Mapping[str, Callable[[str], Figure]] = {
-    "overview": overview,
-    "architecture": architecture,
-    "grid_differences": grid_differences,
-    "sorters": sorters,
-    "count_law": count_law,
-    "ranked_example": ranked_example,
-    "reliability": reliability,
-    "scale": scale,
-    "overtraining": overtraining,
-    "prediction_sets": prediction_sets,
-}
+_DRAWN = (
+    *(overview, architecture, grid_differences, sorters, count_law),
+    *(ranked_example, reliability, scale, overtraining, prediction_sets),
+)
+FIGURES: Mapping[str, Callable[[str], Figure]] = {draw.__name__: draw for draw in _DRAWN}

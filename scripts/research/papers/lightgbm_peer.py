@@ -3,12 +3,11 @@
 LightGBM is an optional package, of the extra `lightgbm`.
 """
 
-import dataclasses
 import importlib
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ LEARNING_RATES = (0.03, 0.1)
 ROUNDS, PATIENCE = 500, 50  # trees, and trees without a better validation value
 PADDING = -1e9  # score of a position without a document
 TITLE = "LightGBM lambdarank"
+Splits = Mapping[str, data.Split]
 
 
 def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Sequence[int]) -> None:
@@ -38,7 +38,8 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
             f"monitor={experiment.monitor!r}: LightGBM stops by the NDCG of the first K. Use ndcg@K."
         )
     for name in experiment.metrics:
-        _metric(name)  # fails before anything is trained
+        if not isinstance(losses.get_metric(name), losses.metrics.RankingMetric):
+            raise ValueError(f"metrics={name!r}: is not a function of scores. Leave it out.")
     study.check_seeds(seeds)
     compat.require_extra("lightgbm")
     lightgbm = importlib.import_module("lightgbm")
@@ -46,7 +47,6 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     if "items" not in dataset.splits["train"].features:
         raise ValueError(f"data.name={experiment.data.name!r}: no documents with features. Use 'letor'.")
     splits = split_steps.limit_examples(experiment.data, dataset.splits)
-    dataset = dataclasses.replace(dataset, splits=splits)
     hashes = hashing.data_hashes(dataset.class_names, splits)
     settings = {
         "seeds": str(list(seeds)),
@@ -57,13 +57,13 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     study.check_result(check_folder(folder, "study of sorters"), record)
     tried = []
     for leaves, rate in itertools.product(LEAVES, LEARNING_RATES):
-        results = [_train(lightgbm, dataset, experiment, leaves, rate, seed) for seed in seeds]
+        results = [_train(lightgbm, splits, experiment, leaves, rate, seed) for seed in seeds]
         value = float(np.mean([validation for validation, _ in results]))
         print(f"{leaves} leaves, learning rate {rate:g}: validation {experiment.monitor} {100 * value:.2f}")
         tried.append((value, [test for _, test in results], leaves, rate))
     _, tests, leaves, rate = max(tried, key=lambda one: one[0])
     metrics = {name: [(100.0 * test[name]).tolist() for test in tests] for name in experiment.metrics}
-    examples = {name: len(split) for name, split in dataset.splits.items()}
+    examples = {name: len(split) for name, split in splits.items()}
     notes = study.boundary_notes(TITLE, "leaves", leaves, LEAVES)
     notes += study.boundary_notes(TITLE, "learning rate", rate, LEARNING_RATES)
     sessions = [study.session(started, lightgbm=lightgbm.__version__)]
@@ -71,13 +71,10 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
 
 
 def _train(
-    lightgbm: Any, dataset: data.Dataset, experiment: config.Experiment, leaves: int, rate: float, seed: int
+    lightgbm: Any, splits: Splits, experiment: config.Experiment, leaves: int, rate: float, seed: int
 ) -> tuple[float, dict[str, np.ndarray]]:
     """Returns the validation value of the monitor, and metric -> its values for the test queries, `[N]`."""
-    sets = {}
-    for name in ("train", "validation"):
-        features, grades, sizes = _rows(dataset.splits[name])
-        sets[name] = lightgbm.Dataset(features, grades, group=sizes)
+    train, valid = (lightgbm.Dataset(**_rows(splits[name])) for name in ("train", "validation"))
     options = {
         "objective": "lambdarank",
         "num_leaves": leaves,
@@ -91,9 +88,9 @@ def _train(
         "verbose": -1,
     }
     stop = lightgbm.early_stopping(PATIENCE, verbose=False)
-    ranker = lightgbm.train(options, sets["train"], ROUNDS, valid_sets=[sets["validation"]], callbacks=[stop])
-    of_validation = _values(ranker, dataset.splits["validation"], [experiment.monitor])
-    test = _values(ranker, dataset.splits["test"], experiment.metrics)
+    ranker = lightgbm.train(options, train, ROUNDS, valid_sets=[valid], callbacks=[stop])
+    of_validation = _values(ranker, splits["validation"], [experiment.monitor])
+    test = _values(ranker, splits["test"], experiment.metrics)
     return float(of_validation[experiment.monitor].mean()), test
 
 
@@ -103,10 +100,11 @@ def _present(split: data.Split) -> np.ndarray:
     return np.ones(shape, bool) if split.excluded is None else ~split.excluded.toarray().astype(bool)
 
 
-def _rows(split: data.Split) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rows(split: data.Split) -> dict[str, np.ndarray]:
     """Returns the documents' features `[R, d]` and grades `[R]`, and the number of documents per query."""
     present = _present(split)
-    return split.features["items"][present], split.label_matrix.toarray()[present], present.sum(axis=1)
+    features, grades = split.features["items"], split.label_matrix.toarray()
+    return {"data": features[present], "label": grades[present], "group": present.sum(axis=1)}
 
 
 def _values(ranker: Any, split: data.Split, metrics: Sequence[str]) -> dict[str, np.ndarray]:
@@ -115,11 +113,5 @@ def _values(ranker: Any, split: data.Split, metrics: Sequence[str]) -> dict[str,
     scores = np.full(present.shape, PADDING, np.float32)
     scores[present] = ranker.predict(split.features["items"][present])
     labels = split.label_matrix.toarray().astype(np.float32)
-    return {name: _metric(name).of_scores(scores, labels).numpy() for name in metrics}
-
-
-def _metric(name: str) -> losses.metrics.RankingMetric:
-    metric = losses.get_metric(name)
-    if not isinstance(metric, losses.metrics.RankingMetric):
-        raise ValueError(f"metrics={name!r}: is not a function of scores. Leave it out.")
-    return metric
+    ranking: Any = losses.get_metric
+    return {name: ranking(name).of_scores(scores, labels).numpy() for name in metrics}

@@ -31,19 +31,19 @@ def test_lightgbm_learns_the_grades(write_queries, tmp_path, monkeypatch):
         [f"{lightgbm_peer.TITLE}: learning rate={rate} is at the {end} end of the values tried"]
         for rate, end in ((0.03, "low"), (0.1, "high"))
     )
-    with pytest.raises(ValueError, match="^seed=0: repeated, so its training would count twice"):
-        lightgbm_peer.train(experiment, tmp_path / "twice", seeds=[0, 0])
-    few = config.override(experiment, {"data.max_train_examples": 12})
-    with pytest.raises(ValueError, match="the result of a study of other data or seeds"):
-        lightgbm_peer.train(few, tmp_path / "peer", seeds=[0, 1])
-    with pytest.raises(ValueError, match="monitor='mrr': LightGBM stops by the NDCG of the first K. Use"):
-        lightgbm_peer.train(config.override(experiment, {"monitor": "mrr"}), tmp_path / "mrr", seeds=[0])
-    sets = config.override(experiment, {"metrics": ("ndcg@5", "nll"), "count_prior.name": "empirical"})
-    with pytest.raises(ValueError, match="metrics='nll': is not a function of scores. Leave it out"):
-        lightgbm_peer.train(sets, tmp_path / "peer", seeds=[0])
-    experiment.metrics, experiment.data = ("ndcg@5",), config.Data(name="digits")
-    with pytest.raises(ValueError, match=r"data.name='digits': no documents with features. Use 'letor'"):
-        lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0])
+    for changes, seeds, message in (
+        ({}, [0, 0], "^seed=0: repeated, so its training would count twice"),
+        ({"data.max_train_examples": 12}, [0, 1], "the result of a study of other data or seeds"),
+        ({"monitor": "mrr"}, [0], "monitor='mrr': LightGBM stops by the NDCG of the first K. Use"),
+        (
+            {"metrics": ("ndcg@5", "nll"), "count_prior.name": "empirical"},
+            [0],
+            "metrics='nll': is not a function of scores. Leave it out",
+        ),
+        ({"data.name": "digits", "metrics": ("ndcg@5",)}, [0], "data.name='digits': no documents with"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            lightgbm_peer.train(config.override(experiment, changes), tmp_path / "peer", seeds=seeds)
 
 
 def test_values_are_those_of_scikit_learn():

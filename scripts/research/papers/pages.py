@@ -139,14 +139,13 @@ def _cell_rows(summary: Mapping[str, Any], digits: int) -> list[list[str]]:
     cells, axes = summary["cells"], _axes(summary["cells"])
     rows = [[*axes, *summary["metrics"]]]
     for cell in cells:
-        figures = []
+        rows.append(_name(cell, axes))
         for metric in summary["metrics"]:
             figure = cell["metrics"][metric]
             best = summary["best"].get(metric, {}).get("not_separable", cells)
             mark = "†" if len(best) < len(cells) and cell["name"] in best else ""
             interval = _interval(figure["interval"], lambda end: _number(end, digits))
-            figures.append(f"{_number(figure['mean'], digits)}{mark} {interval}")
-        rows.append([*_name(cell, axes), *figures])
+            rows[-1].append(f"{_number(figure['mean'], digits)}{mark} {interval}")
     return rows
 
 
@@ -157,14 +156,17 @@ def _comparison_rows(result: Mapping[str, Any]) -> list[list[str]]:
         equivalence = one["equivalence_p_value"]
         small = equivalence is not None and equivalence <= result["level"]
         within = ", within the margin" if small and one["verdict"] in ("better", "worse") else ""
-        p_values = (_p_value(one[key]) for key in ("p_value", "adjusted_p_value"))
-        figures = [
-            _signed(one["difference"]),
-            _interval(one["interval"], _signed),
-            *p_values,
-            one["verdict"] + within,
-        ]
-        rows.append([heading(result, one["metric"]), *_name(one, axes), *figures])
+        rows.append(
+            [
+                heading(result, one["metric"]),
+                *_name(one, axes),
+                _signed(one["difference"]),
+                _interval(one["interval"], _signed),
+                _p_value(one["p_value"]),
+                _p_value(one["adjusted_p_value"]),
+                one["verdict"] + within,
+            ]
+        )
     return rows
 
 
@@ -208,8 +210,8 @@ def _curve_rows(curves: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Returns rows of the best values up to the first, second, fourth, ... evaluation."""
     longest = max((curve["epochs"] for curve in curves), key=len)
     counts = [2**i for i in range(len(longest).bit_length())]
-    header = [*curves[0]["name"], *(f"{longest[count - 1]:.0f}" for count in counts)]
-    rows = [[*header, "best", "last", "epoch of the best"]]
+    epochs = (f"{longest[count - 1]:.0f}" for count in counts)
+    rows = [[*curves[0]["name"], *epochs, "best", "last", "epoch of the best"]]
     for curve in curves:
         by_seed = [
             [*(max(v[:count]) for count in counts), max(v), v[-1], curve["epochs"][v.index(max(v))]]
@@ -229,17 +231,13 @@ def paper_table(result: Mapping[str, Any]) -> list[list[str]]:
     for row in paper_values(result["paper"]) if result["paper"] else ():
         ours = find(result["cells"], name_of(row["cell"]))
         if figure := ours and ours["metrics"].get(row["metric"]):
-            paper = float(row["value"])
-            figures = [f"{paper:.2f}", _number(figure["mean"], 2), _difference(figure, paper)]
+            paper, difference = float(row["value"]), "-"
+            if figure["mean"] is not None:
+                ends = [end - paper for end in figure["interval"] or ()]
+                difference = f"{figure['mean'] - paper:+.2f} {_interval(ends, '{:+.2f}'.format)}"
+            figures = [f"{paper:.2f}", _number(figure["mean"], 2), difference]
             rows.append([row["cell"], heading(result, row["metric"]), *figures])
     return rows if len(rows) > 1 else []
-
-
-def _difference(figure: Mapping[str, Any], paper: float) -> str:
-    if figure["mean"] is None:
-        return "-"
-    ends = [end - paper for end in figure["interval"] or ()]
-    return f"{figure['mean'] - paper:+.2f} {_interval(ends, '{:+.2f}'.format)}"
 
 
 def paper_values(table: str) -> list[dict[str, str]]:

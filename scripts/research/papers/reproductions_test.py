@@ -53,30 +53,27 @@ SWEEPS = [name for name, one in REPRODUCTIONS.items() if one.commands[0].line.st
 
 
 @pytest.mark.parametrize("name", SWEEPS)
-def test_commands_are_sweeps(name):
-    for command in sweeps_of(REPRODUCTIONS[name]):
+def test_commands_are_sweeps_with_the_baseline_and_cells_of_the_paper(name):
+    reproduction, names = REPRODUCTIONS[name], []
+    for command in reproduction.commands:
+        if not command.line.startswith("sweep "):
+            continue
         experiment, flags = parse(command.line)
         assert set(flags) <= SWEEP_FLAGS
-        (losses,), (interactions,) = flags["losses"], flags["interactions"]
-        cells = grid.build_cells(experiment, losses.split(","), interactions.split(","))
-        for tuned in (*flags.get("tune", ()), *flags.get("vary", ())):
-            assert any(config.has_field(cell, tuned.split("=")[0]) for cell in cells)
-        for field in re.findall(r"--config\.([\w.]+)=", command.line):
+        varied = dict(one.split("=") for one in flags.get("vary", ()))
+        axes = {"loss": flags["losses"][0], "interaction": flags["interactions"][0], **varied}
+        axes = {axis: values.split(",") for axis, values in axes.items()}
+        cells = grid.build_cells(experiment, axes["loss"], axes["interaction"])
+        fields = [tuned.partition("=")[0] for tuned in flags.get("tune", ())]
+        for field in (*fields, *varied, *re.findall(r"--config\.([\w.]+)=", command.line)):
             assert any(config.has_field(cell, field) for cell in cells), field
-
-
-@pytest.mark.parametrize("name", [name for name in SWEEPS if REPRODUCTIONS[name].baseline])
-def test_baseline_is_a_cell(name):
-    reproduction = REPRODUCTIONS[name]
-    assert dict(reproduction.baseline) in [dict(cell) for cell in cells_of(reproduction)]
-
-
-@pytest.mark.parametrize("name", [name for name in SWEEPS if REPRODUCTIONS[name].paper])
-def test_cells_of_the_paper_are_cells(name):
-    reproduction = REPRODUCTIONS[name]
-    papers = [pages.name_of(row["cell"]) for row in pages.paper_values(reproduction.paper)]
-    for cell in cells_of(reproduction):
-        assert any(paper.items() <= cell.items() for paper in papers), cell
+        named = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+        names += [{**cell, **command.name} for cell in named]
+    assert not reproduction.baseline or dict(reproduction.baseline) in names
+    if reproduction.paper:
+        papers = [pages.name_of(row["cell"]) for row in pages.paper_values(reproduction.paper)]
+        for cell in names:
+            assert any(paper.items() <= cell.items() for paper in papers), cell
 
 
 def test_peers_have_the_config_of_the_sweeps():
@@ -93,22 +90,3 @@ def test_other_commands_are_studies(name):
     assert program == "sorter_experiments"
     assert task.removeprefix("--task=") in (*sorters.TASKS, "sorting")
     assert {flag[2:].split("=")[0] for flag in flags} <= STUDY_FLAGS
-
-
-def sweeps_of(reproduction):
-    """Returns the sweeps among the commands of a reproduction."""
-    return [command for command in reproduction.commands if command.line.startswith("sweep ")]
-
-
-def cells_of(reproduction):
-    """Returns the names of the cells of a reproduction's sweeps."""
-    cells = []
-    for command in sweeps_of(reproduction):
-        _, flags = parse(command.line)
-        for loss in flags["losses"][0].split(","):
-            for interaction in flags["interactions"][0].split(","):
-                varied = [one.partition("=") for one in flags.get("vary", ())]
-                for values in itertools.product(*(text.split(",") for _, _, text in varied)):
-                    fields = {field: value for (field, _, _), value in zip(varied, values, strict=True)}
-                    cells.append({"loss": loss, "interaction": interaction, **fields, **command.name})
-    return cells

@@ -1,16 +1,11 @@
 """Interactions, value and gradient, against naive forms on explicit pairs and against the dot product."""
 
-import functools
 import math
 
 import tensorflow as tf
 
 from rank4class import models
 from rank4class.scripts.research.benchmarks import suite
-
-
-def _steps(name: str) -> list[suite.Step]:
-    return suite.with_and_without_xla(name, f"naive:{name}", *(("dot",) if name != "dot" else ()))
 
 
 def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
@@ -21,13 +16,12 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
     interaction = models.get("interaction", name, **options)
     h, c = (tf.random.stateless_normal([rows, width], [1, rows]) for rows in (batch, n))
     interaction([h, c])
-    naive = functools.partial(_naive, name, interaction)
-    scores_of = naive if step.kind == "naive" else lambda h, c: interaction([h, c])
 
     def value_and_gradients(h: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
             tape.watch([h, c])
-            value = tf.reduce_mean(tf.square(scores_of(h, c)))
+            scores = _naive(name, interaction, h, c) if step.kind == "naive" else interaction([h, c])
+            value = tf.reduce_mean(tf.square(scores))
         return value, tape.gradient(value, [h, c, *interaction.trainable_variables])
 
     return suite.Compiled(value_and_gradients, step.xla, h, c)
@@ -57,7 +51,11 @@ SUITE = suite.Suite(
     axes="BATCHxCLASSESxWIDTHxUNITS",
     # The last one is above the budget for LC+MLP's stored first layer.
     sizes=("32x28x384x128", "32x28x768x256", "64x1000x512x64", "64x1000x2048x256", "64x1000x512x512"),
-    contenders=lambda size: [step for name in models.INTERACTIONS for step in _steps(name)],
+    contenders=lambda size: [
+        step
+        for name in models.INTERACTIONS
+        for step in suite.with_and_without_xla(name, f"naive:{name}", *(["dot"] if name != "dot" else []))
+    ],
     build=_build,
     values=lambda size: math.prod(size[:3]),  # the pairs of the naive forms
 )

@@ -1,6 +1,7 @@
 """Losses, value and gradient, against TensorFlow's cross entropy, TF-Ranking and a pass over the scores."""
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -9,15 +10,12 @@ from rank4class.scripts.research.benchmarks import suite
 
 theirs = compat.import_tensorflow_ranking().keras.losses
 
-_LAMBDA_WEIGHTED = ("pairwise_logistic ndcg", "pairwise_logistic mrr")
-_NDCG_WEIGHT = theirs.NDCGLambdaWeight(smooth_fraction=1.0)
 # Loss of TF-Ranking, and how many tensors of `[B, n, n]` it holds, as measured; 0: only tensors of `[B, n]`.
 _TF_RANKING: dict[str, tuple[Callable, int]] = {
     "softmax": (theirs.SoftmaxLoss, 0),
     "calibrated_softmax": (theirs.CalibratedSoftmaxLoss, 0),
     "unique_softmax": (theirs.UniqueSoftmaxLoss, 20),
     "pairwise_logistic": (theirs.PairwiseLogisticLoss, 9),
-    "pairwise_logistic ndcg": (lambda: theirs.PairwiseLogisticLoss(lambda_weight=_NDCG_WEIGHT), 20),
     "pairwise_hinge": (theirs.PairwiseHingeLoss, 9),
     "pairwise_soft_zero_one": (theirs.PairwiseSoftZeroOneLoss, 9),
     "pairwise_mse": (theirs.PairwiseMSELoss, 20),
@@ -40,7 +38,7 @@ _SORT_EVERY_SAMPLE = {"yeti_logistic", "coupled_rank_distil"}
 def _contenders(size: suite.Size) -> list[suite.Step]:
     batch, n = size
     steps = []
-    for name in (*losses.names(), *_LAMBDA_WEIGHTED):
+    for name in losses.names():
         if name in _SORT_EVERY_SAMPLE and batch * n > 1_000_000:
             continue
         baseline = (f"tensorflow_ranking:{name}",) if _fits_tf_ranking(name, size) else ()
@@ -53,7 +51,7 @@ def _fits_tf_ranking(name: str, size: suite.Size) -> bool:
     if name not in _TF_RANKING:
         return False
     batch, n = size
-    lists, (_, squares) = batch * _loss(name).options.get("samples", 1), _TF_RANKING[name]
+    lists, (_, squares) = batch * losses.get(name).options.get("samples", 1), _TF_RANKING[name]
     numbers = squares * lists * n * n if squares else 20 * lists * n
     return 4 * numbers < suite.memory_bytes()
 
@@ -64,17 +62,12 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
         return suite.Compiled(lambda scores: -scores, step.xla, scores)
     if step.kind == "softmax_ce":
         return suite.Compiled(suite.value_and_gradient(suite.softmax_ce), step.xla, scores, labels)
-    loss: Callable = _loss(step.contender)
-    if losses.LOSSES[step.contender.partition(" ")[0]].heads:
+    loss: Any = losses.get(step.contender)
+    if loss.heads:
         scores = tf.stack([scores, scores / 2.0], axis=-1)
     if step.kind == "tensorflow_ranking":
         loss, labels = _TF_RANKING[step.contender][0](), tf.one_hot(labels, size[1])
     return suite.Compiled(suite.value_and_gradient(lambda s, y: loss(y, s)), step.xla, scores, labels)
-
-
-def _loss(contender: str) -> losses.RankingLoss:
-    name, _, weight = contender.partition(" ")
-    return losses.get(name, **({"lambda_weight": weight} if weight else {}))
 
 
 SUITE = suite.Suite(

@@ -1,15 +1,14 @@
-"""Metrics against TF-Ranking, a sort of all scores and a pass over the scores.
+"""Metrics against TF-Ranking and a pass over the scores.
 
 Each metric takes class ids, and under the name "METRIC dense" one-hot labels.
 """
 
 import functools
-from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 from rank4class import compat, losses
-from rank4class.losses.metrics import forms
 from rank4class.scripts.research.benchmarks import suite
 
 metrics_impl = compat.import_tensorflow_ranking().python.metrics_impl
@@ -27,43 +26,27 @@ _TF_RANKING = {
 _DENSE = " dense"
 
 
-def _steps(name: str) -> list[suite.Step]:
-    theirs = f"tensorflow_ranking:{name.removesuffix(_DENSE)}"
-    return suite.with_and_without_xla(name, theirs, f"naive:{name}", "floor")
-
-
 def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
     scores, labels = suite.scores_and_labels(*size)
     if step.kind == "floor":
         return suite.Compiled(lambda scores: tf.reduce_sum(scores, axis=-1), step.xla, scores)
     if step.kind == "tensorflow_ranking" or step.contender.endswith(_DENSE):
         labels = tf.one_hot(labels, size[1])
-    return suite.Compiled(_metric(step), step.xla, scores, labels)
-
-
-def _metric(step: suite.Step) -> Callable:
-    """Returns the function from scores and labels to a metric."""
     if step.kind == "tensorflow_ranking":
         theirs = _TF_RANKING[step.contender](None)
-        return lambda scores, labels: theirs.compute(labels, scores)[0]
-    metric = losses.get_metric(step.contender.removesuffix(_DENSE))
-    assert isinstance(metric, losses.RankingMetric)
-    return functools.partial(_by_sort, metric) if step.kind == "naive" else metric.of_scores
-
-
-def _by_sort(metric: losses.RankingMetric, scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    ranks = tf.argsort(tf.argsort(scores, direction="DESCENDING")) + 1
-    if labels.shape.rank == 2:
-        labels = tf.argmax(labels, axis=-1)
-    of_rank = getattr(forms, f"{metric.function.__name__}_of_rank")
-    return of_rank(tf.cast(tf.gather(ranks, labels, batch_dims=1), tf.float32), **metric.options)
+        return suite.Compiled(lambda s, y: theirs.compute(y, s)[0], step.xla, scores, labels)
+    metric: Any = losses.get_metric(step.contender.removesuffix(_DENSE))
+    return suite.Compiled(metric.of_scores, step.xla, scores, labels)
 
 
 SUITE = suite.Suite(
     axes="BATCHxCLASSES",
     sizes=suite.BATCH_AND_CLASSES,
     contenders=lambda size: [
-        step for name in _TF_RANKING for kind in ("", _DENSE) for step in _steps(name + kind)
+        step
+        for name in _TF_RANKING
+        for kind in ("", _DENSE)
+        for step in suite.with_and_without_xla(name + kind, f"tensorflow_ranking:{name}", "floor")
     ],
     build=_build,
 )

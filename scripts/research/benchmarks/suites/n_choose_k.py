@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from rank4class.losses.ops import n_choose_k, set_sizes
+from rank4class.losses.ops import n_choose_k, poisson_binomial, set_sizes
 from rank4class.scripts.research.benchmarks import suite
 
 _MOST_STATES = 2e8  # numbers that the dynamic program keeps for its gradient
@@ -76,10 +76,8 @@ def by_class(scores: tf.Tensor, k: int) -> tf.Tensor:
     sums = tf.tile(none, [tf.shape(scores)[0], 1])
 
     def add_class(i: tf.Tensor, sums: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        with_it = sums[:, :-1] + scores[:, i, None]
-        without = sums[:, 1:]
-        higher, lower = tf.maximum(with_it, without), tf.minimum(with_it, without)
-        return i + 1, tf.concat([sums[:, :1], higher + tf.math.log1p(tf.exp(lower - higher))], axis=1)
+        more = tf.experimental.numpy.logaddexp(sums[:, :-1] + scores[:, i, None], sums[:, 1:])
+        return i + 1, tf.concat([sums[:, :1], more], axis=1)
 
     n = scores.shape[1]
     return tf.while_loop(lambda i, _: i < n, add_class, (0, sums), maximum_iterations=n)[1][:, -1]
@@ -92,7 +90,8 @@ def by_polynomials(scores: tf.Tensor, k: int) -> tf.Tensor:
     array([1.7918])
     """
     scores = tf.cast(scores, tf.float64)
-    shift = _shift(scores, k)
+    heads = tf.fill(scores.shape[:1], tf.constant(k, tf.float64))
+    shift = tf.stop_gradient(poisson_binomial.find_shift(scores, heads, tf.ones_like(scores, tf.bool)))
     shifted = scores + shift[:, None]
     padding = [[0, 0], [0, 2 ** math.ceil(math.log2(scores.shape[1])) - scores.shape[1]]]
     tails = tf.pad(tf.sigmoid(-shifted), padding, constant_values=1.0)
@@ -104,15 +103,6 @@ def by_polynomials(scores: tf.Tensor, k: int) -> tf.Tensor:
         factors = tf.signal.irfft(product, [length + 1])[..., :length]
     rest = tf.reduce_sum(tf.math.softplus(shifted), axis=1) - k * shift
     return tf.math.log(factors[:, 0, k]) + rest
-
-
-def _shift(scores: tf.Tensor, k: int) -> tf.Tensor:
-    low, high = -tf.reduce_max(scores, axis=1) - 50.0, 50.0 - tf.reduce_min(scores, axis=1)
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        too_low = tf.reduce_sum(tf.sigmoid(scores + middle[:, None]), axis=1) < k
-        low, high = tf.where(too_low, middle, low), tf.where(too_low, high, middle)
-    return tf.stop_gradient(low)
 
 
 _ALGORITHMS: dict[str, Callable] = {

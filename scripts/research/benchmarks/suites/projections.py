@@ -1,15 +1,14 @@
-"""Projections of many classes to `k` places and losses on them, against TensorFlow's cross entropy.
+"""Losses on projections of many classes to `k` places, against TensorFlow's cross entropy.
 
 "LOSS relevant" has 100 relevant classes per list, or a tenth of all classes if these are fewer.
 """
 
-import functools
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class import losses
-from rank4class.losses.ops import projections
 from rank4class.scripts.research.benchmarks import suite
 
 _RELEVANT = " relevant"
@@ -20,8 +19,6 @@ def _contenders(size: suite.Size) -> list[suite.Step]:
     against = {
         "rankmax": of_ids,
         "rankmax" + _RELEVANT: of_dense,
-        "euclidean": ("softmax_ce",),
-        "entropy": ("softmax_ce",),
     }
     if size[2] == 1:  # their only k
         against |= {"sparsemax": of_ids, "warp" + _RELEVANT: of_dense}
@@ -42,8 +39,6 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
         "softmax_ce": suite.softmax_ce,
         "dense_ce": _dense_ce,
         "naive:sparsemax": _sparsemax_by_sort,
-        "euclidean": functools.partial(_share, projections.euclidean, k),
-        "entropy": functools.partial(_share, projections.entropy, k),
     }
     function = functions.get(step.name)
     if function is None:
@@ -58,9 +53,9 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
 def _relevant(batch: int, n: int, num_relevant: int) -> tf.Tensor:
     """Returns labels `[batch, n]` with that many random relevant classes each."""
     classes = tf.math.top_k(tf.random.stateless_uniform([batch, n], [5, 6]), num_relevant).indices
-    lists = tf.repeat(tf.range(batch), num_relevant)
-    places = tf.stack([lists, tf.reshape(classes, [-1])], axis=1)
-    return tf.scatter_nd(places, tf.ones([batch * num_relevant]), [batch, n])
+    labels = np.zeros([batch, n], np.float32)
+    np.put_along_axis(labels, classes.numpy(), 1.0, axis=1)
+    return tf.constant(labels)
 
 
 def _dense_ce(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -77,11 +72,6 @@ def _sparsemax_by_sort(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     shares = tf.stop_gradient(tf.nn.relu(scores - level[:, None]))
     true = tf.gather(scores, labels, batch_dims=1)
     return tf.reduce_mean(tf.reduce_sum(shares * (scores - 0.5 * shares), axis=-1) + 0.5 - true)
-
-
-def _share(project: Callable, k: int, scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Returns the mean share of the true class, which gives the projection a gradient."""
-    return tf.reduce_mean(tf.gather(project(scores, k=k), labels, batch_dims=1))
 
 
 SUITE = suite.Suite(

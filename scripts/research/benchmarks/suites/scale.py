@@ -126,23 +126,17 @@ def _megabytes(variables: Sequence[tf.Variable]) -> float:
     return sum(4 * variable.shape.num_elements() for variable in variables) / 2**20
 
 
-class Update(suite.Workload):
-    """Adam's update of the class vectors."""
-
-    def __init__(self, size: suite.Size):
-        _, n, width = size
-        vectors = tf.Variable(tf.zeros([n, width + 1]))
-        optimizer = OPTIMIZERS["adam"](LEARNING_RATE)
-        optimizer.build([vectors])
-        self._gradient = tf.ones(vectors.shape)
-        self.arguments_mb = 4 * _megabytes([vectors])
-        self._update = tf.function(
-            lambda gradient: optimizer.apply_gradients([(gradient, vectors)]), autograph=False
-        )
-        self()
-
-    def __call__(self) -> None:
-        self._update(self._gradient)
+def _update(size: suite.Size) -> suite.Compiled:
+    """Returns Adam's update of the class vectors."""
+    _, n, width = size
+    vectors = tf.Variable(tf.zeros([n, width + 1]))
+    optimizer = OPTIMIZERS["adam"](LEARNING_RATE)
+    optimizer.build([vectors])
+    update = suite.Compiled(
+        lambda gradient: optimizer.apply_gradients([(gradient, vectors)]), False, tf.ones(vectors.shape)
+    )
+    update.arguments_mb *= 4  # the vectors and two moments too
+    return update
 
 
 class InOwnProcess(suite.Workload):
@@ -203,7 +197,7 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
         h, c = (tf.random.stateless_normal([rows, width], [1, rows]) for rows in (batch, n))
         return suite.Compiled(_products, False, h, c)
     if step.name == "update":
-        return Update(size)
+        return _update(size)
     if step.name in DISTRIBUTED:
         return InOwnProcess(step, size)
     return Training(step.name, size, tf.distribute.get_strategy())

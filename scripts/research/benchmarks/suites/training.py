@@ -24,10 +24,6 @@ STEPS = 4  # training steps in a row of one measurement
 GROUPED = "training group_by_length"
 OVERRIDES: dict[str, dict[str, Any]] = {
     "training": {},
-    "training steps_per_execution": {"steps_per_execution": STEPS},
-    "training clip_norm": {"optimizer.clip_norm": 1.0},
-    "training ema_momentum": {"optimizer.ema_momentum": 0.999},
-    "training accumulation_steps": {"accumulation_steps": 2},
     GROUPED: {"data.group_by_length": True},
 }
 
@@ -76,17 +72,13 @@ class MatrixProducts(suite.Workload):
 
         @tf.function(autograph=False)
         def products(layers: Any) -> list[tf.Tensor]:
-            results = []
-            for pairs, (query, key, value) in layers:
-                for x, kernel in pairs:
-                    y = x @ kernel
-                    results += [tf.matmul(y, kernel, transpose_b=True), tf.matmul(x, y, transpose_a=True)]
-                scores = tf.matmul(query, key, transpose_b=True)
-                context = scores @ value
-                of_scores = tf.matmul(context, value, transpose_b=True)
-                of_value = tf.matmul(scores, context, transpose_a=True)
-                results += [of_value, of_scores @ key, tf.matmul(of_scores, query, transpose_a=True)]
-            return results
+            outputs = []
+            with tf.GradientTape() as tape:
+                tape.watch(tf.nest.flatten(layers))
+                for pairs, (query, key, value) in layers:
+                    outputs += [x @ kernel for x, kernel in pairs]
+                    outputs.append(tf.matmul(query, key, transpose_b=True) @ value)
+            return tape.gradient(outputs, tf.nest.flatten(layers), output_gradients=outputs)
 
         self._products = products
         self()
