@@ -52,12 +52,6 @@ def test_train_then_evaluate(output_of, two_runs):
     assert line_of(evaluated, "ndcg@5") == shown.split()
     for text in (trained, evaluated):
         assert f"temperature {read_json(path / 'calibration.json')['temperature']:.4g}" in text
-    rows = {}
-    for split in ("validation", "test"):
-        after = results[split]["calibration"]["after"]
-        rows[split] = "{:.3f} [{:.3f}, {:.3f}]".format(after["nll"], *after["intervals"]["nll"]).split()
-    assert line_of(trained, "nll after") == ["nll", "after", *rows["validation"], *rows["test"]]
-    assert line_of(evaluated, "nll after") == ["nll", "after", *rows["test"]]
     trained_on = output_of("evaluate", f"--workdir={path}", "--split=train")
     assert "train (1,078 examples)" in trained_on
 
@@ -154,7 +148,6 @@ def test_evaluate_and_compare_prediction_sets(output_of, error_of, tmp_path):
     sets = summary["sets"]
     assert sets == read_json(tmp_path / "results.json")["test"]["sets"]
     assert f"\nPrediction sets (threshold) for 90%: coverage {sets['set_coverage@90']:.2f}% [" in trained
-    assert sets["set_size@50"] <= sets["set_size@80"] <= sets["set_size@95"]
     low, high = sets["intervals"]["set_coverage@80"]
     shown = f"for 80%: coverage {sets['set_coverage@80']:.2f}% [{low:.2f}, {high:.2f}], mean size"
     assert f"Prediction sets (threshold) {shown} {sets['set_size@80']:.2f} [" in evaluated

@@ -59,7 +59,7 @@ def main() -> None:
         logging.warning("%s: the data of the training, on whose examples the metrics are too good", path)
     keep_scores = _KEEP_SCORES.value if output else False
     options = {"coverage": coverage, "keep_scores": keep_scores, "worst": _WORST.value, "path": path}
-    report = split_report.evaluate(trained, loaded, split, **options)
+    report = split_report.SplitReport(trained, loaded, split, **options)
     if not is_chief:
         return
     _print(report, trained.experiment.monitor)

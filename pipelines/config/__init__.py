@@ -1,7 +1,6 @@
 """The typed description of an experiment and its parts. Importing this package imports no TensorFlow."""
 
 from rank4class.pipelines.config.experiment import (
-    ALTERNATIVES,
     DECAYS,
     EXPORT_FORMATS,
     EXPORT_INDICES,

@@ -21,7 +21,6 @@ STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
 EXPORT_FORMATS = ("saved_model", "huggingface")
 EXPORT_INDICES = ("exact", "scann")
 
-ALTERNATIVES = {"epochs": "steps", "steps": "epochs"}  # a training uses one of the two
 _REMEDY = "Restore the file, or choose another --workdir."
 
 

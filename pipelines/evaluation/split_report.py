@@ -1,15 +1,10 @@
 """The report on a split or a labeled file: metrics, tables of classes, sets and examples, and their files."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from rank4class import data
 from rank4class.pipelines.evaluation import per_class, prediction_sets, predictions, worst_examples
-from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.stages import calibration
 from rank4class.pipelines.evaluation.trained_model import TrainedModel
 from rank4class.pipelines.storage.code_version import git_commit
@@ -36,23 +31,75 @@ def reported_coverage(trained: TrainedModel, coverage: float | None) -> float | 
     return coverage
 
 
-@dataclasses.dataclass(frozen=True)
 class SplitReport:
-    """The evaluation of a split, with the tables of `per_class` and `worst_examples`; see `evaluate`."""
+    """The evaluation of a split of loaded data, with its tables.
 
-    title: str  # the name of the split, or the path of a file
-    result: EvaluationResult
-    metrics: dict[str, Any]  # `EvaluationResult.summarize`
-    unknown_inputs: dict[str, Any] | None  # see `TrainedModel.evaluate_unknown`
-    classes: pd.DataFrame
-    thirds: pd.DataFrame | None  # None for lists of items
-    sets: Mapping[
-        str, np.ndarray
-    ]  # the coverage and the size of the sets by their names, `[N]`; may be empty
-    worst: pd.DataFrame | None
-    source: Mapping[str, Any]  # of `evaluation.json`
-    examples: data.Split
-    class_names: Sequence[str]
+    Attributes:
+      title: the name of the split, or the path of the labeled file.
+      result: an `EvaluationResult`, with the coverage and the size of the sets among its metrics.
+      metrics: `EvaluationResult.summarize`.
+      unknown_inputs: see `TrainedModel.evaluate_unknown`; None without held-out classes.
+      sets: the coverage and the size of the sets by their names, `[N]`; may be empty.
+      classes: `per_class.per_class`.
+      thirds: `per_class.by_frequency`; None for lists of items.
+      worst: `worst_examples.frame` of the worst examples; None if there are to be none.
+
+    Args:
+      trained: the model.
+      loaded: the data of its training, or a labeled file.
+      split: name of a split of these.
+      path: of the labeled file; None for the data of the training.
+      coverage: of the reported prediction sets, see `reported_coverage`; None reports none.
+      keep_scores: whether the result holds the scores; None holds those of the best classes if there are more
+        than `predictions.BEST_CLASSES`.
+      worst: number of worst examples; None for no table of them.
+
+    Raises:
+      ValueError: the scores take too much memory, or the examples may have several classes and so no worst.
+    """
+
+    def __init__(
+        self,
+        trained: TrainedModel,
+        loaded: TaskData,
+        split: str,
+        *,
+        path: str | None = None,
+        coverage: float | None = None,
+        keep_scores: bool | None = None,
+        worst: int | None = None,
+    ):
+        examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
+        self._trained, self._examples, self._class_names = trained, examples, class_names
+        self._hashes = {name: loaded.hashes[name] for name in ("classes", split)}
+        self.title = path or split
+        best = 0
+        if keep_scores is None:
+            keep_scores = len(class_names) <= predictions.BEST_CLASSES
+            best = 0 if keep_scores else predictions.BEST_CLASSES
+        if keep_scores:
+            remedy = f"Leave it out to write the best {predictions.BEST_CLASSES}, or set --nokeep_scores."
+            predictions.check_size("keep_scores=True", len(examples), len(class_names), remedy)
+        if worst:
+            worst_examples.check(examples, worst)
+        has_unknown = bool(trained.experiment.data.held_out) and path is None and split == "test"
+        few_scores = len(examples) * len(class_names) <= calibration.MAX_SCORES
+        needs_scores = keep_scores or (bool(worst) and few_scores) or has_unknown
+        coverages = () if coverage is None else (coverage,)
+        result = trained.evaluate(loaded, split, keep_scores=needs_scores, best=best, coverages=coverages)
+        self.unknown_inputs = trained.evaluate_unknown(loaded, result) if has_unknown else None
+        self.metrics = result.summarize()
+        self.sets = {} if result.sets is None or coverage is None else result.sets.metrics(coverage)
+        result = result.with_metrics(self.sets)
+        self.classes = per_class.per_class(result, examples.labels, class_names)
+        self.thirds = self.worst = None
+        if not examples.kind.ranks_items:
+            counts = loaded.training_counts(split) if path is None else trained.description.training_counts
+            self.thirds = per_class.by_frequency(result, examples.labels, counts)
+        if worst:
+            rows = worst_examples.worst(result, worst)
+            self.worst = worst_examples.frame(result, examples, class_names, rows)
+        self.result = result if keep_scores else dataclasses.replace(result, scores=None)
 
     @property
     def has_many_classes(self) -> bool:
@@ -79,79 +126,16 @@ class SplitReport:
 
     def write(self, folder: str) -> None:
         """Writes the files of `predictions.write`."""
-        thirds = None if self.thirds is None else per_class.to_json(self.thirds.drop(columns="class"))
-        parts = {"unknown_inputs": self.unknown_inputs, "by_frequency": thirds}
-        summary = {**self.source, **self.metrics, **{name: one for name, one in parts.items() if one}}
-        predictions.write(folder, summary, self.classes, self.result, self.examples, self.class_names)
-
-
-def evaluate(
-    trained: TrainedModel,
-    loaded: TaskData,
-    split: str,
-    *,
-    path: str | None = None,
-    coverage: float | None = None,
-    keep_scores: bool | None = None,
-    worst: int | None = None,
-) -> SplitReport:
-    """Evaluates a model on a split of loaded data.
-
-    Args:
-      trained: the model.
-      loaded: the data of its training, or a labeled file.
-      split: name of a split of these.
-      path: of the labeled file; None for the data of the training.
-      coverage: of the reported prediction sets, see `reported_coverage`; None reports none.
-      keep_scores: whether the result holds the scores; None holds those of the best classes if there are more
-        than `predictions.BEST_CLASSES`.
-      worst: number of worst examples; None for no table of them.
-
-    Raises:
-      ValueError: the scores take too much memory, or the examples may have several classes and so no worst.
-    """
-    examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
-    best = 0
-    if keep_scores is None:
-        keep_scores = len(class_names) <= predictions.BEST_CLASSES
-        best = 0 if keep_scores else predictions.BEST_CLASSES
-    if keep_scores:
-        remedy = f"Leave it out to write the best {predictions.BEST_CLASSES}, or set --nokeep_scores."
-        predictions.check_size("keep_scores=True", len(examples), len(class_names), remedy)
-    if worst:
-        worst_examples.check(examples, worst)
-    has_unknown = bool(trained.experiment.data.held_out) and path is None and split == "test"
-    few_scores = len(examples) * len(class_names) <= calibration.MAX_SCORES
-    needs_scores = keep_scores or (bool(worst) and few_scores) or has_unknown
-    coverages = () if coverage is None else (coverage,)
-    result = trained.evaluate(loaded, split, keep_scores=needs_scores, best=best, coverages=coverages)
-    unknown = trained.evaluate_unknown(loaded, result) if has_unknown else None
-    metrics = result.summarize()
-    of_sets = {} if result.sets is None or coverage is None else result.sets.metrics(coverage)
-    result, thirds, worst_table = result.with_metrics(of_sets), None, None
-    if not examples.kind.ranks_items:
-        counts = loaded.training_counts(split) if path is None else trained.description.training_counts
-        thirds = per_class.by_frequency(result, examples.labels, counts)
-    if worst:
-        rows = worst_examples.worst(result, worst)
-        worst_table = worst_examples.frame(result, examples, class_names, rows)
-    source = {
-        "workdir": trained.run_dir.path,
-        "step": trained.step,
-        "split": path or split,
-        "hashes": {name: loaded.hashes[name] for name in ("classes", split)},
-        "git": git_commit(),
-    }
-    return SplitReport(
-        title=path or split,
-        result=result if keep_scores else dataclasses.replace(result, scores=None),
-        metrics=metrics,
-        unknown_inputs=unknown,
-        classes=per_class.per_class(result, examples.labels, class_names),
-        thirds=thirds,
-        sets=of_sets,
-        worst=worst_table,
-        source=source,
-        examples=examples,
-        class_names=class_names,
-    )
+        summary = {
+            "workdir": self._trained.run_dir.path,
+            "step": self._trained.step,
+            "split": self.title,
+            "hashes": self._hashes,
+            "git": git_commit(),
+            **self.metrics,
+        }
+        if self.unknown_inputs:
+            summary["unknown_inputs"] = self.unknown_inputs
+        if self.thirds is not None:
+            summary["by_frequency"] = per_class.to_json(self.thirds.drop(columns="class"))
+        predictions.write(folder, summary, self.classes, self.result, self._examples, self._class_names)

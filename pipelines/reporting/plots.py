@@ -134,14 +134,14 @@ def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -
     title = f"{len(ranks):,} examples   rank 1: {np.mean(ranks <= 1):.1%}"
     if num_classes > SINGLE_RANKS:
         title += f"   rank ≤ {SINGLE_RANKS}: {np.mean(ranks <= SINGLE_RANKS):.1%}"
-    axis = _card(f"rank of {ranked} among {num_classes:,}", title, grid="y")
+    figure, axis = _card(f"rank of {ranked} among {num_classes:,}", title, grid="y")
     bars = axis.bar(range(len(names)), fractions, 0.85, color=colors)
     axis.bar_label(bars, ["" if not f else "<1%" if f < 0.005 else f"{f:.0%}" for f in fractions], padding=2)
     rotation: dict[str, Any] = {"rotation": 50, "ha": "right"} if max(map(len, names)) > 5 else {}
     axis.set_xticks(range(len(names)), names, **rotation)
     axis.set_ylim(0.0, 1.15 * fractions.max())
     axis.yaxis.set_major_formatter("{x:.0%}")
-    return pixels(axis.figure)
+    return pixels(figure)
 
 
 def rank_edges(num_classes: int) -> np.ndarray:
@@ -183,13 +183,13 @@ def count_distributions(
     true = np.bincount(np.minimum(counts, last), minlength=last + 1) / len(counts)
     open_ended = f" ({last}: {last} or more)" if last < max(probabilities.shape[1] - 1, *counts) else ""
     title = f"not in training: {predicted[~is_known].sum():.1%}"
-    axis = _card(f"number of classes{open_ended}", title, grid="y")
+    figure, axis = _card(f"number of classes{open_ended}", title, grid="y")
     axis.bar(range(last + 1), predicted, 0.85, color=np.where(is_known, RIGHT, WRONG))
     outline = np.where(true, 1.2, 0.0)
     axis.bar(range(last + 1), true, 0.85, fill=False, edgecolor="0.2", linewidth=outline)
     axis.locator_params("x", integer=True)
     axis.yaxis.set_major_formatter("{x:.0%}")
-    return pixels(axis.figure)
+    return pixels(figure)
 
 
 def reliability_diagram(calibrated: Calibrated) -> np.ndarray:
@@ -209,7 +209,7 @@ def reliability_diagram(calibrated: Calibrated) -> np.ndarray:
 
 def risk_coverage(calibrated: Calibrated) -> np.ndarray:
     """Draws the error of the most confident examples over their share, before and after calibration."""
-    axis = _card("share of the examples, most confident first", ylabel="error of their top classes")
+    figure, axis = _card("share of the examples, most confident first", ylabel="error of their top classes")
     for name, one, color in (("before", calibrated.before, WRONG), ("after", calibrated.after, RIGHT)):
         share, error = one.risk_coverage()
         axis.plot([0.0, *share], [error[0], *error], color=color, label=f"{name} calibration")
@@ -217,7 +217,7 @@ def risk_coverage(calibrated: Calibrated) -> np.ndarray:
     axis.xaxis.set_major_formatter("{x:.0%}")
     axis.yaxis.set_major_formatter(PercentFormatter(1.0))
     axis.legend(frameon=False, fontsize=TEXT)
-    return pixels(axis.figure)
+    return pixels(figure)
 
 
 def set_sizes(sets: Mapping[str, Any]) -> np.ndarray:
@@ -226,12 +226,12 @@ def set_sizes(sets: Mapping[str, Any]) -> np.ndarray:
     means = [sets[name] for name in names]
     low, high = np.transpose([sets["intervals"][name] or [sets[name]] * 2 for name in names])
     coverages = [int(name.partition("@")[2]) / 100 for name in names]
-    axis = _card("stated coverage", f"prediction sets ({sets['score']})", "mean number of classes")
+    figure, axis = _card("stated coverage", f"prediction sets ({sets['score']})", "mean number of classes")
     axis.plot(coverages, means, "o-", color=RIGHT, ms=4)
     axis.fill_between(coverages, low, high, color=RIGHT, alpha=0.2, linewidth=0)
     axis.set_ylim(0.0, None)
     axis.xaxis.set_major_formatter("{x:.0%}")
-    return pixels(axis.figure)
+    return pixels(figure)
 
 
 def draw_reliability(figure: Figure, panels: Sequence[tuple[str, pd.DataFrame]], counted: str) -> None:
@@ -324,18 +324,19 @@ def save(figure: Figure, path: str | os.PathLike) -> None:
     files.write(path, buffer.getvalue())
 
 
-def pixels(figure: Any) -> np.ndarray:
+def pixels(figure: Figure) -> np.ndarray:
     """Returns a drawn figure, uint8 `[height, width, 3]`."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3]
 
 
-def _card(xlabel: str, title: str = "", ylabel: str = "", grid: str = "both") -> Axes:
-    """Returns the axis of a small figure."""
-    axis = Figure(figsize=CARD, dpi=DPI, layout="constrained").subplots()
+def _card(xlabel: str, title: str = "", ylabel: str = "", grid: str = "both") -> tuple[Figure, Axes]:
+    """Returns a small figure and its axis."""
+    figure = Figure(figsize=CARD, dpi=DPI, layout="constrained")
+    axis = figure.subplots()
     axis.set_xlabel(xlabel, fontsize=TEXT)
     axis.set_ylabel(ylabel, fontsize=TEXT)
     axis.set_title(title, fontsize=TEXT, loc="left")
     finish(axis, grid)
-    return axis
+    return figure, axis

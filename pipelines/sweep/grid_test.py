@@ -105,8 +105,6 @@ def test_several_fields_are_tuned_together(tuned):
     note = "softmax-dot: loss.temperature=1 is at the low end of the values tried: try values beyond it"
     assert f"  {note}\n" in printed
     assert "encoder.dropout=0 is" not in printed  # 0 is the lowest possible value
-    rows = report.training_table(report.cells(runs), tuple(TUNE))
-    assert [row[2:4] for row in rows] == [list(TUNE), ["0", "1"], ["0", "-"]]
     assert len(list((root / "tuning").glob("mse-dot-*"))) == 2  # one for each dropout
     report.write_grid(runs, str(root))
     text = (root / "report.md").read_text(encoding="utf-8")

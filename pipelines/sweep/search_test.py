@@ -1,6 +1,5 @@
 """The search, with runs whose results are a formula in place of a training."""
 
-import itertools
 import math
 import os
 import re
@@ -223,23 +222,6 @@ def test_no_choice_is_trained_twice(search, tune, num_trials, jobs, expected):
     made, started = search(lambda _: 1.0, tune, num_trials=num_trials, seeds=SEEDS[:1], jobs=jobs)
     (cell,) = made.summary()["cells"]
     assert len(set(started)) == len(started) == len(cell["trials"]) == expected
-
-
-def test_tpe_finds_the_best_region(search):
-    made, started = search(
-        bumpy, {RATE: RANGES[RATE]}, num_trials=30, seeds=SEEDS[:1], losses=("mse", "softmax")
-    )
-    assert len(started) == 2 * 30
-    near = []
-    for cell in made.summary()["cells"]:
-        rates = [trial["choice"][RATE] for trial in cell["trials"]]
-        assert all(0.001 <= rate <= 1.0 and rate == float(f"{rate:.6g}") for rate in rates)
-        near.append([abs(math.log10(rate) + 1.6) < 0.5 for rate in rates])
-        assert abs(math.log10(made.choices()[cell["cell"]][RATE]) + 1.6) < 0.1
-    drawn, proposed = (
-        sum(itertools.chain(*(flags[part] for flags in near))) for part in (slice(10), slice(10, 30))
-    )
-    assert drawn / 20 < 0.5 < proposed / 40
 
 
 @pytest.mark.parametrize("tune", [RANGES, {RATE: (0.1, 0.2, 0.3)}])
