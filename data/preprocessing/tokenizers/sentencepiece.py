@@ -100,7 +100,7 @@ class SentencePiece(base.Tokenizer):
                 raise ValueError(f"{path}: no {token}. Give the model of an ALBERT encoder.")
         return tokenizer
 
-    def pieces(self, texts):
+    def pieces(self, texts: tf.Tensor) -> tf.RaggedTensor:
         if self._file == XLM_ROBERTA:
             pieces = self._tokenizer.tokenize(texts)
             ids = pieces.flat_values

@@ -82,7 +82,7 @@ class WordPiece(base.Tokenizer):
                 raise ValueError(f"{path}: no {token}. Give the vocabulary of a BERT encoder.")
         return cls(vocab, max_length, _lower_case(folder, vocab))
 
-    def pieces(self, texts):
+    def pieces(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Splits texts into words as BERT's reference does, and these into pieces.
 
         tensorflow-text's BertTokenizer differs in compatibility and control characters and in spaces.
