@@ -147,8 +147,6 @@ def test_unsupported_formats(tmp_path):
         assert messages[i] == f"{files[i]}: cannot be read: {reason}. Correct or remove it."
 
 
-
-
 def exif(orientation, order="<", kind=3, others=1):
     """Returns an EXIF block with the orientation between other tags."""
     value = struct.pack(f"{order}HH", orientation, 0)
