@@ -4,7 +4,6 @@ import functools
 import io
 import itertools
 import math
-import pathlib
 import struct
 
 import numpy as np
@@ -146,13 +145,6 @@ def test_unsupported_formats(tmp_path):
     for i, (name, _) in enumerate(UNSUPPORTED.values()):
         reason = f"assertion failed: [{name} files are not supported; convert it to PNG or JPEG]"
         assert messages[i] == f"{files[i]}: cannot be read: {reason}. Correct or remove it."
-
-
-def test_content_and_size_of_files(tmp_path):
-    files = [save_image(tmp_path, photograph(30, 20)), save_image(tmp_path, photograph(8, 9), "PNG", "L")]
-    actual = data.ContentAndSize()({"file": tf.constant(files)})
-    assert actual["size"].numpy().tolist() == [[30, 20], [8, 9]]
-    assert actual["content"].numpy().tolist() == [pathlib.Path(file).read_bytes() for file in files]
 
 
 def exif(orientation, order="<", kind=3, others=1):
