@@ -261,3 +261,31 @@ def test_vectors_on_disk_and_sparse_vectors_are_those_in_memory(tmp_path):
     (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-4])
     with pytest.raises(ValueError, match="truncated"):
         np.asarray(splits[1].features["embedding"])
+
+
+@pytest.mark.parametrize(("seed", "batch_size"), [(7, 20), (0, 5)])
+def test_epochs_are_uniform_permutations(seed, batch_size):
+    size, epochs = 20, 400
+    split = numbered_split(size) if batch_size == size else with_lengths(numbered_split(size), count=2)
+    batches = data.training_batches(split, batch_size=batch_size, seed=seed)
+    orders = np.reshape(take(batches, epochs * size // batch_size), [epochs, size])
+    assert len(np.unique(orders, axis=0)) == epochs
+    # Every example is at every position equally often: chi-square with 19 * 19 degrees of freedom.
+    counts = np.array([np.bincount(orders[:, position], minlength=size) for position in range(size)])
+    chi_square = np.sum((counts - epochs / size) ** 2) / (epochs / size)
+    degrees = (size - 1) ** 2
+    assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees)
+
+
+def test_replicas_of_a_strategy_have_the_batches_of_one_worker(mirrored):
+    strategy = mirrored
+    expected_batches = list(data.training_batches(numbered_split(10), batch_size=4, seed=1).take(5))
+    batches = strategy.distribute_datasets_from_function(
+        lambda context: data.training_batches(numbered_split(10), batch_size=4, seed=1, context=context)
+    )
+    iterator = iter(batches)
+    for expected in expected_batches:
+        actual = tf.nest.map_structure(
+            lambda value: np.concatenate(strategy.experimental_local_results(value)), next(iterator)
+        )
+        tf.nest.map_structure(np.testing.assert_array_equal, actual, expected)

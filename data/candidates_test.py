@@ -1,5 +1,7 @@
 """Candidates: probabilities of the classes, their batches, and the nearest wrong classes."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -121,3 +123,29 @@ def test_bad_options(single):
     for padded, count in ((True, 36), (False, 40)):
         assert Sampled(single, N, batch_size=4, count=count, padded=padded).covers_all
         assert not Sampled(single, N, batch_size=4, count=count - 1, padded=padded).covers_all
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 2.0])
+def test_classes_are_drawn_with_their_probabilities(single, power):
+    sampled = Sampled(single, N, batch_size=4, count=7, power=power)
+    weights = np.maximum(single.class_counts(N), 1.0) ** power
+    expected = np.diff(sampled._ends)
+    assert expected.sum() == pytest.approx(7)
+    below = expected < 1.0
+    np.testing.assert_allclose(expected[below] / weights[below], (expected / weights)[below][0])
+    assert (weights[~below] >= weights[below].max()).all()
+    draw = tf.function(lambda step: sampled.draw(3, step))
+    draws = np.array([draw(tf.constant(step)) for step in range(2_000)])
+    np.testing.assert_allclose(np.bincount(draws.ravel(), minlength=N) / len(draws), expected, atol=0.05)
+    drawn = np.mean([np.isin(np.arange(N), row) for row in draws], axis=0)
+    np.testing.assert_allclose(candidates._probability_of_draw(sampled._ends), drawn, atol=0.05)
+    assert draws[5].tolist() == sampled.draw(3, 5).numpy().tolist() != sampled.draw(4, 5).numpy().tolist()
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 6, 9])
+def test_probability_that_the_batch_has_a_class(batch_size):
+    examples = np.array([0, 1, 2, 5])  # of each class, among 6
+    others = list(itertools.combinations(range(5), min(batch_size, 6) - 1))
+    expected = [np.mean([any(i < count for i in batch) for batch in others]) for count in examples]
+    actual = candidates._probability_in_batch(examples, 6, batch_size)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)

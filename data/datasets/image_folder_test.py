@@ -157,3 +157,25 @@ def test_invalid_folders(root):
 def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"^data\.path=.*/gone: no such folder"):
         data.get("image_folder", path=str(tmp_path / "gone"))
+
+
+def test_copies_are_in_one_split(tmp_path):
+    write(tmp_path, {"ant": 30, "bee": 30})
+    for i in range(30):
+        content = (tmp_path / "ant" / f"image_{i}.jpg").read_bytes()
+        (tmp_path / "ant" / f"copy_{i}.jpg").write_bytes(content)
+    splits = data.get("image_folder", path=str(tmp_path)).splits
+    assert splits["validation"].class_counts(2).tolist() == [6, 3]
+    for split in splits.values():
+        ants = {file for file in split.features["file"] if "/ant/" in file}
+        assert {file.replace("copy", "image") for file in ants} == {f for f in ants if "image_" in f}
+        assert {file.replace("image_", "copy_") for file in ants} == {f for f in ants if "copy" in f}
+
+
+@pytest.mark.parametrize("pattern", ["train", "train/ant", "train/ant/*"])
+def test_links_are_followed(root, tmp_path_factory, pattern):
+    before = examples(data.get("image_folder", path=str(root)), root)
+    link, target = next(root.glob(pattern)), tmp_path_factory.mktemp("elsewhere") / "target"
+    link.rename(target)
+    link.symlink_to(target)
+    assert examples(data.get("image_folder", path=str(root)), root) == before

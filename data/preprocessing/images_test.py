@@ -303,14 +303,18 @@ def test_affine_flip_of_images_that_are_not_square():
             np.testing.assert_allclose(actual[..., channel], expected, atol=1e-5)
 
 
-def test_affine_flip_depends_only_on_the_seeds():
-    images = noise(4, 16, 16, 3)
-    batch = flip_and_shift(images, *range(4))
+def assert_depends_only_on_the_seeds(function, images):
+    batch = function(images, *range(4))
+    np.testing.assert_array_equal(function(images, *range(4)), batch)
     for i in range(4):
-        np.testing.assert_array_equal(flip_and_shift(images[i : i + 1], i)[0], batch[i])
-    of_seeds = [flip_and_shift(images[[0] * 4], *range(4), seed=seed) for seed in (0, 1)]
+        np.testing.assert_array_equal(function(images[i : i + 1], i)[0], batch[i])
+    of_seeds = [function(images[[0] * 4], *range(4), seed=seed) for seed in (0, 1)]
     for first, second in itertools.combinations(np.concatenate(of_seeds), 2):
         assert np.abs(first - second).max() > 0.01
+
+
+def test_affine_flip_depends_only_on_the_seeds():
+    assert_depends_only_on_the_seeds(flip_and_shift, noise(4, 16, 16, 3))
 
 
 @functools.cache
@@ -441,3 +445,13 @@ def test_damaged_records_are_named(tmp_path):
     assert list(data.unreadable(split, preprocess)) == [(0, message)]
     path.unlink()
     assert [i for i, _ in data.unreadable(split, preprocess)] == [0, 1, 2, 3]
+
+
+@pytest.mark.nightly
+def test_random_crops_depend_only_on_the_seeds(tmp_path):
+    files = np.array([save_image(tmp_path, photograph(90 + i, 100, seed=i)) for i in range(4)])
+
+    def crops(files, *numbers, seed=0):
+        return random_crops({"file": files}, *numbers, seed=seed)
+
+    assert_depends_only_on_the_seeds(crops, files)
