@@ -5,7 +5,9 @@ import pytest
 import tensorflow as tf
 
 from rank4class.models import sorters
+from rank4class.models.sorters import weights
 from rank4class.pipelines import config
+from rank4class.pipelines.storage.run_directory import read_json
 from rank4class.scripts.research.sorters import accuracy, networks, score_vectors, training
 
 SMALL = {"sizes": (10,), "move": 1.0, "epochs": 3, "batch_size": 100, "verbose": 0}
@@ -68,8 +70,12 @@ def test_a_killed_training_resumes_to_the_same_bits(sorter, changes, undisturbed
         with pytest.raises(KeyboardInterrupt):
             train(tmp_path / "killed", sorter, **changes)
     train(tmp_path / "killed", sorter, **changes)
-    for name in ("results.json", "sorter.safetensors"):
-        assert (tmp_path / "killed" / name).read_bytes() == (path / name).read_bytes()
+    assert read_json(tmp_path / "killed" / "results.json") == read_json(path / "results.json")
+    loaded = [weights.load(folder / "sorter.safetensors") for folder in (tmp_path / "killed", path)]
+    (metadata, tensors), (expected_metadata, expected) = loaded
+    assert metadata == expected_metadata
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(tensor, expected[name])
 
 
 @pytest.mark.parametrize(
