@@ -124,7 +124,10 @@ TEXTS = ["a", 'b "c" d', '"e" f', "g\th", "i\nj", "k\r\nl", r"m\tn", "o\\", "", 
 
 def write_texts(path):
     """Writes a prediction of each of `TEXTS` as its input and its class."""
-    predictions = [prediction.Prediction(text, [text, "x"], np.float32([2.0, 1.0])) for text in TEXTS]
+    predictions = [
+        prediction.Prediction(text, {"classes": [text, "x"], "scores": np.float32([2.0, 1.0])})
+        for text in TEXTS
+    ]
     assert prediction_files.write(path, predictions, 2) == len(TEXTS)
 
 
@@ -184,8 +187,8 @@ def test_files_of_predictions(digits, images, tmp_path, ending):
 def test_columns_of_classes_that_are_excluded_or_not_calibrated(tmp_path):
     names = ["b", "scores", "a"]
     predictions = [
-        prediction.Prediction("x", ["a", "b"], np.float32([2.0, 1.5])),
-        prediction.Prediction("y", ["scores", "b", "a"], np.float32([3.0, 0.5, -1.0])),
+        prediction.Prediction("x", {"classes": ["a", "b"], "scores": np.float32([2.0, 1.5])}),
+        prediction.Prediction("y", {"classes": ["scores", "b", "a"], "scores": np.float32([3.0, 0.5, -1.0])}),
     ]
     prediction_files.write(tmp_path / "p.csv", predictions, 3, names)
     assert (tmp_path / "p.csv").read_text().split() == ["input,b,scores,a", "x,1.5,,2", "y,0.5,3,-1"]
@@ -214,12 +217,17 @@ def test_predictions_of_a_split(digits, images):
 
 def test_parquet_of_empty_lists_and_of_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(prediction_files, "_ROWS", 2)
-    empty = prediction.Prediction("none left", [], np.float32([]), np.float32([]))
-    one = prediction.Prediction("one", ["a"], np.float32([1.0]), np.float32([0.5]))
+    empty, one = (
+        prediction.Prediction(
+            "an input",
+            {"classes": names, "scores": np.ones(len(names)), "probabilities": np.ones(len(names))},
+        )
+        for names in ([], ["a"])
+    )
     prediction_files.write(tmp_path / "p.parquet", [empty, empty, one], 1)
     frame = pd.read_parquet(tmp_path / "p.parquet")
     assert [list(each) for each in frame["classes"]] == [[], [], ["a"]]
-    assert [list(each) for each in frame["probabilities"]] == [[], [], [0.5]]
+    assert [list(each) for each in frame["probabilities"]] == [[], [], [1.0]]
 
     def failing():
         yield from [one, one, one]
@@ -246,11 +254,11 @@ def test_scores_that_are_not_finite_are_no_prediction(digits, images):
         digits.predict([images[0], np.full_like(images[0], 3e38)], k=1)
     unsure = {"classes": np.array([b"a"]), "scores": np.ones(1), "probabilities": np.array([np.nan])}
     with pytest.raises(ValueError, match="^input: its probabilities are not finite"):
-        prediction._prediction("input", {}, unsure, 10)
+        prediction._prediction("input", {}, unsure)
     infinite = {"classes": np.array([b"a", b"b", b"c"]), "scores": np.array([1.0, 0.0, -np.inf])}
-    assert prediction._prediction("input", {}, infinite, 2).classes == ["a", "b"]
-    with pytest.raises(ValueError, match="^input: its scores are not finite"):
-        prediction._prediction("input", {}, infinite, 3)
+    assert prediction._prediction("input", {}, infinite).columns["classes"] == ["a", "b"]
+    scores, _ = digits.answers._best({}, tf.constant([[1.0, 0.0, -np.inf]]), 2)  # of a class that is ranked
+    assert np.isnan(scores).all()
 
 
 def test_vectors_of_columns_are_found_by_name(tmp_path, rng):

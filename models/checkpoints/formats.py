@@ -101,4 +101,4 @@ def _keras_weights(path: str) -> Checkpoint | None:
             }
     except OSError as error:
         raise ValueError(f"{path}: not a complete HDF5 file: {error}. Download it again.") from error
-    return _of_scope(Tensors(path, {name: value.shape for name, value in values.items()}, values.get))
+    return _of_scope(Tensors(path, {name: value.shape for name, value in values.items()}, values.__getitem__))

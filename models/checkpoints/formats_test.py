@@ -37,11 +37,6 @@ def write_tensorflow(prefix, tensors):
     )
 
 
-def read_tensorflow(prefix):
-    reader = tf.train.load_checkpoint(str(prefix))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
 def google_names(tensors, scope):
     """Returns Hugging Face's tensors under google-research's names, as in the published conversion."""
     renamed = {}
@@ -127,17 +122,11 @@ def layouts(tmp_path, written_layouts):
     return {path.name: str(path) for path in folder.iterdir()}
 
 
-def test_every_layout_is_recognized(layouts):
-    formats = {name: checkpoints.find(path).format for name, path in layouts.items()}
-    assert formats == {
-        "hugging_face": "Hugging Face BERT folder",
-        "google": "google-research BERT",
-        "model_garden": "Model Garden BERT encoder",
-    }
-
-
 @pytest.mark.parametrize("name", ["google", pytest.param("model_garden", marks=pytest.mark.nightly)])
 def test_bert_layouts_agree(layouts, name):
+    formats = {"google": "google-research BERT", "model_garden": "Model Garden BERT encoder"}
+    assert checkpoints.find(layouts[name]).format == formats[name]
+    assert checkpoints.find(layouts[name]).tokenizer == "WordPiece"
     first, other = (models.get("encoder", "bert", path=layouts[n])(tokens()) for n in ("hugging_face", name))
     assert np.ptp(first) > 0.1
     np.testing.assert_allclose(other, first, atol=1e-5)
@@ -159,14 +148,9 @@ def test_electra_layouts_agree(tmp_path, write_bert_folder, embedding):
     options = {"kind": "electra", "change": change, "drop": drop, **published}
     tensors = write_bert_folder(tmp_path / "hugging_face", **options)
     write_google(tmp_path / "google", tmp_path / "hugging_face", tensors, "electra")
-    # Models with a pre-training head have a prefix in the names of the encoder.
-    with_head = {f"electra.{name}": value for name, value in tensors.items()}
-    with_head["discriminator_predictions.dense.weight"] = np.ones([8, 8], np.float32)
-    shutil.copytree(tmp_path / "hugging_face", tmp_path / "with_head")
-    safetensors.numpy.save_file(with_head, tmp_path / "with_head" / "model.safetensors")
-    folders = [str(tmp_path / name) for name in ("hugging_face", "google", "with_head")]
-    theirs = "Hugging Face ELECTRA folder"
-    assert [checkpoints.find(path).format for path in folders] == [theirs, "google-research ELECTRA", theirs]
+    folders = [str(tmp_path / name) for name in ("hugging_face", "google")]
+    stated = ["Hugging Face ELECTRA folder", "google-research ELECTRA"]
+    assert [checkpoints.find(path).format for path in folders] == stated
     first, *others = (models.get("encoder", "electra", path=path)(tokens()) for path in folders)
     assert np.ptp(first) > 0.1
     for h in others:
@@ -235,44 +219,33 @@ def test_h5_file_without_keras_weights(tmp_path):
 
 
 def cifar_vgg():
-    """Returns the network of github.com/geifmany/cifar-vgg, with the names of its layers."""
-    layers, counts = tf.keras.layers, {}
-
-    def numbered(make, name, *arguments, **options):
-        counts[name] = counts.get(name, 0) + 1
-        network.add(make(*arguments, name=f"{name}_{counts[name]}", **options))
-
-    network = tf.keras.Sequential([layers.Input([32, 32, 3])])
-    for filters, convolutions in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
-        for i in range(convolutions):
-            numbered(layers.Conv2D, "conv2d", filters, 3, padding="same")
-            numbered(layers.Activation, "activation", "relu")
-            numbered(layers.BatchNormalization, "batch_normalization")
-            if i < convolutions - 1:
-                numbered(layers.Dropout, "dropout", 0.4)
-        numbered(layers.MaxPooling2D, "max_pooling2d")
-    numbered(layers.Dropout, "dropout", 0.5)
-    numbered(layers.Flatten, "flatten")
-    numbered(layers.Dense, "dense", 512)
-    numbered(layers.Activation, "activation", "relu")
-    numbered(layers.BatchNormalization, "batch_normalization")
-    numbered(layers.Dropout, "dropout", 0.5)
-    numbered(layers.Dense, "dense", 10)
-    numbered(layers.Activation, "activation", "softmax")
-    return network
+    """Returns the network of github.com/geifmany/cifar-vgg up to its last hidden layer, and its head."""
+    layers, network = tf.keras.layers, tf.keras.Sequential([tf.keras.layers.Input([32, 32, 3])])
+    for i in range(1, 15):
+        if i == 14:
+            network.add(layers.Flatten())
+        width = (64, 128, 256, 512, 512)[(i > 2) + (i > 4) + (i > 7) + (i > 10)]
+        weights = layers.Conv2D(width, 3, padding="same", name=f"conv2d_{i}")
+        network.add(layers.Dense(512, name="dense_1") if i == 14 else weights)
+        network.add(layers.ReLU())
+        network.add(layers.BatchNormalization(name=f"batch_normalization_{i}"))
+        if i in (2, 4, 7, 10, 13):
+            network.add(layers.MaxPooling2D())
+    return network, layers.Dense(10, name="dense_2")
 
 
 @pytest.mark.nightly
 def test_vgg16_of_cifar_vgg(tmp_path):
-    network = cifar_vgg()
+    network, head = cifar_vgg()
     shake(network)
     path = str(tmp_path / "cifar10vgg.h5")
-    network.save_weights(path)
+    whole = tf.keras.Sequential([*network.layers, head])
+    whole.build([None, 32, 32, 3])
+    whole.save_weights(path)
     assert checkpoints.find(path).format == "Keras VGG16 weights for CIFAR"
     features = {"image": tf.random.stateless_uniform([2, 32, 32, 3], [1, 2])}
     encoder = models.get("encoder", "vgg16", path=path)
-    hidden = tf.keras.Model(network.inputs, network.get_layer("batch_normalization_14").output)
-    expected = hidden((255.0 * features["image"] - 120.707) / (64.15 + 1e-7))
+    expected = network((255.0 * features["image"] - 120.707) / (64.15 + 1e-7))
     assert np.ptp(expected) > 0.1
     np.testing.assert_allclose(encoder(features), expected, rtol=1e-4, atol=1e-4)
     with h5py.File(path, "a") as file:
@@ -281,45 +254,24 @@ def test_vgg16_of_cifar_vgg(tmp_path):
     assert_refused(path, "Keras VGG16 weights for CIFAR is of 'vgg16', not 'resnet50'", "resnet50")
 
 
-@pytest.mark.nightly
-def test_other_tensors(layouts):
-    garden_bias = "encoder/_transformer_layers/0/_output_dense/bias/.ATTRIBUTES/VARIABLE_VALUE"
-    for layout, bias, extra in (
-        ("google", "bert/encoder/layer_0/output/dense/bias", "bert/extra"),
-        ("model_garden", garden_bias, "encoder/extra"),
-    ):
-        prefix = checkpoints.find(layouts[layout]).path
-        tensors = {**read_tensorflow(prefix), extra: np.ones(3, np.float32)}
-        del tensors[bias]
-        write_tensorflow(prefix, tensors)
-        assert_refused(prefix, f"{bias} is missing; {extra} is left over")
-
-
-@pytest.mark.nightly
 def test_checkpoint_by_one_of_its_files(layouts, monkeypatch):
-    features = tokens()
-    expected = models.get("encoder", "bert", path=layouts["google"])(features)
     monkeypatch.chdir(layouts["google"])
     for name in ("model.ckpt", "model.ckpt.index", "model.ckpt.data-00000-of-00001", "."):
-        np.testing.assert_array_equal(models.get("encoder", "bert", path=name)(features), expected)
+        assert checkpoints.find(name).format == "google-research BERT"
         assert checkpoints.find(name).folder == "."
-    file = os.path.join(layouts["hugging_face"], "model.safetensors")
-    assert checkpoints.find(file).folder == layouts["hugging_face"]
 
 
-def test_tensorflow_names_of_layer_normalization(tmp_path, write_bert_folder):
-    """The published bert-base-uncased has these names."""
+def test_names_of_a_published_bert(tmp_path, write_bert_folder):
+    """The published bert-base-uncased has TensorFlow's names of normalizations, under "bert."."""
     tensors = write_bert_folder(tmp_path / "new")
+    renamed = {
+        f"bert.{name}".replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta"): value
+        for name, value in tensors.items()
+    }
     shutil.copytree(tmp_path / "new", tmp_path / "old")
-
-    def old(name):
-        return "bert." + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta")
-
-    renamed = {old(name): value for name, value in tensors.items()}
     safetensors.numpy.save_file(renamed, tmp_path / "old" / "model.safetensors")
-    features = tokens()
-    new, published = (models.get("encoder", "bert", path=str(tmp_path / name)) for name in ("new", "old"))
-    np.testing.assert_array_equal(published(features), new(features))
+    new, old = (models.get("encoder", "bert", path=str(tmp_path / name))(tokens()) for name in ("new", "old"))
+    np.testing.assert_array_equal(old, new)
 
 
 def test_models_with_a_head_and_without_a_pooler(tmp_path, write_bert_folder):
@@ -359,19 +311,6 @@ def test_paths_without_a_checkpoint(tmp_path, layouts):
     assert_refused(layouts["google"], r"not a complete TensorFlow checkpoint: bert/\S+ cannot be read")
     os.remove(os.path.join(layouts["google"], "bert_config.json"))
     assert_refused(layouts["google"], r"No such file or directory: .*bert_config\.json")
-
-
-def test_imported_weights_have_the_right_axes(tmp_path, write_bert_folder):
-    tensors = write_bert_folder(tmp_path)
-    encoder = models.get("encoder", "bert", path=str(tmp_path))
-    by_name = {name: v.numpy() for name, v in encoder.named_variables().items()}
-    query = by_name["layer_1/self_attention/query/kernel"]
-    expected = tensors["encoder.layer.1.attention.self.query.weight"]
-    np.testing.assert_array_equal(query[3, 1, 2], expected[1 * 4 + 2, 3])  # [in, head, unit] is [out, in]
-    output = by_name["layer_0/self_attention/attention_output/kernel"]
-    expected = tensors["encoder.layer.0.attention.output.dense.weight"]
-    np.testing.assert_array_equal(output[1, 2, 5], expected[5, 1 * 4 + 2])  # [head, unit, out]
-    np.testing.assert_array_equal(by_name["pooler_transform/kernel"], tensors["pooler.dense.weight"].T)
 
 
 def test_invalid_hugging_face_folders(tmp_path, write_bert_folder):

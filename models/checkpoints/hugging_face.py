@@ -31,7 +31,7 @@ def _hugging_face(path: str) -> Checkpoint | None:
             f"{tensors_path}: no such file, and pytorch_model.bin is not supported. Save it as safetensors."
         )
     config = strict_json.read_object(config_path)
-    kind = config.get("model_type")
+    kind: Any = config.get("model_type")
     if kind not in HUGGING_FACE:
         known = " or ".join(map(repr, HUGGING_FACE))
         raise ValueError(f"{config_path}: model_type {kind!r} is not {known}. Choose another checkpoint.")

@@ -137,28 +137,21 @@ class Answers(tf.Module):
             results |= {"in_set": in_set, "set_size": set_size}
         return results
 
-    def classify(self, features: Features, k: int) -> dict[str, tf.Tensor]:
+    def classify(self, features: Features, k: int | None) -> dict[str, tf.Tensor]:
         """Returns the `k` best classes, the best first; of equal ones the lower id first.
 
         Calibrated classes are ranked by `Calibration.ranking`, all others by their scores. There are
         "classes", their names, string `[B, k]`, and "scores", float32 `[B, k]`; and if `score` returns them
         "probabilities", float32 `[B, k]`, "in_set", bool `[B, k]`, and "set_size", the number of all decided
         classes.
-        """
-        return self._best_classes(features, self.score(features), k)
 
-    def classify_sets(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the decided classes, the best first, as `classify` with the largest "set_size" as `k`.
-
-        After the end of a set, the scores are minus infinity. There is no "in_set".
+        None returns the decided classes, as many as the largest "set_size". After the end of a set, the
+        scores are minus infinity. There is no "in_set".
         """
         results = self.score(features)
-        features = {**features, "excluded": ~results.pop("in_set")}
-        return self._best_classes(features, results, tf.reduce_max(results["set_size"]))
-
-    def _best_classes(
-        self, features: Features, results: dict[str, tf.Tensor], k: Any
-    ) -> dict[str, tf.Tensor]:
+        if k is None:
+            features = {**features, "excluded": ~results.pop("in_set")}
+            k = tf.reduce_max(results["set_size"])
         scores, ids = self._best(features, results["scores"], k)
         best = {"classes": tf.gather(self._names, ids), "scores": scores}
         for name in {"probabilities", "in_set"} & results.keys():

@@ -62,7 +62,7 @@ class ApproximateAnswers(Answers):
             self._query = functools.partial(tf.pad, paddings=[[0, 0], [0, 1]], constant_values=1.0)
         self._index = build_index(vectors, k).serialize_to_module()
 
-    def classify(self, features: Features, k: int) -> dict[str, tf.Tensor]:
+    def classify(self, features: Features, k: int | None) -> dict[str, tf.Tensor]:
         if "excluded" in features:
             raise ValueError("index='scann': known classes cannot be excluded. Set it to 'exact'.")
         queries = self._query(self.encode(features)["vectors"])

@@ -59,10 +59,8 @@ def test_models_that_cannot_be_searched(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="index='scann': searches by scores, but the calibrated prob"):
             approximate.ApproximateAnswers(reordered, k=3)
     kept = dataclasses.replace(run._trained, calibration=Platt((2.0,), (0.0,)))
-    with pytest.raises(ValueError, match="index='scann': 50 classes are fewer"):
-        approximate.ApproximateAnswers(kept, k=3)
     with pytest.raises(ValueError, match=r"index='scann': 50 classes are fewer than 1,000\. Exact scores"):
-        run.export(tmp_path / "model", index="scann")
+        approximate.ApproximateAnswers(kept, k=3)
     with pytest.raises(ValueError, match=r"index='tree': unknown\. There are: exact, scann\."):
         run.export(tmp_path / "model", index="tree")
     monkeypatch.setattr(approximate, "MIN_CLASSES", 10)

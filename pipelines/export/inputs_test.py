@@ -88,9 +88,6 @@ def test_texts(make, tmp_path, name, class_encoder):
     assert not [name for name in variables if "tokens" in name or "class_encoder" in name]
     vectors = exported.signatures["encode_classes"]()["vectors"]
     np.testing.assert_allclose(vectors, run.model.encode_classes(training=False), rtol=1e-5, atol=1e-6)
-    assert os.path.exists(f"{moved}/classes.npy") == has_texts
-    if has_texts:
-        np.testing.assert_array_equal(np.load(f"{moved}/classes.npy"), vectors)
 
 
 @pytest.fixture(scope="module")
@@ -113,17 +110,6 @@ def text_run(write_tiny_bert, tmp_path_factory):
     run = trained(folder, section, encoder, "top1_error")
     (folder / "train.tsv").unlink()
     return run
-
-
-def test_predictions_of_texts_of_several_lengths_keep_their_order(text_run, tmp_path):
-    texts = [("great " if i % 3 else "bad ") * (1 + i * 7 % 19) for i in range(24)]
-    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
-    text_run.predict_file(tmp_path / "in.txt", tmp_path / "out.tsv", k=1, batch_size=2)
-    frame = pd.read_csv(tmp_path / "out.tsv", sep="\t")
-    assert frame["input"].tolist() == [f"{tmp_path}/in.txt:{1 + i}" for i in range(24)]
-    one_by_one = [text_run.scores([text]).max() for text in texts]
-    np.testing.assert_allclose(frame["score_1"], one_by_one, rtol=1e-5, atol=1e-6)
-    assert len(np.unique(one_by_one)) > 12
 
 
 def test_invalid_inputs_of_texts(text_run, tmp_path):
@@ -151,9 +137,6 @@ def test_invalid_inputs_of_texts(text_run, tmp_path):
     with pytest.raises(ValueError, match=r"in\.tsv: no input that can be used\. Add some\."):
         text_run.predict_file(path, tmp_path / "none.tsv")
     assert not (tmp_path / "none.tsv").exists()
-    path.write_text("comment\ngreat\n")
-    with pytest.raises(ValueError, match=r"output=.*in\.tsv: is the input\. Choose another file\."):
-        text_run.predict_file(path, path)
 
 
 def test_evaluation_of_other_texts(text_run, tmp_path):
@@ -193,9 +176,6 @@ def test_images(make, tmp_path):
     np.testing.assert_allclose(np.ravel(answers["scores"]), expected["score"], rtol=1e-5)
 
     (new / "c.jpg").write_bytes((new / "b.jpg").read_bytes()[:100])
-    reason = r"c\.jpg: cannot be read: jpeg::Uncompress failed.*\. To skip it, set on_invalid_row=skip"
-    with pytest.raises(ValueError, match=reason):
-        run.predict_file(new, tmp_path / "out.jsonl")
     with pytest.raises(ValueError, match=r"inputs\[0\]: cannot be read: jpeg::Uncompress failed"):
         run.scores([new / "c.jpg"])
     count, skipped = run.predict_file(new, tmp_path / "out.jsonl", k=1, on_invalid_row="skip")
@@ -219,14 +199,13 @@ def test_users_and_items(make, tmp_path):
         assert new_items == [name for name in all_items if name not in known]
         assert len(new_items) == n - len(known)
     run.predict_file(tmp_path / "users.txt", tmp_path / "sets.jsonl", coverage=0.7, exclude_known=True)
-    frame = pd.read_json(tmp_path / "sets.jsonl", lines=True)
-    for names, size, new_items in zip(frame["classes"], frame["set_size"], frames[1]["classes"], strict=True):
-        assert 0 < size == len(names)
-        assert names == new_items[:size]
+    for names, new_items in zip(
+        pd.read_json(tmp_path / "sets.jsonl", lines=True)["classes"], frames[1]["classes"], strict=True
+    ):
+        assert names
+        assert names == new_items[: len(names)]
     run.predict_file(tmp_path / "users.txt", tmp_path / "new.tsv", k=n, exclude_known=True)
-    header, *lines = (line.split("\t") for line in (tmp_path / "new.tsv").read_text().splitlines())
-    assert [len(line) for line in lines] == [len(header)] * 2  # empty cells at the end
-    assert lines[0][-1] == ""
+    assert pd.read_csv(tmp_path / "new.tsv", sep="\t").iloc[:, -1].isna().all()  # empty cells at the end
     run.export(tmp_path / "model", k=4)
     model = tf.saved_model.load(str(tmp_path / "model"))
     answers = model.signatures["classify"](id=tf.constant([3], tf.int32))
@@ -253,28 +232,20 @@ def test_queries_with_documents(tmp_path, write_queries):
     assert len(frame["classes"][1]) == 2
     scores = run.scores([x[:2], x])
     np.testing.assert_allclose(scores, [[*(x[:2] @ kernel), -np.inf], x @ kernel], rtol=1e-5)
-    one_by_one = [run.scores([each])[0] for each in (x[:2], x)]
-    assert [len(each) for each in one_by_one] == [2, 3]
     run.predict_file(queries, tmp_path / "best.tsv", k=2)  # of 3 and of 2 documents
-    header, first, second = (tmp_path / "best.tsv").read_text().splitlines()
-    assert header == "input\tclass_1\tscore_1\tclass_2\tscore_2"
-    assert first.split("\t")[1::2] == [str(1 + i) for i in order[:2]]
-    assert len(second.split("\t")) == 5
-    run.predict_file(queries, tmp_path / "best.jsonl", k=1)
-    assert pd.read_json(tmp_path / "best.jsonl", lines=True)["classes"].map(len).tolist() == [1, 1]
-    assert run.predict([x])["class"].tolist() == [str(1 + i) for i in order]
+    best = pd.read_csv(tmp_path / "best.tsv", sep="\t")
+    assert list(best) == ["input", "class_1", "score_1", "class_2", "score_2"]
+    assert best.loc[0, ["class_1", "class_2"]].tolist() == [1 + i for i in order[:2]]
     assert run.predict([x], k=2)["class"].tolist() == [str(1 + i) for i in order[:2]]
-    with pytest.raises(ValueError, match=r"top_k=0: not an integer of at least 1\. Choose one\."):
-        run.predict_file(queries, k=0)
-    with pytest.raises(ValueError, match=r"top_k=2: a model of lists of items ranks all of them\. Leave it"):
-        run.export(tmp_path / "model", k=2)
-    with pytest.raises(ValueError, match=r"coverage=0\.9: a list of items has no prediction sets\. Leave it"):
-        run.predict([x], coverage=0.9)
-    with pytest.raises(FileNotFoundError, match=r": no such file\. Check the path\."):
-        run.predict_file(tmp_path)
     queries.write_text("0 qid:7 5:0.5\n")
-    with pytest.raises(ValueError, match=r"features up to 5, but the model takes 4\. Give the features"):
-        run.predict_file(queries)
+    for call, message in (
+        (lambda: run.predict([x], k=0), "top_k=0: not an integer of at least 1"),
+        (lambda: run.export(tmp_path / "model", k=2), "top_k=2: a model of lists of items ranks all"),
+        (lambda: run.predict([x], coverage=0.9), "coverage=0.9: a list of items has no prediction sets"),
+        (lambda: run.predict_file(queries), "features up to 5, but the model takes 4"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
     longest = len(run.class_names)
     assert f", {longest} items in the longest list, step " in repr(run)
     run.export(tmp_path / "model")

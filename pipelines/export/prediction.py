@@ -72,9 +72,7 @@ class Predictor:
                 results = answers.score(features)
                 ranked = tf.where(features.get("excluded", False), -np.inf, results["scores"])
                 return {**results, "scores": ranked}
-            if answers.has_items:
-                return answers.rank(features)
-            return answers.classify_sets(features) if k is None else answers.classify(features, k)
+            return answers.rank(features) if answers.has_items else answers.classify(features, k)
 
         signature = [answers.specs_of_batch(known is not None)] * self._replicas
 

@@ -107,7 +107,7 @@ def check_separable(path: str | os.PathLike | None, class_names: Iterable[str]) 
 
 def _record(prediction: Prediction, max_set_size: int | None) -> dict[str, Any]:
     """Returns the input and the columns of a prediction, with `abstain` unless `max_set_size` is None."""
-    record = {"input": prediction.name}
+    record: dict[str, Any] = {"input": prediction.name}
     for name, values in prediction.columns.items():
         record[name] = values.tolist() if isinstance(values, np.ndarray) else values
         if name == "set_size" and max_set_size is not None:

@@ -8,7 +8,7 @@ import base64
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -24,79 +24,43 @@ from rank4class import compat, strict_json
 from rank4class.pipelines.storage import files
 
 MAX_BODY = 32 << 20  # bytes
-MAX_BATCH = 256  # inputs of a call of the model, unless one request has more
+MAX_BATCH = 256  # requests in progress, and inputs of a call of the model, unless one request has more
 BODY_SECONDS = 10.0  # in which the body of a request has to arrive
 
 Arrays = dict[str, np.ndarray]
 
 
-class _Request(NamedTuple):
-    """Inputs that wait for their outputs."""
-
-    inputs: Arrays
-    future: asyncio.Future
-
-    @property
-    def size(self) -> int | None:
-        """The number of inputs; None without any."""
-        return len(next(iter(self.inputs.values()))) if self.inputs else None
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of an input."""
-        return {name: array.shape[1:] for name, array in self.inputs.items()}
-
-
 class _Signature:
-    """A signature of a model, called by one thread, with the specs of its inputs and outputs by name."""
+    """A signature of a model, with the specs of its inputs and outputs by name.
 
-    def __init__(self, function: Any, thread: ThreadPoolExecutor):
-        self._function, self._thread = function, thread
+    TensorFlow answers the calls of several threads that wait for the model by one call of it.
+    """
+
+    def __init__(self, function: Any, threads: ThreadPoolExecutor):
+        self._function, self._threads = function, threads
         self.inputs: dict[str, tf.TensorSpec] = function.structured_input_signature[1]
         self.outputs: dict[str, tf.TensorSpec] = function.structured_outputs
-        self._waiting: list[_Request] = []
-        self._answering: asyncio.Task | None = None
+        batch = tf.nondifferentiable_batch_function(1, MAX_BATCH, batch_timeout_micros=0, autograph=False)
+
+        @tf.function(input_signature=[self.inputs], autograph=False)
+        def together(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            def call(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+                return function(**dict(zip(inputs, tensors, strict=True)))
+
+            return batch(call)(*inputs.values())
+
+        self._together = together
 
     async def __call__(self, inputs: Arrays) -> Arrays:
-        request = _Request(inputs, asyncio.get_running_loop().create_future())
-        self._waiting.append(request)
-        if self._answering is None or self._answering.done():
-            self._answering = asyncio.create_task(self._answer_all())
-        return await request.future
-
-    async def _answer_all(self) -> None:
-        while self._waiting:
-            await self._answer(self._next_batch())
-
-    def _next_batch(self) -> list[_Request]:
-        """Takes the first request that waits, and those after it that one call can answer with it."""
-        first = self._waiting.pop(0)
-        batch, size = [first], first.size
-        while size is not None and self._waiting and self._waiting[0].shapes == first.shapes:
-            size += self._waiting[0].size
-            if size > MAX_BATCH:
-                break
-            batch.append(self._waiting.pop(0))
-        return batch
-
-    async def _answer(self, batch: list[_Request]) -> None:
-        try:
-            stacked = {name: np.concatenate([each.inputs[name] for each in batch]) for name in self.inputs}
-            outputs = await asyncio.get_running_loop().run_in_executor(self._thread, self._call, stacked)
-        except Exception as error:
-            for one in batch if len(batch) > 1 else ():  # one of them is wrong
-                await self._answer([one])
-            if len(batch) == 1 and not batch[0].future.cancelled():
-                batch[0].future.set_exception(error)
-            return
-        for request in batch:
-            if not request.future.cancelled():
-                request.future.set_result({name: array[: request.size] for name, array in outputs.items()})
-            outputs = {name: array[request.size or 0 :] for name, array in outputs.items()}
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._call, inputs)
 
     def _call(self, inputs: Arrays) -> Arrays:
         tensors = {name: tf.constant(inputs[name], spec.dtype) for name, spec in self.inputs.items()}
-        return {name: tensor.numpy() for name, tensor in self._function(**tensors).items()}
+        try:
+            outputs = self._together(tensors) if tensors else self._function()
+        except tf.errors.OpError:  # of a wrong request beside it, of other shapes, or of too many inputs
+            outputs = self._function(**tensors)
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
 
 
 def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
@@ -118,8 +82,8 @@ def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
     parent, version = os.path.split(os.path.abspath(folder))
     name = name or os.path.basename(parent if version.isdigit() else folder)
     version = version if version.isdigit() else "1"
-    model, thread = tf.saved_model.load(folder), ThreadPoolExecutor(1)
-    signatures = {key: _Signature(function, thread) for key, function in model.signatures.items()}
+    model, threads = tf.saved_model.load(folder), ThreadPoolExecutor(MAX_BATCH)
+    signatures = {key: _Signature(function, threads) for key, function in model.signatures.items()}
     state = {"version": version, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
     described = {
         key: {"inputs": _described(one.inputs), "outputs": _described(one.outputs)}
@@ -172,7 +136,7 @@ def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
             tf.errors.InvalidArgumentError: lambda _, error: _json({"error": compat.reason(error)}, 400),
         },
     )
-    served.state.path = prefixes[0]
+    served.state.path, served.state.model = prefixes[0], model  # which has the variables
     return served
 
 

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -107,38 +108,25 @@ def test_status_and_metadata(address):
     assert [each["size"] for each in image["tensor_shape"]["dim"]] == ["-1", "8", "8", "1"]
 
 
-def test_concurrent_requests_are_answered_together(address, images):
-    alone = [request(address, "digits:predict", {"instances": [image.tolist()]}) for image in images]
-    with concurrent.futures.ThreadPoolExecutor(len(images)) as pool:
-        bodies = [{"instances": [image.tolist()]} for image in images]
+def test_concurrent_requests_are_answered_together_without_a_wrong_one(address, images):
+    wrong = json.dumps({"instances": np.full([1, 8, 8, 1], np.inf).tolist()}).replace("Infinity", "1e999")
+    bodies = [{"instances": [image.tolist()]} for image in images]
+    alone = [request(address, "digits:predict", body) for body in bodies]
+    bodies[::4] = [wrong.encode()] * 5
+    with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
         together = list(pool.map(lambda body: request(address, "digits:predict", body), bodies))
-    for (status, one), (_, other) in zip(together, alone, strict=True):
-        assert status == 200
-        assert one["predictions"][0]["classes"] == other["predictions"][0]["classes"]
-        np.testing.assert_allclose(
-            one["predictions"][0]["scores"], other["predictions"][0]["scores"], rtol=1e-5, atol=1e-5
-        )
-
-
-def test_a_wrong_request_does_not_spoil_those_beside_it(address, images):
-    right, wrong = np.where(np.arange(2)[:, None], np.inf, images[:1].ravel()).reshape(2, 1, 8, 8, 1)
-    wrong = json.dumps({"instances": wrong.tolist()}).replace("Infinity", "1e999").encode()
-    bodies = [wrong if i % 4 == 0 else {"instances": right.tolist()} for i in range(20)]
-    with concurrent.futures.ThreadPoolExecutor(20) as pool:
-        answers = list(pool.map(lambda body: request(address, "digits:predict", body), bodies))
-    assert [status for status, _ in answers] == [400 if i % 4 == 0 else 200 for i in range(20)]
-    assert "image: a number is not finite" in answers[0][1]["error"]
+    for i, ((status, one), (_, other)) in enumerate(zip(together, alone, strict=True)):
+        if i % 4 == 0:
+            assert status == 400
+            assert "image: a number is not finite" in one["error"]
+            continue
+        [one], [other] = one["predictions"], other["predictions"]
+        assert one["classes"] == other["classes"]
+        np.testing.assert_allclose(one["scores"], other["scores"], rtol=1e-5, atol=1e-5)
 
 
 ONE = np.zeros([1, 8, 8, 1]).tolist()
-
-
-def test_integers_do_not_wrap_around():
-    pixels = tf.TensorSpec([None], tf.uint8)
-    assert serving._array("image", [255, 0], pixels).dtype == np.uint8
-    for wrong in (256, -1, 2**70):
-        with pytest.raises(HTTPException, match="image: a number is out of the range of uint8"):
-            serving._array("image", [wrong], pixels)
+IMAGE = "image: needs numbers: float32 (None, 8, 8, 1), not "
 
 
 @pytest.mark.parametrize(
@@ -154,14 +142,14 @@ def test_integers_do_not_wrap_around():
         ({"instances": []}, 400, '"instances" is no list of inputs.'),
         ({"instances": "text"}, 400, '"instances" is no list of inputs.'),
         ({"inputs": {"picture": ONE}}, 400, "features picture: the signature takes image."),
-        ({"inputs": {"image": []}}, 400, "image: not float32 (None, 8, 8, 1), but (0,)."),
+        ({"inputs": {"image": []}}, 400, f"{IMAGE}float64 (0,)."),
         ({"inputs": {"image": [[1.0], [1.0, 2.0]]}}, 400, "image: setting an array element with a sequence"),
-        ({"inputs": {"image": [None]}}, 400, "image: needs numbers, not null."),
-        ({"inputs": {"image": [[1, "a"]]}}, 400, "image: needs numbers, not strings."),
-        ({"inputs": {"image": [True]}}, 400, "image: needs numbers, not booleans."),
-        ({"inputs": {"image": [{"b64": "YQ=="}]}}, 400, "image: needs numbers, not strings."),
+        ({"inputs": {"image": [None]}}, 400, f"{IMAGE}object (1,)."),
+        ({"inputs": {"image": [[1, "a"]]}}, 400, f"{IMAGE}<U21 (1, 2)."),
+        ({"inputs": {"image": [True]}}, 400, f"{IMAGE}bool (1,)."),
+        ({"inputs": {"image": [{"b64": "YQ=="}]}}, 400, f"{IMAGE}|S1 (1,)."),
         ({"inputs": {"image": [{"b64": "!"}]}}, 400, "image: "),
-        ({"inputs": 7}, 400, "image: not float32 (None, 8, 8, 1), but ()."),
+        ({"inputs": 7}, 400, f"{IMAGE}int64 ()."),
         ({"instances": [{"image": ONE[0]}, ONE[0]]}, 400, '"instances" have different features.'),
         ({"inputs": ONE, "signature_name": "best"}, 400, "signature_name='best': unknown. There are: "),
         ({"inputs": ONE, "signature_name": [1]}, 400, "signature_name=[1]: unknown."),
@@ -210,11 +198,14 @@ def test_texts_and_bytes_as_base64(tmp_path):
         assert answer["outputs"]["text"] == ["äB", "\x00\x01"]
         status, answer = request(address, "lengths:predict", {"instances": [encoded, encoded, "a"]})
         assert [row["length"] for row in answer["predictions"]] == [2, 2, 1]
-        for values, name in ((3, "numbers"), (0.5, "decimal numbers"), ({}, "objects"), ([["a"]], "lists")):
-            body = {"inputs": {"text": [values, ["a", "b"]] if name == "lists" else ["a", values]}}
-            message = {"error": f"text: needs strings, not {name}."}
-            assert request(address, "lengths:predict", body) == (400, message)
-        assert request(address, "lengths:predict", {"instances": [1]})[0] == 400
+        for values in (3, 0.5, {}, None, True, ["a", "b"]):
+            status, answer = request(address, "lengths:predict", {"inputs": {"text": ["a", values]}})
+            assert (status, answer["error"].partition(":")[0]) == (400, "text"), values
+    pixels = tf.TensorSpec([None], tf.uint8)
+    assert serving._array("image", [255, 0], pixels).dtype == np.uint8
+    for wrong in (256, -1, 2**70):  # not modulo 256
+        with pytest.raises(HTTPException, match=r"image: needs integers: uint8 \(None,\), not "):
+            serving._array("image", [wrong], pixels)
 
 
 @pytest.mark.nightly
@@ -228,12 +219,13 @@ def test_an_empty_text_gets_the_same_answer_on_each_path(tmp_path, tiny_bert, ca
     answers.append(run.outputs(texts)["probabilities"])
     frame = run.predict(texts)
     answers.append(frame.pivot(index="input", columns="class", values="probability"))
-    (tmp_path / "in.csv").write_text('text\ngreat\n""\n" \t"\nbad mess\n')
-    assert run.predict_file(tmp_path / "in.csv", tmp_path / "wide.csv", wide=True) == (4, [])
-    answers.append(np.loadtxt(tmp_path / "wide.csv", delimiter=",", skiprows=1, usecols=(1, 2)))
-    (tmp_path / "in.txt").write_text("great\n\n \t\nbad mess\n\n")
-    assert run.predict_file(tmp_path / "in.txt", tmp_path / "wide.tsv", wide=True) == (4, [])
-    answers.append(np.loadtxt(tmp_path / "wide.tsv", delimiter="\t", skiprows=1, usecols=(1, 2)))
+    for name, content in (
+        ("in.csv", 'text\ngreat\n""\n" \t"\nbad mess\n'),
+        ("in.txt", "great\n\n \t\nbad mess\n\n"),
+    ):
+        (tmp_path / name).write_text(content)
+        assert run.predict_file(tmp_path / name, tmp_path / "wide.csv", wide=True) == (4, [])
+        answers.append(pd.read_csv(tmp_path / "wide.csv").iloc[:, 1:])
     message = "2 texts are empty or white space, and are predicted like others"
     assert caplog.messages == [message] * len(answers)
     run.export(tmp_path / "mine")

@@ -1,6 +1,5 @@
 """Prediction sets in predictions, their files and exports are those of the scores."""
 
-import csv
 import dataclasses
 import json
 import os
@@ -15,7 +14,7 @@ from rank4class import data
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import prediction_sets
-from rank4class.pipelines.export import answers, prediction, prediction_files
+from rank4class.pipelines.export import prediction, prediction_files
 from rank4class.pipelines.run_test import READERS
 
 NAMES = ("rank", "threshold", "adaptive")
@@ -88,15 +87,13 @@ def test_a_run_predicts_the_sets_of_its_results(images, tmp_path):
     run.export(tmp_path / "model", coverage=COVERAGE)
     card = (tmp_path / "model" / "README.md").read_text()
     assert f"- On test: coverage {run.results['test']['set_coverage@90']:.2f}% [" in card
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_set_does_not_depend_on_the_batch(runs, array, tmp_path, name):
-    for size in (1, 7, 40):
-        runs[name].predict_file(array, tmp_path / f"{size}.jsonl", coverage=COVERAGE, batch_size=size)
-    one, *others = (pd.read_json(tmp_path / f"{size}.jsonl", lines=True)["classes"] for size in (1, 7, 40))
-    assert one.map(len).min() > 0
-    assert all(one.equals(other) for other in others)
+    assert "contains the class of an input with a probability of at least 0.9" in card
+    best = tf.saved_model.load(str(tmp_path / "model")).signatures["classify"](image=tf.constant(images))
+    frame = run.predict(images, k=10, coverage=COVERAGE)  # the export does not cut the sets
+    assert best["in_set"].numpy().ravel().tolist() == frame["in_set"].tolist()
+    stated = json.loads((tmp_path / "model" / "prediction_sets.json").read_text())
+    assert stated["limits"] == pytest.approx(run._trained.sets.limits(COVERAGE).tolist())
+    assert (stated["score"], stated["coverage"]) == ("adaptive", COVERAGE)
 
 
 def test_a_class_with_a_separate_limit_need_not_follow_the_ranking(digits_run, images):
@@ -108,20 +105,6 @@ def test_a_class_with_a_separate_limit_need_not_follow_the_ranking(digits_run, i
     classes = run.predict(images[:9], coverage=COVERAGE).groupby("input")["class"].apply(list)
     best = run.predict(images[:9], k=1)["class"]
     assert classes.tolist() == [[name] if name == "0" else [name, "0"] for name in best]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_excluded_classes_are_in_no_set(runs, images, name):
-    excluded = np.arange(360)[:, None] % 10 == np.arange(10)
-    module = answers.Answers(runs[name]._trained, 0.99)
-    features = {"image": tf.constant(images), "excluded": tf.constant(excluded)}
-    results = {key: value.numpy() for key, value in module.score(features).items()}
-    assert not (results["in_set"] & excluded).any()
-    assert results["in_set"].any(axis=1).all()
-    best = {key: value.numpy() for key, value in module.classify_sets(features).items()}
-    for row in range(360):
-        ids = best["classes"][row, : results["set_size"][row]].astype(int)
-        assert sorted(ids) == np.flatnonzero(results["in_set"][row]).tolist()
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -153,24 +136,15 @@ def test_an_input_has_one_set_in_all_batches(repeated):
 
 
 @pytest.mark.nightly
-def test_an_input_has_one_set_in_exports_and_requests(repeated, tmp_path):
-    served_models = pytest.importorskip("rank4class.pipelines.export.serving_test")
+def test_an_input_has_one_set_in_exports(repeated, tmp_path):
     run, inputs, _ = repeated
-    for coverage in (0.5, 0.65, 0.8, 0.9):
-        sets = run.outputs(inputs, coverage=coverage)["in_set"]
-        folder = tmp_path / f"{coverage}" / "1"
-        run.export(folder, coverage=coverage)
-        score = tf.saved_model.load(str(folder)).signatures["score"]
+    for coverage in (0.5, 0.9):
+        run.export(tmp_path / f"{coverage}", coverage=coverage)
+        score = tf.saved_model.load(str(tmp_path / f"{coverage}")).signatures["score"]
         for size in (1, 64):
             batches = (tf.constant(inputs[i : i + size]) for i in range(0, 1000, size))
             in_set = np.concatenate([score(image=batch)["in_set"] for batch in batches])
-            np.testing.assert_array_equal(in_set, sets)
-        with served_models.served(served_models.serving.app(folder, "model")) as address:
-            for first, size in ((0, 1000), *((i, 1) for i in range(50)), (100, 64)):
-                body = {"signature_name": "score", "inputs": inputs[first : first + size].tolist()}
-                status, answer = served_models.request(address, "model:predict", body)
-                assert status == 200
-                np.testing.assert_array_equal(answer["outputs"]["in_set"], sets[first : first + size])
+            np.testing.assert_array_equal(in_set, run.outputs(inputs, coverage=coverage)["in_set"])
 
 
 @pytest.mark.parametrize("ending", READERS)
@@ -186,13 +160,8 @@ def test_files_of_sets(run, images, array, tmp_path, ending):
     assert 0 < frame["abstain"].sum() < 40
     if ending in ("tsv", "csv"):
         assert list(frame) == ["input", "set_size", "abstain", "classes", "scores", "probabilities"]
-        with open(output, newline="") as file:
-            rows = list(csv.DictReader(file, delimiter="\t" if ending == "tsv" else ","))
-        assert [row["classes"] for row in rows] == frame["classes"].tolist()
-        frame["classes"] = frame["classes"].str.split(";")
-        frame["probabilities"] = (
-            frame["probabilities"].str.split(";").map(lambda cell: list(map(float, cell)))
-        )
+        for name in ("classes", "probabilities"):
+            frame[name] = frame[name].str.split(";")
     assert [list(names) for names in frame["classes"]] == expected
     assert [len(row) for row in frame["probabilities"]] == frame["set_size"].tolist()
     best = tmp_path / f"best.{ending}"
@@ -219,34 +188,14 @@ def test_an_empty_set_is_no_failure(run, images, array, tmp_path):
 
 
 def test_names_with_the_separator(tmp_path):
-    sets = [prediction.Prediction("x", ["a\tb", "c"], np.float32([2.0, 1.0]), set_size=2)]
+    columns = {"classes": ["a\tb", "c"], "scores": np.float32([2.0, 1.0]), "set_size": 2}
+    sets = [prediction.Prediction("x", columns)]
     prediction_files.write(tmp_path / "p.tsv", sets, None)
     assert (tmp_path / "p.tsv").read_text() == "input\tset_size\tclasses\tscores\nx\t2\ta\\tb;c\t2;1\n"
     for path in (None, tmp_path / "p.csv"):
         with pytest.raises(ValueError, match=r"^output=.*: joins .* by ';', which class 'a;b' has\. Choose"):
             prediction_files.check_separable(path, ["c", "a;b"])
     prediction_files.check_separable(tmp_path / "p.jsonl", ["c", "a;b"])
-
-
-@pytest.mark.nightly
-def test_exported_sets_are_the_predicted_ones(run, images, tmp_path):
-    run.export(tmp_path / "model", coverage=COVERAGE)
-    model, batch = tf.saved_model.load(str(tmp_path / "model")), tf.constant(images)
-    expected = run.outputs(images, coverage=COVERAGE)
-    scored, best = (model.signatures[name](image=batch) for name in ("score", "classify"))
-    for name in ("in_set", "set_size"):
-        np.testing.assert_array_equal(scored[name], expected[name])
-    np.testing.assert_array_equal(best["set_size"], expected["set_size"])
-    frame = run.predict(images, k=10, coverage=COVERAGE)  # the export does not cut the sets
-    assert best["in_set"].numpy().ravel().tolist() == frame["in_set"].tolist()
-    stated = json.loads((tmp_path / "model" / "prediction_sets.json").read_text())
-    assert stated["limits"] == pytest.approx(run._trained.sets.limits(COVERAGE).tolist())
-    assert (stated["score"], stated["coverage"]) == ("threshold", COVERAGE)
-    card = (tmp_path / "model" / "README.md").read_text()
-    low, high = prediction_sets.coverage_interval(359, COVERAGE)
-    assert "contains the class of an input with a probability of at least 0.9" in card
-    assert "- Calibration examples: 359" in card
-    assert f"{low:.3f} to {high:.3f}" in card
 
 
 @pytest.mark.parametrize(

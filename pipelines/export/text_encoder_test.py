@@ -30,7 +30,6 @@ def weights_of(encoder):
 def test_the_export_is_read_again(make, tmp_path, name, changes):
     experiment = make(name, epochs=1.0, steps=None, jit_compile=False, **changes)
     kind, source = experiment.encoder.name, experiment.encoder.path
-    published = weights_of(models.get("encoder", kind, path=source))
     run = rank4class.train(experiment, tmp_path / "run", progress=False)
     shutil.rmtree(source)
     folder = tmp_path / "export"
@@ -42,8 +41,6 @@ def test_the_export_is_read_again(make, tmp_path, name, changes):
     trained = weights_of(run._trained.description.inputs.encoder or run.model.encoder)
     for name, weight in weights_of(again).items():
         np.testing.assert_array_equal(weight, trained.pop(name), name)
-        if is_frozen or name == "word_embeddings/embeddings":
-            assert np.array_equal(weight, published[name]) == is_frozen
     assert not trained
     tokenizer = data.TOKENIZERS["WordPiece"].from_folder(str(folder), max_length=experiment.data.max_length)
     assert tokenizer.settings == run._trained.description.inputs.preprocess.settings

@@ -11,7 +11,7 @@ from rank4class import arguments, strict_json
 from rank4class.registry import Registry
 
 # By the name that a checkpoint states, and that the files of a run have.
-TOKENIZERS = Registry("tokenizer", "TOKENIZERS.register", "data/preprocessing/tokenizers/*.py")
+TOKENIZERS = Registry("tokenizer", "base.TOKENIZERS.register", "data/preprocessing/tokenizers/*.py")
 # Numbers of tokens that batches are padded to: few, for XLA compiles a program for each, and close enough
 # that at most a fifth of a text beyond 12 tokens is padding.
 PADDED_LENGTHS = (*range(8, 32, 4), *(n * 2**i for i in range(4) for n in (32, 40, 48, 56)))
@@ -40,7 +40,7 @@ class Tokenizer(tf.Module):
     `length` is the smallest of `PADDED_LENGTHS` and `max_length` that holds the longest text of the batch.
 
     A subclass is registered in `TOKENIZERS` under its name. The arguments of its constructor are its
-    `settings`, and it has `assets`, `from_folder` and `_pieces`.
+    `settings`, and it has `assets`, `from_folder` and `pieces`.
 
     Attributes:
       size: number of ids, as many as the encoder has vectors of tokens.
@@ -74,7 +74,7 @@ class Tokenizer(tf.Module):
     @classmethod
     def from_settings(cls, settings: dict[str, Any], static_length: bool = False) -> "Tokenizer":
         """Returns the tokenizer of some `settings`."""
-        return cls(**settings, static_length=static_length)  # type: ignore[arg-type]
+        return cls(**settings, static_length=static_length)
 
     @classmethod
     def from_folder(cls, folder: str, max_length: int) -> "Tokenizer":  # type: ignore[empty-body]
@@ -93,7 +93,7 @@ class Tokenizer(tf.Module):
         config["model_max_length"] = self._max_length
         return {CONFIG_FILE: json.dumps(config, indent=2).encode()}
 
-    def _pieces(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    def pieces(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of the pieces of texts `[B]`, ragged int32 `[B, pieces]`."""
 
     def with_static_length(self) -> "Tokenizer":
@@ -135,20 +135,19 @@ class Tokenizer(tf.Module):
 
     def _padded(self, lengths):
         sizes = tf.constant(self._lengths, tf.int64)
-        indices = tf.searchsorted(sizes, tf.reshape(lengths, [-1]))
-        return tf.reshape(tf.gather(sizes, indices), tf.shape(lengths))
+        return tf.reduce_min(tf.where(sizes >= lengths[..., None], sizes, self._max_length), axis=-1)
 
     def _segments(self, features):
         """Returns the ragged tokens of the text, and of its pair if any, without the last end.
 
         With two separators the text has two starts, so that the longer of the two has more pieces.
         """
-        text, count = self._pieces(features["text"]), 1 + self.special.two_separators
+        text, count = self.pieces(features["text"]), 1 + self.special.two_separators
         segments = [tf.concat([tf.fill([text.nrows(), count], self.special.start), text], axis=1)]
         if "text_pair" in features:
             arguments.check_at_least(4 + count, section="data.", max_length=self._max_length)
             # Counting the separators to the pair omits empty pairs and cuts the others as BERT does.
-            pair = self._pieces(features["text_pair"])
+            pair = self.pieces(features["text_pair"])
             separators = [self.special.end * tf.ones_like(pair[:, :1])] * count
             segments.append(tf.concat([*separators, pair], axis=1))
         return segments

@@ -49,7 +49,8 @@ class SentencePiece(base.Tokenizer):
         self._tokenizer = tf_text.SentencepieceTokenizer(self._content)
         special, size = base.SpecialTokens(1, 0, 2, two_separators=True), int(self._tokenizer.vocab_size())
         if file == ALBERT:
-            special = base.SpecialTokens(*map(int, self._tokenizer.string_to_id(_ALBERT_TOKENS)))
+            padding, start, end = map(int, self._tokenizer.string_to_id(_ALBERT_TOKENS))
+            special = base.SpecialTokens(padding, start, end)
         settings = {"model": model, "file": file, "max_length": max_length, "lower_case": lower_case}
         super().__init__(settings, special, size + 2 * special.two_separators, static_length)
 
@@ -99,7 +100,7 @@ class SentencePiece(base.Tokenizer):
                 raise ValueError(f"{path}: no {token}. Give the model of an ALBERT encoder.")
         return tokenizer
 
-    def _pieces(self, texts):
+    def pieces(self, texts: tf.Tensor) -> tf.RaggedTensor:
         if self._file == XLM_ROBERTA:
             pieces = self._tokenizer.tokenize(texts)
             ids = pieces.flat_values

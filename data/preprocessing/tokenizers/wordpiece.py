@@ -31,7 +31,8 @@ class WordPiece(base.Tokenizer):
       vocab: the word pieces by id.
       max_length, static_length: see `Tokenizer`.
       lower_case: whether texts are lower-cased and lose their accents.
-      words: pattern of the words of one character, and length of the longest that is known.
+      words: pattern of the words of one character, and length of the longest that is known;
+        None is those of BERT.
     """
 
     def __init__(
@@ -39,11 +40,12 @@ class WordPiece(base.Tokenizer):
         vocab: Sequence[str],
         max_length: int,
         lower_case: bool = True,
-        words: Sequence[Any] = (_SINGLE_CHARACTER_WORD, _LONGEST_WORD),
+        words: Sequence[Any] | None = None,
         *,
         static_length: bool = False,
     ):
         padding, _, start, end = map(vocab.index, _SPECIAL_TOKENS)
+        words = words or [_SINGLE_CHARACTER_WORD, _LONGEST_WORD]
         settings = {"vocab": vocab, "lower_case": lower_case, "max_length": max_length, "words": words}
         super().__init__(settings, base.SpecialTokens(padding, start, end), len(vocab), static_length)
         self._lower_case, (self._single, self._longest) = lower_case, words
@@ -80,7 +82,7 @@ class WordPiece(base.Tokenizer):
                 raise ValueError(f"{path}: no {token}. Give the vocabulary of a BERT encoder.")
         return cls(vocab, max_length, _lower_case(folder, vocab))
 
-    def _pieces(self, texts):
+    def pieces(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Splits texts into words as BERT's reference does, and these into pieces.
 
         tensorflow-text's BertTokenizer differs in compatibility and control characters and in spaces.

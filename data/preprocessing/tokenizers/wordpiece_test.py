@@ -24,34 +24,27 @@ def folder(tmp_path):
     return tmp_path
 
 
-def encode(folder, texts, max_length=6):
-    features = WordPiece.from_folder(str(folder), max_length)({"text": tf.constant(texts)})
-    assert {value.dtype for value in features.values()} == {tf.int32}
-    return {name: value.numpy().tolist() for name, value in features.items()}
+def fast(lower_case):
+    """Returns the content of `tokenizer.json` of a PreTrainedTokenizerFast."""
+    normalizer = {"lowercase": lower_case, "strip_accents": None, "handle_chinese_chars": True}
+    return json.dumps({"normalizer": normalizer})
 
 
-@pytest.mark.nightly
-def test_by_hand(folder):
-    features = encode(folder, ["Playing ball", "", "ball zzz ball! playing"])
-    assert features["input_word_ids"] == [[2, 4, 5, 6, 3, 0], [2, 3, 0, 0, 0, 0], [2, 6, 1, 6, 7, 3]]
-    assert features["input_mask"] == [[1, 1, 1, 1, 1, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1]]
-    assert features["input_type_ids"] == [[0] * 6] * 3
-
-
-@pytest.mark.nightly
-def test_lower_case_follows_the_tokenizer_config(folder):
-    assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
-    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 8
-    (folder / "tokenizer_config.json").write_text("{}")  # of PreTrainedTokenizerFast
-    for lower_case, ball in ((False, 8), (True, 6)):
-        normalizer = {"lowercase": lower_case, "strip_accents": None, "handle_chinese_chars": True}
-        (folder / "tokenizer.json").write_text(json.dumps({"normalizer": normalizer}))
-        assert encode(folder, ["Ball"])["input_word_ids"][0][1] == ball
-    (folder / "tokenizer_config.json").unlink()
-    assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 8  # the vocabulary has a capital letter
-    (folder / "vocab.txt").write_text("\n".join(VOCAB[:-1]) + "\n")
-    assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
+def test_lower_case_follows_the_published_files(folder):
+    for vocab, config, newer, expected in (
+        (VOCAB, '{"do_lower_case": true}', None, True),
+        (VOCAB, '{"do_lower_case": false}', None, False),
+        (VOCAB, "{}", fast(False), False),
+        (VOCAB, "{}", fast(True), True),
+        (VOCAB, None, None, False),  # the vocabulary has a capital letter
+        (VOCAB[:-1], None, None, True),
+    ):
+        files = {"vocab.txt": "\n".join(vocab), "tokenizer_config.json": config, "tokenizer.json": newer}
+        for name, content in files.items():
+            (folder / name).unlink(missing_ok=True)
+            if content is not None:
+                (folder / name).write_text(content)
+        assert WordPiece.from_folder(str(folder), 6).settings["lower_case"] == expected
 
 
 def test_small_letters_do_not_depend_on_the_locale(monkeypatch):
@@ -180,31 +173,20 @@ def test_ids_of_comments_match_the_reference(minilm, real_data):
     np.testing.assert_array_equal(actual, golden["crc32"])
 
 
-LITERALS = {
-    "[CLS]": ["[", "cl", "##s", "]"],
-    "a [SEP] b": ["a", "[", "sep", "]", "b"],
-    "x[SEP]y": ["x", "[", "sep", "]", "y"],
-    "[UNK]": ["[", "un", "##k", "]"],
-    "[PAD]": ["[", "pad", "]"],
-    "[MASK]": ["[", "mask", "]"],
-    "[unused5]": ["[", "unused", "##5", "]"],
-    "[\u200bCLS]": ["[", "cl", "##s", "]"],  # a zero-width space is removed
-    "\uff3bCLS\uff3d": ["[UNK]", "cl", "##s", "[UNK]"],  # full-width brackets are not in the vocabulary
-}
-
-
 @pytest.mark.nightly
 def test_special_tokens_in_texts_are_literal(minilm):
     vocab = (pathlib.Path(minilm) / "vocab.txt").read_text().split("\n")
-    texts = tf.constant(list(LITERALS))
-    features = WordPiece.from_folder(minilm, 16)({"text": texts, "text_pair": texts})
-    start, end = vocab.index("[CLS]"), vocab.index("[SEP]")
-    all_ids, masks = features["input_word_ids"].numpy(), features["input_mask"].numpy()
-    for (text, literal), ids, mask in zip(LITERALS.items(), all_ids, masks, strict=True):
-        pieces = [vocab.index(piece) if piece in vocab else vocab.index("[UNK]") for piece in literal]
-        expected = [start, *pieces, end, *pieces, end]
-        assert ids[: len(expected)].tolist() == expected, ascii(text)
-        assert mask.sum() == len(expected), ascii(text)
+    literals = {
+        "[CLS]": ["[", "cl", "##s", "]"],
+        "x[SEP]y": ["x", "[", "sep", "]", "y"],
+        "[unused5]": ["[", "unused", "##5", "]"],
+        "[\u200bCLS]": ["[", "cl", "##s", "]"],  # a zero-width space is removed
+        "\uff3bCLS\uff3d": ["[UNK]", "cl", "##s", "[UNK]"],  # full-width brackets are not in the vocabulary
+    }
+    ids = WordPiece.from_folder(minilm, 16)({"text": tf.constant(list(literals))})["input_word_ids"].numpy()
+    for row, (text, pieces) in zip(ids, literals.items(), strict=True):
+        expected = [vocab.index(piece) for piece in ("[CLS]", *pieces, "[SEP]")]
+        assert row[row != 0].tolist() == expected, ascii(text)
 
 
 def test_invalid_tokenizer_configs(folder):
