@@ -126,6 +126,7 @@ def layouts(tmp_path, written_layouts):
 def test_bert_layouts_agree(layouts, name):
     formats = {"google": "google-research BERT", "model_garden": "Model Garden BERT encoder"}
     assert checkpoints.find(layouts[name]).format == formats[name]
+    assert checkpoints.find(layouts[name]).tokenizer == "WordPiece"
     first, other = (models.get("encoder", "bert", path=layouts[n])(tokens()) for n in ("hugging_face", name))
     assert np.ptp(first) > 0.1
     np.testing.assert_allclose(other, first, atol=1e-5)

@@ -117,8 +117,10 @@ def several_replicas() -> bool:
 
 
 def of_layer(layer: tf.keras.layers.Layer) -> dict[str, tf.Variable]:
+    """Returns the variables of a layer by their last names, such as "kernel"."""
     return {compat.variable_path(v).rsplit("/", 1)[-1]: v for v in layer.weights}
 
 
 def by_layer(layers: Iterable[tf.keras.layers.Layer]) -> dict[str, tf.Variable]:
+    """Returns the variables of layers by the names of the layers and theirs, such as "conv/kernel"."""
     return {f"{layer.name}/{name}": v for layer in layers for name, v in of_layer(layer).items()}

@@ -40,7 +40,7 @@ class _Signature:
         self._function, self._threads = function, threads
         self.inputs: dict[str, tf.TensorSpec] = function.structured_input_signature[1]
         self.outputs: dict[str, tf.TensorSpec] = function.structured_outputs
-        batch = tf.nondifferentiable_batch_function(1, MAX_BATCH, batch_timeout_micros=0)
+        batch = tf.nondifferentiable_batch_function(1, MAX_BATCH, batch_timeout_micros=0, autograph=False)
 
         @tf.function(input_signature=[self.inputs], autograph=False)
         def together(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -136,7 +136,7 @@ def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
             tf.errors.InvalidArgumentError: lambda _, error: _json({"error": compat.reason(error)}, 400),
         },
     )
-    served.state.path = prefixes[0]
+    served.state.path, served.state.model = prefixes[0], model  # which has the variables
     return served
 
 

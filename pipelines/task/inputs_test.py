@@ -2,6 +2,7 @@
 
 import json
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -54,6 +55,17 @@ def test_the_tokenizer_of_an_encoder(tmp_path, write_bert_folder):
         else:
             with pytest.raises(ValueError, match=message):
                 inputs.tokenizer(str(tmp_path), 6)
+
+
+def test_an_encoder_of_images_has_no_tokenizer(tmp_path):
+    with h5py.File(tmp_path / "vgg.h5", "w") as file:
+        layer = file.create_group("conv2d_1")
+        layer["conv2d_1/kernel:0"] = np.zeros(1)
+        layer.attrs["weight_names"] = ["conv2d_1/kernel:0"]
+    with pytest.raises(
+        ValueError, match=r"vgg\.h5: the encoder 'vgg16' takes no texts\. Choose a text encod"
+    ):
+        inputs.tokenizer(str(tmp_path / "vgg.h5"), 6)
 
 
 def test_images_and_vectors(tmp_path):
