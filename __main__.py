@@ -81,7 +81,8 @@ def summaries() -> dict[str, str]:
 def _help() -> str:
     """Returns the usage and the commands; those of research are under their own heading."""
     groups: dict[str, list[str]] = {"Commands:": [], "Research:": []}
-    paths, commands = files(), summaries()
+    paths = files()
+    commands = summaries()
     width = max(map(len, commands))
     for name, summary in commands.items():
         heading = "Commands:" if paths[name].parent == SCRIPTS else "Research:"

@@ -16,7 +16,9 @@ from rank4class import compat, losses, models
 from rank4class.models import class_encoders, encoders, encoders_test, precision, registry, sorters
 from rank4class.registry import LOSSES, SORTERS
 
-B, N, D = 3, 5, 4
+B = 3
+N = 5
+D = 4
 RNG = np.random.default_rng(0)
 VECTORS, QUERIES = (RNG.normal(size=[n, D]).astype(np.float32) for n in (N, B))
 TOKENS = {"tokens": RNG.integers(0, 9, [N, 2]), "input_mask": np.ones([N, 2])}
@@ -51,7 +53,8 @@ def all_cases():
     result = {}
     for kind, entries in kinds.items():
         for name in entries:
-            full, build = f"{kind} {name}", sorters.get if kind == "sorter" else entries.build
+            full = f"{kind} {name}"
+            build = sorters.get if kind == "sorter" else entries.build
             options = OPTIONS.get(full, {})
             result[full] = (lambda b=build, n=name, o=options: b(n, **o)), FEATURES.get(full, inputs[kind])
     for name in ("identity", "mlp", "small_cnn", "bert", "electra"):
@@ -84,12 +87,14 @@ def values(names):
             result |= {f"{name}:value": value, f"{name}:gradient": tape.gradient(value, scores)}
             continue
         make, inputs = CASES[name]
-        inputs, layer = tf.nest.map_structure(tf.constant, inputs), make()
+        inputs = tf.nest.map_structure(tf.constant, inputs)
+        layer = make()
         encode = (
             {"encode": lambda x: tf.one_hot(x["tokens"][:, 0], 9)} if name == "class_encoder text" else {}
         )
         layer(inputs, **encode)
-        weights, rng = layer.trainable_variables, np.random.default_rng(1)
+        weights = layer.trainable_variables
+        rng = np.random.default_rng(1)
         for weight in weights:
             weight.assign(rng.normal(size=weight.shape) / np.sqrt(np.prod(weight.shape[:-1])))
         with tf.GradientTape() as tape:
@@ -98,7 +103,8 @@ def values(names):
             value = penalty + sum(tf.reduce_sum(tf.sin(tf.cast(x, tf.float32))) for x in outputs)
         if name.startswith("interaction"):
             with precision.scope("mixed_float16"):
-                half, rounded = make(), [tf.cast(x, tf.float16) for x in inputs]
+                half = make()
+                rounded = [tf.cast(x, tf.float16) for x in inputs]
                 half(rounded)
             half.set_weights(layer.get_weights())
             outputs.append(half(rounded))
@@ -122,7 +128,8 @@ def train(folder):
     dense = tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(D)])
     for name in MODELS:
         tf.keras.utils.set_random_seed(0)
-        x, y = inputs_of(name), dict.fromkeys(("scores", "log_counts"), np.array([1, 0, 3]))
+        x = inputs_of(name)
+        y = dict.fromkeys(("scores", "log_counts"), np.array([1, 0, 3]))
         with precision.scope("mixed_float16" if name == "half" else None):
             trained = model(dense if name == "dense" else None)
         loss = {"scores": losses.Softmax(), "log_counts": losses.CountLikelihood()}

@@ -203,7 +203,8 @@ def command():
     def run(name, *arguments):
         tf.keras.backend.clear_session()  # checkpoints hold the names of layers, which count up
         arguments = [name, *map(str, arguments)]
-        output, errors = io.StringIO(), io.StringIO()
+        output = io.StringIO()
+        errors = io.StringIO()
         with contextlib.ExitStack() as stack:
             stack.enter_context(flagsaver.flagsaver())
             stack.enter_context(contextlib.redirect_stdout(output))
@@ -338,7 +339,8 @@ def assert_same_run():
         return {name: (tensor.shape, tensor.tobytes()) for name, tensor in tensors.items()}
 
     def check(undisturbed, disturbed):
-        expected, actual = contents(pathlib.Path(undisturbed)), contents(pathlib.Path(disturbed))
+        expected = contents(pathlib.Path(undisturbed))
+        actual = contents(pathlib.Path(disturbed))
         changed = {name for name in expected if actual.get(name) != expected[name]}
         left = re.compile(r"checkpoints/.*|.*\.partial-.*")
         added = {name for name in actual if name not in expected and not left.fullmatch(name)}
@@ -455,7 +457,9 @@ def write_bert_folder():
     def write(folder, words=None, drop=(), change=None, kind="bert", layers=2, **published):
         words = words or [f"word{i}" for i in range(20)]
         folder.mkdir(exist_ok=True)
-        width, inner, positions = 8, 16, 32
+        width = 8
+        inner = 16
+        positions = 32
         embedding = 4 if kind == "electra" else width
         shapes = {
             "embeddings.word_embeddings.weight": [len(words), embedding],

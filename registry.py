@@ -185,7 +185,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def _type(annotation: Any) -> Any:
     """Returns the type of an option with an annotation; None if the argument is no option."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
     if annotation in (bool, int, float, str, types.NoneType):
         return annotation
     if origin is typing.Literal:

@@ -186,7 +186,8 @@ def naming_errors(
 
     It requests no batch after the last one, for which TensorFlow would write to the standard error.
     """
-    iterator, order = iter(batches), evaluation_order(split)
+    iterator = iter(batches)
+    order = evaluation_order(split)
     for start in range(0, len(split), batch_size):
         try:
             batch = next(iterator)
@@ -305,14 +306,17 @@ def _stored_rows(array, indices):
 
 
 def _sparse_rows(matrix):
-    ends, columns = tf.constant(matrix.indptr, tf.int64), tf.constant(matrix.indices, tf.int32)
+    ends = tf.constant(matrix.indptr, tf.int64)
+    columns = tf.constant(matrix.indices, tf.int32)
     values = tf.constant(matrix.data)
 
     def rows(indices, selected=None):
         """Returns rows, of all columns or of the selected ones, which are increasing."""
         entries = tf.ragged.range(tf.gather(ends, indices), tf.gather(ends, indices + 1))
-        entry_rows, entry_columns = entries.value_rowids(), tf.gather(columns, entries.flat_values)
-        entry_values, width = tf.gather(values, entries.flat_values), matrix.shape[1]
+        entry_rows = entries.value_rowids()
+        entry_columns = tf.gather(columns, entries.flat_values)
+        entry_values = tf.gather(values, entries.flat_values)
+        width = matrix.shape[1]
         if selected is not None:
             width = tf.size(selected)
             places = tf.minimum(tf.searchsorted(selected, entry_columns), width - 1)

@@ -49,7 +49,8 @@ def test_start_step_continues_the_same_batches(grouped):
 def test_batches_group_examples_of_equal_lengths():
     split = with_lengths(numbered_split(203), count=4)
     batches = np.array(take(data.training_batches(split, batch_size=8, seed=1), 75))
-    longest, shortest = split.lengths[batches].max(axis=1), split.lengths[batches].min(axis=1)
+    longest = split.lengths[batches].max(axis=1)
+    shortest = split.lengths[batches].min(axis=1)
     # In each epoch, a batch at each change of the length, and one with examples of the next epoch.
     assert np.sum(longest > shortest) <= 3 * (3 + 1)
     first_epoch = longest[: 203 // 8]
@@ -118,7 +119,8 @@ def test_workers_have_the_batches_of_one_worker(workers, sparse, size, replicas,
         "class_weights": np.arange(size) + 0.5,
     }
     expected_batches = list(data.training_batches(split, **options).take(3))
-    inputs, evaluation = contexts(workers, replicas), {"batch_size": options["batch_size"]}
+    inputs = contexts(workers, replicas)
+    evaluation = {"batch_size": options["batch_size"]}
     parts = [data.training_batches(split, **options, context=each) for each in inputs]
     assert_equal_batches(join(parts, replicas, 3), expected_batches)
     expected_batches = list(data.evaluation_batches(split, **evaluation))
@@ -265,7 +267,8 @@ def test_vectors_on_disk_and_sparse_vectors_are_those_in_memory(tmp_path):
 
 @pytest.mark.parametrize(("seed", "batch_size"), [(7, 20), (0, 5)])
 def test_epochs_are_uniform_permutations(seed, batch_size):
-    size, epochs = 20, 400
+    size = 20
+    epochs = 400
     split = numbered_split(size) if batch_size == size else with_lengths(numbered_split(size), count=2)
     batches = data.training_batches(split, batch_size=batch_size, seed=seed)
     orders = np.reshape(take(batches, epochs * size // batch_size), [epochs, size])

@@ -64,7 +64,9 @@ class Sampled:
     ):
         check_count(count, num_classes)
         arguments.check_at_least(0, power=power)
-        self.num_classes, self.count, self.padded = num_classes, count, padded
+        self.num_classes = num_classes
+        self.count = count
+        self.padded = padded
         self.certain = self._certain(split)
         self._row_ends = tf.constant(self.certain.indptr, tf.int64)
         self._columns = tf.constant(self.certain.indices, tf.int32)
@@ -94,7 +96,8 @@ class Sampled:
         certain = tf.gather(self._columns, tf.ragged.range(starts, stops).flat_values)
         ids, _ = tf.unique(tf.sort(tf.concat([self.draw(seed, step), certain], axis=0)))
         size = self.size if self.padded else tf.minimum(_round_up(tf.size(ids)), self.num_classes)
-        places, last = tf.range(size), tf.size(ids) - 1
+        places = tf.range(size)
+        last = tf.size(ids) - 1
         return tf.gather(ids, tf.minimum(places, last)), places > last
 
     def draw(self, seed: int, step: tf.Tensor) -> tf.Tensor:
@@ -185,7 +188,8 @@ def nearest_wrong(best: np.ndarray, left_out: scipy.sparse.csr_array, count: int
            [2, 0]])
     """
     rows, columns = left_out.nonzero()
-    keys, n = np.arange(len(best), dtype=np.int64)[:, None], left_out.shape[1]
+    keys = np.arange(len(best), dtype=np.int64)[:, None]
+    n = left_out.shape[1]
     is_left_out = np.isin(keys * n + best, rows.astype(np.int64) * n + columns)
     first = np.argsort(is_left_out, axis=1, kind="stable")[:, :count]
     return np.take_along_axis(best, first, axis=1)
@@ -207,7 +211,8 @@ def _probability_of_draw(ends: np.ndarray) -> np.ndarray:
 
     A point is drawn from each unit of the line, so a class whose part lies in two units has two chances.
     """
-    start, end = ends[:-1], ends[1:]
+    start = ends[:-1]
+    end = ends[1:]
     second = np.where(np.floor(end) > start, end - np.floor(end), 0.0)
     return 1.0 - (1.0 - (end - start - second)) * (1.0 - second)
 

@@ -47,7 +47,8 @@ def test_batches_are_those_of_all_classes_at_the_candidates(request, kind, padde
     sampled = Sampled(split, N, batch_size=4, count=7, padded=padded)
     plain = data.training_batches(split, batch_size=4, seed=0).take(30)
     for (features, labels, weights), expected in zip(batches(split, sampled, 30), plain, strict=True):
-        ids, excluded = features["candidates"], features["excluded"]
+        ids = features["candidates"]
+        excluded = features["excluded"]
         is_repeated = np.append(False, np.diff(ids) == 0)
         assert (np.diff(ids) >= 0).all()
         assert len(ids) == sampled.size if padded else is_repeated.sum() <= len(ids) / 8

@@ -229,13 +229,16 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
     """
     if split.multi_label:
         return _draw_at_random(split, fractions, seed)
-    rest, training, indices = np.arange(len(split)), [], {}
+    rest = np.arange(len(split))
+    training = []
+    indices = {}
     min_count = MIN_TO_SPLIT
     for name, fraction in fractions.items():
         too_few = np.bincount(split.labels[rest])[split.labels[rest]] < min_count
         training.append(rest[too_few])
         rest = rest[~too_few]
-        count, num_classes = round(fraction * len(split)), len(np.unique(split.labels[rest]))
+        count = round(fraction * len(split))
+        num_classes = len(np.unique(split.labels[rest]))
         if not num_classes:
             raise ValueError(
                 f"data.{name}_fraction={fraction}: no class has {min_count} examples, one for each split. "
@@ -264,7 +267,8 @@ def _draw_at_random(split, fractions, seed):
     # The first example of each class in this order stays in training.
     rows, classes = split.class_matrix(1 + int(split.labels.max()))[order].nonzero()
     _, first = np.unique(classes, return_index=True)
-    rest, indices = np.delete(order, rows[first]), {}
+    rest = np.delete(order, rows[first])
+    indices = {}
     for name, fraction in fractions.items():
         count = round(fraction * len(split))
         if not 0 < count <= len(rest):
@@ -330,7 +334,8 @@ def draw_pairs(
     >>> np.sum(splits["test"].labels + splits["test"].excluded, axis=1)
     array([5., 5.], dtype=float32)
     """
-    part, splits = _parts(relevant, fractions, seed), {}
+    part = _parts(relevant, fractions, seed)
+    splits = {}
     for i, name in enumerate(("train", *fractions)):
         labels = _masked(relevant, part == i)
         excluded = _masked(relevant, part < i).astype(bool) if i else None

@@ -74,7 +74,8 @@ def examples(labels):
 
 
 def test_select_with_exclusions():
-    labels, excluded = csr_array(np.eye(3, 4, dtype=np.float32)), csr_array(np.eye(3, 4, 1, bool))
+    labels = csr_array(np.eye(3, 4, dtype=np.float32))
+    excluded = csr_array(np.eye(3, 4, 1, bool))
     split = data.Split({"id": np.arange(3)}, labels, None, excluded)
     for indices in ([2, 0], np.array([True, False, True]), [1], []):
         selected = split.select(indices)

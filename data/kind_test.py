@@ -24,7 +24,8 @@ FILE = {"file": tf.TensorSpec([None], tf.string)}
 
 
 def read(path, specs, policy="fail", columns=TEXT_COLUMN, ids=()):
-    kind, bad_rows = data.kind_of(specs), BadRows(policy, "on_invalid_row")
+    kind = data.kind_of(specs)
+    bad_rows = BadRows(policy, "on_invalid_row")
     return list(kind.read(str(path), kind.raw_specs(specs), bad_rows, columns, ids)), bad_rows.messages
 
 
@@ -50,7 +51,8 @@ def test_texts_by_hand(tmp_path):
     path = tmp_path / "in.CSV"
     path.write_text('a,b,n\n"x, ""y""\nz",q,1\nlast,,2\n')
     rows, _ = read(path, PAIR, columns=Columns("a", "b"))
-    first, last = {"text": 'x, "y"\nz', "text_pair": "q"}, {"text": "last", "text_pair": ""}
+    first = {"text": 'x, "y"\nz', "text_pair": "q"}
+    last = {"text": "last", "text_pair": ""}
     assert rows == [(f"{path}:2", first), (f"{path}:4", last)]
     with pytest.raises(ValueError, match=r"text_pair_column=None: the model takes pairs of texts\. Name the"):
         read(path, PAIR)
@@ -114,7 +116,8 @@ def test_arrays(tmp_path):
 def test_tables_of_vectors(tmp_path):
     frame = pd.DataFrame([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], columns=["1", "2", "3"])
     expected = [[1, 2, 3], [4, 5, 6]]
-    path, features = tmp_path / "named.csv", ("1", "2", "3")
+    path = tmp_path / "named.csv"
+    features = ("1", "2", "3")
     frame.assign(label="a").to_csv(path, index=False)  # pandas names columns by integers
     rows, _ = read(path, VECTOR, columns=Columns(feature_columns=features))
     assert [row["embedding"].tolist() for _, row in rows] == expected

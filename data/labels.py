@@ -15,7 +15,8 @@ class Labels:
     def __init__(self, several: bool = False):
         self.codes: dict[str, int] = {}
         self.several = several
-        self._entries, self._ends = array.array("i"), array.array("q", [0])
+        self._entries = array.array("i")
+        self._ends = array.array("q", [0])
 
     def append(self, names: Iterable[str]) -> None:
         """Adds an example with these labels."""

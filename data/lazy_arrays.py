@@ -33,7 +33,8 @@ class StoredRows:
         offset: int = 0,
         rows: np.ndarray | None = None,
     ):
-        self.dtype, self._array = np.dtype(dtype), (file, dtype, shape, offset)
+        self.dtype = np.dtype(dtype)
+        self._array = (file, dtype, shape, offset)
         self._rows = np.arange(shape[0], dtype=np.min_scalar_type(shape[0])) if rows is None else rows
         self.shape = (len(self._rows), *shape[1:])
 
@@ -60,12 +61,14 @@ class StoredRows:
         rows = self._rows.astype(np.int64)
         starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)  # of runs of consecutive rows
         for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=False):
-            run, position = content[start * size : end * size], offset + int(rows[start]) * size
+            run = content[start * size : end * size]
+            position = offset + int(rows[start]) * size
             while run:
                 count = os.preadv(file.fileno(), [run], position)
                 if not count:
                     raise ValueError(f"{file.name}: truncated. Write it again.")
-                run, position = run[count:], position + count
+                run = run[count:]
+                position = position + count
         return values if dtype is None else values.astype(dtype, copy=False)
 
 
@@ -132,14 +135,17 @@ class Origins(Sequence[str]):
     """
 
     def __init__(self, names: Sequence[str], files: np.ndarray, numbers: np.ndarray):
-        self._names, self._files, self._numbers = names, files, numbers
+        self._names = names
+        self._files = files
+        self._numbers = numbers
         self.shape = (len(numbers),)
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def __getitem__(self, key: Any) -> Any:
-        file, number = self._files[key], self._numbers[key]
+        file = self._files[key]
+        number = self._numbers[key]
         if np.ndim(number):
             return Origins(self._names, file, number)
         head, tail = self._names[file].rsplit("{}", 1)

@@ -58,7 +58,8 @@ def before_a_number(line):
 
 def missing_lines(page, outputs):
     """Returns the lines of the output blocks of a page that the block before them did not print."""
-    missing, printed = [], ""
+    missing = []
+    printed = ""
     for language, line, content in blocks_of(page):
         printed = " ".join(outputs.get(line, printed).split())
         if language == "text":

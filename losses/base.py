@@ -180,7 +180,8 @@ def keras_loss(name: str, function: Callable, **attributes: Any) -> type[Ranking
 
 def add_common_arguments(function: Callable[..., Any], module: str | None) -> None:
     """Appends the common arguments and errors of a module's docstring, for `help` and notebooks."""
-    heading, doc = "Common arguments:", function.__doc__
+    heading = "Common arguments:"
+    doc = function.__doc__
     if module and doc and heading in module and heading not in doc:
         function.__doc__ = f"{inspect.cleandoc(doc)}\n\n{module[module.index(heading) :]}"
 
@@ -242,7 +243,8 @@ def checked(
     scores: TensorLike, labels: TensorLike, where: TensorLike | None, heads: bool = False
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None, bool]:
     """Returns float32 scores, labels, a mask `[..., n]` or None, and whether the labels are class ids."""
-    scores, labels = tensors.dense("scores", scores), tensors.dense("labels", labels)
+    scores = tensors.dense("scores", scores)
+    labels = tensors.dense("labels", labels)
     tensors.check_scores(scores, "nH" if heads else "n")
     scores = tf.cast(scores, tf.float32)
     lists = scores[..., 0] if heads else scores

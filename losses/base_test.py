@@ -43,7 +43,8 @@ class TestEveryLoss:
 
     def test_columns_of_ids_of_half_precision_and_one_hot(self, name):
         """Float16 scores on a column of ids equal float32 scores on one-hot labels, and so do gradients."""
-        loss, labels = losses.get(name), np.arange(4)
+        loss = losses.get(name)
+        labels = np.arange(4)
         scores = tf.constant(np.random.default_rng(0).normal(size=[4, 5, 2]), tf.float16)
         scores = scores if loss.heads else scores[..., 0]
         results = []
@@ -112,7 +113,8 @@ def test_two_replicas_sum_to_one(mirrored):
 
 
 def test_gumbel_wraps_losses_without_random_draws():
-    scores, labels = tf.constant([[0.1, 0.2, 0.0], [1.0, 0.0, 0.5]]), [0, 2]
+    scores = tf.constant([[0.1, 0.2, 0.0], [1.0, 0.0, 0.5]])
+    labels = [0, 2]
     noisy = losses.get("gumbel_approx_ndcg", samples=4, seed=3, temperature=0.5)
     wrapped = losses.Gumbel(losses.ApproxNDCG(temperature=0.5), samples=4, seed=3)
     np.testing.assert_array_equal(noisy(labels, scores), wrapped(labels, scores))
@@ -148,7 +150,8 @@ def test_class_ids_in_half_precision(dtype, exact):
 
 
 def test_rank_functions_of_the_user():
-    scores, labels = tf.constant([[3.0, 1.0, 2.0]]), [2]
+    scores = tf.constant([[3.0, 1.0, 2.0]])
+    labels = [2]
     for function in (ranks.all_ranks, lambda scores, where: ranks.all_ranks(scores, where)):
         for y in (labels, [[0.0, 0.0, 1.0]]):
             ndcg = losses.ApproxNDCG(rank_fn=function)(y, scores)

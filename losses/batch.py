@@ -78,7 +78,8 @@ def spearman(
         )
     if where is not None:
         where = tensors.broadcast("where", where, tf.bool, scores)
-        scores, labels = tf.where(where, scores, 0.0), tf.where(where, labels, tf.zeros_like(labels))
+        scores = tf.where(where, scores, 0.0)
+        labels = tf.where(where, labels, tf.zeros_like(labels))
     size = ranks.list_size(scores, where)
     off = tf.square(_ranks(rank_fn, scores, where) - ranks.mean_ranks(labels, where))
     losses = tf.math.divide_no_nan(6.0 * off, tf.square(size) - 1.0)
@@ -149,11 +150,13 @@ def mean_average_precision(
     scores, labels, where, are_ids = base.checked(scores, labels, where)
     if are_ids:
         n = tensors.length(scores)
-        sound, labels = label_checks.known(labels, n), tf.one_hot(labels, n)
+        sound = label_checks.known(labels, n)
+        labels = tf.one_hot(labels, n)
     else:
         sound = tf.reduce_all(label_checks.valid_gains(labels, where), axis=1)
     positive = labels > 0.0 if where is None else (labels > 0.0) & where
-    of_class, in_class = tf.transpose(scores), tf.transpose(positive)
+    of_class = tf.transpose(scores)
+    in_class = tf.transpose(positive)
     taking_part = None if where is None else tf.transpose(where)
     all_ranks = _ranks(rank_fn, of_class, taking_part)
     if form == "ranks":

@@ -67,7 +67,8 @@ def test_masked_entries_do_not_change_losses(name, rng):
     spoiled = np.where(where[:, None], scores, np.inf)
     for form in batch.FORMS:
         loss = functools.partial(batch.mean_average_precision, rank_fn=rank_fn, form=form)
-        values, unmasked = loss(spoiled, labels, where=where[:, None]).numpy(), loss(scores[:6], labels[:6])
+        values = loss(spoiled, labels, where=where[:, None]).numpy()
+        unmasked = loss(scores[:6], labels[:6])
         scale = 9 / 6 if form == "precision" else 1.0  # the mean is over all rows of the batch
         np.testing.assert_allclose(values[:6], scale * unmasked, rtol=1e-4)
         np.testing.assert_array_equal(values[6:], 0.0)
@@ -75,7 +76,8 @@ def test_masked_entries_do_not_change_losses(name, rng):
 
 @pytest.mark.parametrize("name", SOFT)
 def test_a_step_along_the_gradient_lowers_the_loss(name, rng):
-    rank_fn, targets = SOFT[name], rng.normal(size=[8]).astype(np.float32)
+    rank_fn = SOFT[name]
+    targets = rng.normal(size=[8]).astype(np.float32)
     labels = (rng.random([8, 8]) < 0.3).astype(np.float32)
     for loss in (
         lambda s: batch.spearman(s[:, 0], targets, rank_fn=rank_fn),
@@ -124,13 +126,15 @@ def test_nan_never_looks_good():
 
 
 def test_targets_are_ranked_in_their_own_type():
-    targets, scores = np.array([1_700_000_003, 1_700_000_001, 1_700_000_002]), [0.1, 0.3, 0.2]
+    targets = np.array([1_700_000_003, 1_700_000_001, 1_700_000_002])
+    scores = [0.1, 0.3, 0.2]
     value = batch.spearman(scores, targets, rank_fn=ranks.all_ranks)
     assert value.numpy().mean() == 1.0 - scipy.stats.spearmanr(scores, targets).statistic == 2.0
 
 
 def test_l1_is_added():
-    scores, targets = np.array([0.0, 2.0, 1.0], np.float32), np.array([1.0, 2.0, 3.0], np.float32)
+    scores = np.array([0.0, 2.0, 1.0], np.float32)
+    targets = np.array([1.0, 2.0, 3.0], np.float32)
     plain = batch.spearman(scores, targets, rank_fn=ranks.mean_ranks)
     beside = batch.spearman(scores, targets, rank_fn=ranks.mean_ranks, l1=0.5)
     np.testing.assert_allclose(beside - plain, [0.5, 0.0, 1.0], rtol=1e-6)

@@ -131,7 +131,8 @@ def calibrated_softmax(
         return true_loss + additional_loss
 
     def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-        scores, where = tensors.with_end(scores / temperature, 0.0), tensors.with_end(where, True)
+        scores = tensors.with_end(scores / temperature, 0.0)
+        where = tensors.with_end(where, True)
         return _cross_entropy(scores, tensors.with_end(labels, virtual_label), where)
 
     return base.evaluate(of_ids, of_dense, scores, labels, where, weights)

@@ -238,7 +238,8 @@ def test_lambda_weights_equal_tf_ranking(name, weight, theirs):
 @pytest.mark.parametrize("weight", pairs.WEIGHTS)
 def test_lambda_weights_of_ties_masks_and_xla(weight):
     scores = tf.constant([[1.0, 1.0, 0.0, 1.0, 0.0, 2.0], [0.0] * 6])
-    labels, where = tf.constant([1, 4]), np.array([True, True, True, True, True, False])
+    labels = tf.constant([1, 4])
+    where = np.array([True, True, True, True, True, False])
     loss = functools.partial(losses.pairwise_logistic, lambda_weight=weight)
     compiled = tf.function(lambda s, y: [loss(s, y, where=w) for w in (None, where)], jit_compile=True)
     for mask, jitted in zip((None, where), compiled(scores, labels), strict=True):
@@ -277,7 +278,8 @@ def test_gce_is_between_softmax_and_half_the_absolute_error():
 
 
 def test_losses_of_several_labels_by_hand():
-    scores, labels = tf.constant([[1.0, 0.0, 3.0]]), tf.constant([[1.0, 1.0, 0.0]])
+    scores = tf.constant([[1.0, 0.0, 3.0]])
+    labels = tf.constant([[1.0, 1.0, 0.0]])
     zlpr = losses.zlpr(scores, labels)
     np.testing.assert_allclose(zlpr, [log1p(exp(3)) + log(1 + exp(-1) + exp(0))], rtol=1e-6)
     decoupled = losses.decoupled_softmax(scores, labels)
@@ -488,7 +490,8 @@ class Properties:
     def test_graph_and_xla_equal_eager(self, name):
         """Also with unknown shapes, and with labels on which XLA cannot raise."""
         scores, labels = random_problem(6, 9, name)
-        all_values, one_hot = values_and_gradients(pure(name)), tf.one_hot(labels, 9)
+        all_values = values_and_gradients(pure(name))
+        one_hot = tf.one_hot(labels, 9)
         eager = all_values(scores, labels, one_hot)
         # `test_bad_gain` uses Autograph, which takes a second per loss.
         graph = tf.function(all_values, autograph=False).get_concrete_function(scores, labels, one_hot)
@@ -557,7 +560,8 @@ class Properties:
 
     def test_invalid_shapes_and_dtypes(self, name):
         scores = with_heads(name, tf.zeros([2, 3]))
-        loss, ids = pure(name), tf.zeros([2], tf.int32)
+        loss = pure(name)
+        ids = tf.zeros([2], tf.int32)
         for call, message in (
             (lambda: loss(scores, tf.zeros([2, 2])), r"labels=\(2, 2\): do not fit scores of shape \(2, 3\)"),
             (lambda: loss(scores, tf.zeros([2])), r"labels=float32 \(2,\): class ids must be integers"),
@@ -650,7 +654,8 @@ def test_learned_temperatures(name):
 
 
 def test_virtual_class_without_a_relevant_class():
-    scores, labels = tf.constant([[1.0, 0.0, 3.0]] * 2), tf.constant([0, 2])
+    scores = tf.constant([[1.0, 0.0, 3.0]] * 2)
+    labels = tf.constant([0, 2])
     where = [True, True, False]
     expected = [1.5 * np.log(1 + np.exp(1) + 1) - 1, 0.5 * np.log(1 + np.exp(1) + 1)]
     for y in (labels, tf.one_hot(labels, 3)):
@@ -661,7 +666,8 @@ def test_virtual_class_without_a_relevant_class():
 
 
 def test_an_additional_class_of_far_scores():
-    scores, labels = tf.constant([[1e5, 1e5 - 1.0, 0.0], [-1e5, 3.0, 2.0]]), tf.constant([1, 1])
+    scores = tf.constant([[1e5, 1e5 - 1.0, 0.0], [-1e5, 3.0, 2.0]])
+    labels = tf.constant([1, 1])
     expected = [1 + np.log1p(np.exp(-1.0)), np.log(np.exp(-3.0) + 1 + np.exp(-1.0))]
     for y in (labels, tf.one_hot(labels, 3)):
         np.testing.assert_allclose(losses.calibrated_softmax(scores, y), expected, rtol=1e-5)
@@ -710,7 +716,8 @@ def test_metrics_with_soft_ranks_tend_to_the_metrics(metric, rng):
 
 @pytest.mark.parametrize("k", [3, 4, 9])
 def test_all_of_at_most_k_classes_count(k):
-    scores, ids = tf.constant([[1.0, 0.0, 3.0], [0.0, 0.0, -20.0]]), tf.constant([0, 0])
+    scores = tf.constant([[1.0, 0.0, 3.0], [0.0, 0.0, -20.0]])
+    ids = tf.constant([0, 0])
     dense = tf.constant([[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     rank = np.array([1 + 1 / (1 + exp(1)) + 1 / (1 + exp(-2)), 1 + 1 / 2 + 1 / (1 + exp(20))])
     for metric, labels, expected in (
@@ -743,7 +750,8 @@ def test_columns_of_ids_are_refused_under_xla():
 
 
 def test_invalid_input():
-    scores, ids = tf.zeros([2, 3]), tf.constant([0, 1])
+    scores = tf.zeros([2, 3])
+    ids = tf.constant([0, 1])
     for call, message in (
         (lambda: losses.mse(scores, ids, where=[True, False]), r"where=\(2,\): cannot be broadcast"),
         (lambda: losses.mse(scores[:1], [0], weights=[1.0, 2.0]), r"weights=\(2,\): cannot be"),

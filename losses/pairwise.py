@@ -140,7 +140,8 @@ def pairwise(
 
     def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
         def of_pairs(term: sums.Term, pair_weights: tf.Tensor | None = None) -> tf.Tensor:
-            logits, relevant = scores / temperature, labels > 0.0
+            logits = scores / temperature
+            relevant = labels > 0.0
             each = sums.margin_sums_of_relevant(term, logits, relevant, where, labels, pair_weights)
             return tf.reduce_sum(each, axis=-1)
 

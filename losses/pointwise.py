@@ -181,7 +181,8 @@ def asl(
     arguments.check_fraction(margin=margin)
 
     def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-        log_q, log_not_q = -log_space.softplus(-scores), -log_space.softplus(scores)
+        log_q = -log_space.softplus(-scores)
+        log_not_q = -log_space.softplus(scores)
         if margin:
             q = tf.sigmoid(scores)
             above = q > margin
@@ -189,7 +190,8 @@ def asl(
             log_p = tf.where(above, tf.math.log(shifted), -float("inf"))
             log_not_p = tf.where(above, tf.math.log1p(-shifted), 0.0)
         else:
-            log_p, log_not_p = log_q, log_not_q
+            log_p = log_q
+            log_not_p = log_not_q
         positive = tf.exp(gamma_positive * log_not_q) * log_q
         negative = tf.exp(gamma_negative * log_p) * log_not_p if gamma_negative else log_not_p
         return _mean(-(labels * positive + (1.0 - labels) * negative), where)
@@ -308,7 +310,8 @@ def click_em(
         raise ValueError(f"scores={shape}: click_em needs two per class. Give the shape [..., n, 2].")
 
     def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-        examined, relevant = scores[..., 0], scores[..., 1]
+        examined = scores[..., 0]
+        relevant = scores[..., 1]
 
         def loss(scores: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
             # Without a click: log(p (1 - q) / (1 - p)), the log-odds given that not both are true.

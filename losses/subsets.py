@@ -52,7 +52,9 @@ def n_choose_k(
 
     def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
         valid = label_checks.are_levels(labels, levels)
-        scores, remaining, total = tf.cast(scores / temperature, tf.float64), where, 0.0
+        scores = tf.cast(scores / temperature, tf.float64)
+        remaining = where
+        total = 0.0
         for level in range(levels - 1, 0, -1):
             chosen = remaining & (labels == level)
             total -= tf.cast(model.log_likelihood(scores, chosen, where=remaining), tf.float32)
@@ -105,7 +107,8 @@ def top_k_gain(
 
     def of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
         chosen = tf.minimum(tf.math.count_nonzero(where, axis=-1, dtype=tf.float64), float(k))
-        scores, labels = tf.cast(scores / temperature, tf.float64), tf.cast(labels, tf.float64)
+        scores = tf.cast(scores / temperature, tf.float64)
+        labels = tf.cast(labels, tf.float64)
         shares = model.coin_marginals(scores, chosen, where)
         most = tf.reduce_sum(tf.math.top_k(labels, k).values, axis=-1)
         gain = tf.math.divide_no_nan(tf.reduce_sum(labels * shares, axis=-1), most)

@@ -26,7 +26,8 @@ def test_softmax_bounds_the_logarithms_of_mrr_and_ndcg(scores, seed):
     n = scores.shape[1]
     ids = rng.integers(n, size=len(scores))
     cross_entropy = losses.softmax(scores, ids).numpy()
-    mrr, ndcg = metrics.mrr(scores, ids).numpy(), metrics.ndcg(scores, ids).numpy()
+    mrr = metrics.mrr(scores, ids).numpy()
+    ndcg = metrics.ndcg(scores, ids).numpy()
     for values in (mrr, ndcg):
         assert (cross_entropy >= -np.log(values) - 1e-5).all()
         assert cross_entropy.mean() >= -np.log(values.mean()) - 1e-5
@@ -63,7 +64,8 @@ def expected_gains(labels, probabilities, levels, rng):
         values[f"ndcg@{k}"] = metrics.ndcg(scores, repeated, k)
         values[f"precision@{k}"] = metrics.grade_precision(scores, repeated, k, levels - 1)
     # A gain of Definition 1: weights that never rise with the place, gains that never fall with the level.
-    weights, gains = np.sort(rng.random(n))[::-1], np.sort(rng.random(levels))
+    weights = np.sort(rng.random(n))[::-1]
+    gains = np.sort(rng.random(levels))
     values["monotonic"] = (gains[labels.astype(int)][:, orders] * weights).sum(axis=2).T
     return {name: np.reshape(v, [len(orders), -1]) @ probabilities for name, v in values.items()}, orders
 
@@ -73,7 +75,8 @@ def expected_gains(labels, probabilities, levels, rng):
 @hypothesis.given(draw=st.data(), seed=SEEDS)
 def test_sorting_the_scores_is_optimal_for_monotonic_gains(levels, n, draw, seed):
     """n-choose-k, Theorem 1: no order has a higher expected gain, for any distribution of the counts."""
-    rng, theta = np.random.default_rng(seed), draw.draw(hnp.arrays(np.float32, n, elements=SCORES))
+    rng = np.random.default_rng(seed)
+    theta = draw.draw(hnp.arrays(np.float32, n, elements=SCORES))
     labels, probabilities = every_labelling(theta, levels, rng)
     assert probabilities.sum() == pytest.approx(1.0, abs=1e-5)
     gains, orders = expected_gains(labels, probabilities, levels, rng)

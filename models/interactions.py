@@ -138,7 +138,8 @@ class Cosine(Part, Interaction):
         arguments.check_positive(temperature=temperature)
         if learned and not 0.01 <= temperature <= 100.0:
             raise ValueError(f"temperature={temperature}: a learned one is in [0.01, 100]. Choose another.")
-        self.temperature, self.learned = temperature, learned
+        self.temperature = temperature
+        self.learned = learned
 
     def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         if self.learned:  # relative to the initial one, so that the first scores are exactly those without it
@@ -150,7 +151,8 @@ class Cosine(Part, Interaction):
         return _unit(c)  # which takes more time than their products with one instance
 
     def query(self, h: tf.Tensor) -> tf.Tensor:
-        unit, temperature = _unit(h), self.temperature
+        unit = _unit(h)
+        temperature = self.temperature
         if self.learned:
             low, high = (math.log(end / self.temperature) for end in (0.01, 100.0))
             log_ratio = _clip(tf.convert_to_tensor(self.log_ratio), low, high)
@@ -212,10 +214,13 @@ class _Mlp(Part, Interaction, _RandomLayer):
         super().__init__(**kwargs, **({} if KERAS_3 else {"seed": seed}))
         arguments.check_integer(units=units)
         arguments.check_fraction(dropout=dropout)
-        self.units, self.dropout, self.seed = units, dropout, seed
+        self.units = units
+        self.dropout = dropout
+        self.seed = seed
         if KERAS_3 and dropout:
             self.seed_generator = tf.keras.random.SeedGenerator(seed)
-        self.residual, self.dot = residual, Dot() if residual else None
+        self.residual = residual
+        self.dot = Dot() if residual else None
 
     def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         (_, width), (_, class_width) = shapes
@@ -296,7 +301,8 @@ class _Mlp(Part, Interaction, _RandomLayer):
         @tf.custom_gradient
         def scores_of(h: tf.Tensor, c: tf.Tensor, *weights: tf.Tensor) -> tuple[tf.Tensor, Callable]:
             c_blocks = tf.reshape(tf.pad(c, [[0, padding], [0, 0]]), [blocks, size, d])
-            first_weights, other_weights = weights[:2], weights[2:]
+            first_weights = weights[:2]
+            other_weights = weights[2:]
 
             def score_block(i: tf.Tensor) -> tuple[tf.Tensor, ...]:
                 pairs = self.pairs(h, c_blocks[i], *first_weights)

@@ -80,7 +80,8 @@ class TestEveryInteraction:
 class TestResidual:
     def test_starts_as_the_dot_product_to_the_bit(self, name):
         h, c = vectors()
-        residual, dot = models.get("interaction", name, units=K, residual=True), interactions.Dot()
+        residual = models.get("interaction", name, units=K, residual=True)
+        dot = interactions.Dot()
         np.testing.assert_array_equal(residual([h, c]), dot([h, c]))
         with tf.GradientTape() as tape:
             value = tf.reduce_sum(tf.sin(residual([h, c])))
@@ -178,7 +179,9 @@ def test_lc_mlp_equals_the_naive_form_with_and_without_storing(budget, dtype, xl
 @pytest.mark.parametrize("name", MLPS)
 def test_no_tensor_of_all_pairs(name):
     """At a size above a block, the graph of value and gradient has no `[B, n, d]` or `[B, n, 2d]`."""
-    batch, n, d = 32, 280, 768
+    batch = 32
+    n = 280
+    d = 768
     interaction = models.get("interaction", name, units=256)
 
     def step(h, c):
@@ -202,7 +205,8 @@ def test_no_tensor_of_all_pairs(name):
 
 def test_bilinear_is_initialized_to_the_dot_product():
     h, c = vectors()
-    bilinear, dot = models.get("interaction", "bilinear"), models.get("interaction", "dot", use_bias=False)
+    bilinear = models.get("interaction", "bilinear")
+    dot = models.get("interaction", "dot", use_bias=False)
     np.testing.assert_allclose(bilinear([h, c]), dot([h, c]), rtol=1e-6)
     assert dot.variables == []
 

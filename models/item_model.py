@@ -43,7 +43,8 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
         super().__init__(weight_decay, **kwargs)
         arguments.check_widths(0, hidden=hidden)
         arguments.check_fraction(dropout=dropout)
-        self.hidden, self.dropout = tuple(hidden), dropout
+        self.hidden = tuple(hidden)
+        self.dropout = dropout
         if dropout and not self.hidden:
             raise ValueError(f"dropout={dropout}: there are no hidden layers. Set `hidden` too.")
         self.chain = tf.keras.Sequential()

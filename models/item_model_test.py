@@ -5,7 +5,8 @@ import pytest
 
 from rank4class.models.item_model import ItemModel
 
-M, D = 5, 3
+M = 5
+D = 3
 
 
 def items(batch=4):
@@ -13,7 +14,8 @@ def items(batch=4):
 
 
 def test_scores_by_hand():
-    linear, features = ItemModel(), items()
+    linear = ItemModel()
+    features = items()
     scores = linear(features)
     np.testing.assert_allclose(scores, (features["items"] @ linear.get_weights()[0])[..., 0], rtol=1e-5)
     model = ItemModel(hidden=(4,), dropout=0.5)
@@ -27,7 +29,8 @@ def test_scores_by_hand():
 
 
 def test_scores_of_items_are_independent():
-    model, features = ItemModel(hidden=(4,)), items()
+    model = ItemModel(hidden=(4,))
+    features = items()
     order = np.array([3, 0, 4, 1, 2])
     permuted = {"items": features["items"][:, order]}
     np.testing.assert_allclose(model(permuted), model(features).numpy()[:, order], rtol=1e-6)

@@ -59,8 +59,11 @@ class RankModel(tf.keras.Model):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.encoder, self.class_encoder, self.interaction = encoder, class_encoder, interaction
-        self.num_classes, self.count_prior = num_classes, count_prior
+        self.encoder = encoder
+        self.class_encoder = class_encoder
+        self.interaction = interaction
+        self.num_classes = num_classes
+        self.count_prior = count_prior
 
     def call(
         self,

@@ -13,7 +13,9 @@ import tensorflow as tf
 from rank4class import models
 from rank4class.models import class_encoders, count_priors, encoders, interactions, precision, registry
 
-B, N, D = 3, 5, 4
+B = 3
+N = 5
+D = 4
 TINY = {"vocab_size": 20, "hidden_size": D, "num_layers": 1, "num_heads": 2, "inner_size": 4}
 
 
@@ -141,7 +143,8 @@ with open(path + "/outputs.pickle", "wb") as file:
 def saved(tmp_path_factory):
     """Returns two dicts `(name, form)` -> outputs: of the models, and as loaded in a new process."""
     path = str(tmp_path_factory.mktemp("saved"))
-    before, built = {}, {}
+    before = {}
+    built = {}
     for name, form in CASES:
         if name not in built:
             tf.keras.utils.set_random_seed(0)
@@ -188,19 +191,22 @@ def test_every_trainable_weight_gets_a_gradient(name):
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in {*LARGE, "items"}])
 def test_scores_of_some_or_encoded_classes_are_those_of_all(name):
     make, features = MODELS[name]
-    model, ids = make(), [1, 3, 3]
+    model = make()
+    ids = [1, 3, 3]
     model(features)
     for variable in model.interaction.trainable_variables:  # biases start at 0
         variable.assign_add(tf.random.stateless_normal(variable.shape, [1, 2]))
     with tf.GradientTape() as tape:
-        all_scores, scores = model(features), model(features, class_ids=tf.constant(ids))
+        all_scores = model(features)
+        scores = model(features, class_ids=tf.constant(ids))
         encoded = model(features, class_vectors=model.encode_classes(training=False))
         if isinstance(scores, dict):
             all_scores, scores, encoded = (each["scores"] for each in (all_scores, scores, encoded))
         value = tf.reduce_sum(scores)
     np.testing.assert_allclose(scores, tf.gather(all_scores, ids, axis=1), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(encoded, all_scores)
-    h, c = model.encoder(features), model.class_encoder(tf.range(N), encode=model.encoder)
+    h = model.encoder(features)
+    c = model.class_encoder(tf.range(N), encode=model.encoder)
     np.testing.assert_allclose(model.interaction([h, c]), all_scores, rtol=1e-5, atol=1e-6)
     if name == "mlp":
         gradients = tape.gradient(value, [model.interaction.bias, model.class_encoder.table])
@@ -212,7 +218,8 @@ def test_scores_of_some_or_encoded_classes_are_those_of_all(name):
 def test_xla(name):
     make, features = MODELS[name]
     model = make()
-    expected, actual = model(features), tf.function(model, jit_compile=True)(features)
+    expected = model(features)
+    actual = tf.function(model, jit_compile=True)(features)
     tf.nest.map_structure(
         functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), actual, expected
     )
@@ -279,9 +286,11 @@ def test_invalid_features(name, features, message, method):
 
 def test_a_model_with_two_outputs_requires_named_labels_and_losses():
     model = rank_model(encoders.Identity(D), count_prior=count_priors.LearnedCounts(N - 1))
-    loss, labels = tf.keras.losses.MeanSquaredError(), np.ones([B, N], np.float32)
+    loss = tf.keras.losses.MeanSquaredError()
+    labels = np.ones([B, N], np.float32)
     both = ("scores", "log_counts")
-    named_loss, named_labels = dict.fromkeys(both, loss), dict.fromkeys(both, labels)
+    named_loss = dict.fromkeys(both, loss)
+    named_labels = dict.fromkeys(both, labels)
     for some_loss, some_labels in ((loss, labels), (named_loss, labels), (loss, named_labels)):
         model.compile("sgd", loss=some_loss)
         with pytest.raises(ValueError, match="RankModel with a count prior has two outputs, which labels"):

@@ -82,7 +82,8 @@ def check(strategy: tf.distribute.Strategy, experiment: config.Experiment) -> No
                 f"{name}={size}: cannot be divided among {replicas} replicas. Set it to "
                 f"{-(-size // replicas) * replicas}, or use fewer devices."
             )
-    batch_size, steps = experiment.batch_size, experiment.accumulation_steps
+    batch_size = experiment.batch_size
+    steps = experiment.accumulation_steps
     if batch_size // replicas % steps:
         raise ValueError(
             f"accumulation_steps={steps}: does not divide the {batch_size // replicas} examples per replica. "
@@ -107,7 +108,8 @@ def all_gather(values: Any) -> Any:
     its index, which is exact for infinities and NaN too. All replicas have the same shapes.
     """
     context = tf.distribute.get_replica_context()
-    replicas, replica = context.num_replicas_in_sync, context.replica_id_in_sync_group
+    replicas = context.num_replicas_in_sync
+    replica = context.replica_id_in_sync_group
 
     def gather(value: tf.Tensor) -> tf.Tensor:
         indices = tf.reshape(tf.range(replicas), [replicas] + [1] * value.shape.rank)
@@ -186,7 +188,8 @@ def check_tf_config() -> None:
     try:
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         cluster = resolver.cluster_spec().as_dict()
-        job, index = resolver.task_type, resolver.task_id
+        job = resolver.task_type
+        index = resolver.task_id
         for address in itertools.chain(*cluster.values()):
             if not re.fullmatch(r".+:[1-9]\d{0,4}", address):
                 raise ValueError(f"address {address!r} is not of the form host:port")

@@ -129,7 +129,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         """
         for attribute in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(attribute, None)
-        X, encoder = self._check(X, reset=True, is_labeled=True), _label_encoder(y)
+        X = self._check(X, reset=True, is_labeled=True)
+        encoder = _label_encoder(y)
         y = _encode(encoder, y)
         check_consistent_length(X, y)
         experiment = self._experiment(X)
@@ -138,7 +139,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         if validation_data is None:
             splits = _draw(splits["train"], self.validation_fraction, experiment.seed)
         else:
-            X, y = self._check(validation_data[0], is_labeled=True), _encode(encoder, validation_data[1])
+            X = self._check(validation_data[0], is_labeled=True)
+            y = _encode(encoder, validation_data[1])
             check_consistent_length(X, y)
             splits["validation"] = data.Split({feature: X}, y)
         dataset = data.Dataset(tuple(map(str, encoder.classes_)), splits)
@@ -151,7 +153,9 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         else:
             train(self.workdir)
             self.run_ = Run(self.workdir)
-        self._encoder, self._several, self.classes_ = encoder, y.ndim == 2, encoder.classes_
+        self._encoder = encoder
+        self._several = y.ndim == 2
+        self.classes_ = encoder.classes_
         return self
 
     def predict(self, X: Any) -> Any:
@@ -184,7 +188,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         """Returns the `k` best classes of each example; None is 5, or all if there are fewer."""
         check_is_fitted(self, "run_")
         table = self.run_.predict(_rows(self._check(X)), k)
-        ids, shape = {name: i for i, name in enumerate(self.run_.class_names)}, (-1, table["rank"].max())
+        ids = {name: i for i, name in enumerate(self.run_.class_names)}
+        shape = (-1, table["rank"].max())
         probabilities = table["probability"].to_numpy().reshape(shape) if "probability" in table else None
         classes = self.classes_[table["class"].map(ids)].reshape(shape)
         return TopK(classes, table["score"].to_numpy().reshape(shape), probabilities)
@@ -248,7 +253,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(X, pd.DataFrame):
             X = _columns(X, self.text_column)
         if self.text_column is not None or (_is_flat(X) and any(isinstance(x, str) for x in X)):
-            kind, specs = data.kind_of({"text"}), {"text": tf.TensorSpec([None], tf.string)}
+            kind = data.kind_of({"text"})
+            specs = {"text": tf.TensorSpec([None], tf.string)}
             texts = [kind.features_of(text, specs, {}, f"X[{i}]")["text"] for i, text in enumerate(X)]
             for i, text in enumerate(texts if is_labeled else ()):
                 if not text.strip():
@@ -261,7 +267,9 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         return scipy.sparse.csr_array(X) if scipy.sparse.issparse(X) else X
 
     def _experiment(self, X: Any) -> config.Experiment:
-        optimizer, seed, rate = self.optimizer, self.random_state, self.learning_rate
+        optimizer = self.optimizer
+        seed = self.random_state
+        rate = self.learning_rate
         if not isinstance(optimizer, config.Optimizer):
             optimizer = config.Optimizer(optimizer, learning_rate=LEARNING_RATE, decay="linear")
         if not isinstance(seed, int | np.integer):
@@ -290,7 +298,8 @@ class _Indicator:
 
     def __init__(self, y: Any):
         self.classes_ = np.asarray(getattr(y, "columns", range(np.shape(y)[1])))
-        self._is_sparse, self._dtype = scipy.sparse.issparse(y), getattr(y, "dtype", np.int64)
+        self._is_sparse = scipy.sparse.issparse(y)
+        self._dtype = getattr(y, "dtype", np.int64)
 
     def transform(self, y: Any) -> Any:
         return y

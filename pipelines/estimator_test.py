@@ -53,13 +53,15 @@ def several():
 def test_predictions(fitted):
     assert fitted.classes_.tolist() == ["high", "low", "mid"]
     assert (fitted.n_features_in_, fitted.feature_names_in_.tolist()) == (3, ["a", "b", "c"])
-    scores, probabilities = fitted.decision_function(FRAME), fitted.predict_proba(FRAME)
+    scores = fitted.decision_function(FRAME)
+    probabilities = fitted.predict_proba(FRAME)
     np.testing.assert_array_equal(scores, fitted.run_.scores(X.astype(np.float32)))
     np.testing.assert_array_equal(fitted.predict(FRAME), fitted.classes_[scores.argmax(axis=1)])
     np.testing.assert_array_equal(scores.argsort(axis=1), probabilities.argsort(axis=1))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-12)
     assert fitted.score(FRAME, Y) == accuracy_score(Y, fitted.predict(FRAME)) > 0.8
-    best, order = fitted.predict_top_k(FRAME, k=2), np.argsort(-scores)[:, :2]
+    best = fitted.predict_top_k(FRAME, k=2)
+    order = np.argsort(-scores)[:, :2]
     np.testing.assert_array_equal(best.classes, fitted.classes_[order])
     np.testing.assert_array_equal(best.scores, np.take_along_axis(scores, order, axis=1))
     expected = np.take_along_axis(probabilities, order, axis=1)
@@ -266,7 +268,8 @@ def test_digits_are_those_of_the_command(output_of, tmp_path):
     fields = {"epochs": 2.0, "encoder.hidden": (16,), "encoder.dropout": 0.2}
     flags = [f"--config.{name}={value}" for name, value in fields.items()]
     output_of("train", "--config=digits_mlp", f"--workdir={tmp_path / 'run'}", *flags)
-    trained, splits = rank4class.load(tmp_path / "run"), data.get("digits").splits
+    trained = rank4class.load(tmp_path / "run")
+    splits = data.get("digits").splits
     experiment = config.override(digits_mlp.get_config(), fields)
     train, validation = (
         (splits[name].features["image"], splits[name].labels) for name in ("train", "validation")
@@ -291,7 +294,8 @@ def test_digits_are_those_of_the_command(output_of, tmp_path):
 
 def drawings(count, size=20):
     """Returns noisy bars, crosses, squares and filled squares at random places, and their class."""
-    rng, labels = np.random.default_rng(0), np.arange(count) % 5
+    rng = np.random.default_rng(0)
+    labels = np.arange(count) % 5
     images = rng.normal(100.0, 20.0, [count, size, size, 3])
     for image, label, (top, left) in zip(images, labels, rng.integers(0, size - 8, [count, 2]), strict=True):
         shape = np.zeros([9, 9], bool)
@@ -313,7 +317,8 @@ def test_small_cnn_learns_a_few_drawings_at_random_places():
 
 @pytest.mark.nightly
 def test_sparse_vectors_are_those_of_dense_ones():
-    sparse, dense = np.where(X > 1.0, X, 0.0), csr_array(np.where(X > 1.0, X, 0.0))
+    sparse = np.where(X > 1.0, X, 0.0)
+    dense = csr_array(np.where(X > 1.0, X, 0.0))
     scores = [fit(rows, encoder="identity").decision_function(rows) for rows in (sparse, dense)]
     np.testing.assert_array_equal(*scores)
 

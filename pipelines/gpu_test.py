@@ -31,7 +31,8 @@ pytestmark = [
     pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="TensorFlow finds no GPU"),
 ]
 make = tpu_test.make
-B, N = 8, 20
+B = 8
+N = 20
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(size=[B, N]).astype(np.float32)
 IDS = RNG.integers(N, size=[B]).astype(np.int32)
@@ -55,7 +56,8 @@ def check(make_function, *arrays, rtol=1e-4, atol=1e-5, forms=("eager", "graph",
     with tf.device("CPU:0"):
         expected = [x.numpy() for x in tf.nest.flatten(make_function()(*map(tf.constant, arrays)))]
     with tf.device(DEVICE):
-        function, inputs = make_function(), [tf.constant(x) for x in arrays]
+        function = make_function()
+        inputs = [tf.constant(x) for x in arrays]
         for form in forms:
             run = function if form == "eager" else tf.function(function, jit_compile=form == "XLA")
             actual = tf.nest.flatten(run(*inputs))
@@ -135,7 +137,8 @@ def copies(build, *inputs):
 
 @pytest.mark.parametrize("name", models.INTERACTIONS)
 def test_interactions(name):
-    h, c = RNG.normal(size=[B, 16]).astype(np.float32), RNG.normal(size=[N, 16]).astype(np.float32)
+    h = RNG.normal(size=[B, 16]).astype(np.float32)
+    c = RNG.normal(size=[N, 16]).astype(np.float32)
     built = copies(functools.partial(models.get, "interaction", name), [h, c])
 
     def function():

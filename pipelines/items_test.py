@@ -122,7 +122,8 @@ def test_training_on_tf_rankings_records_equals_that_on_rows(queries, tmp_path, 
                 named = [{"a": [x[0]], "b": x[1:], "relevance": [int(grade)]} for x, grade in documents]
                 lists.append(({}, named))
             write_records(folders[form] / f"{split}.tfrecord", lists, form)
-    results, scores = {}, {}
+    results = {}
+    scores = {}
     for form, folder in folders.items():
         changes = {"loss.name": "softmax"} | ({} if form == "rows" else {"data.feature_names": ("a", "b")})
         run = rank4class.train(

@@ -65,7 +65,8 @@ class Run:
         self._trained = trained_model.restore(workdir, strategy)
         self.workdir = self._trained.run_dir.path
         self.experiment: config.Experiment = self._trained.experiment
-        self.class_names, self.step = self._trained.description.class_names, self._trained.step
+        self.class_names = self._trained.description.class_names
+        self.step = self._trained.step
         self.answers = Answers(self._trained)
         self._lock = threading.Lock()
         self._cached_predictor = functools.lru_cache(maxsize=8)(self._new_predictor)
@@ -201,7 +202,8 @@ class Run:
             prediction_files.check_separable(output, self.class_names)
         k, class_columns = (len(self.class_names), self.class_names) if wide else (k, None)
         written_k = self._k(k, coverage)
-        path, kind = os.fspath(path), self.answers.inputs.kind
+        path = os.fspath(path)
+        kind = self.answers.inputs.kind
         text_columns = {"text_column": text_column, "text_pair_column": text_pair_column}
         text_columns = {name: column for name, column in text_columns.items() if column is not None}
         kind.check_columns(path, **text_columns)
@@ -345,7 +347,8 @@ class Run:
         if (k := self._k(k, coverage)) is None:
             k = len(self.class_names)
         answers = self._answers(coverage) if index == "exact" else ApproximateAnswers(self._trained, k)
-        run_dir, usage = self._trained.run_dir, saved_model.usage(answers)
+        run_dir = self._trained.run_dir
+        usage = saved_model.usage(answers)
         of_run = self.class_names, run_dir.results(), run_dir.data_hashes(), run_dir.sessions()
         card = model_card(self.experiment, *of_run, usage, answers.sets, coverage)
         saved_model.save(answers, folder, k, card)

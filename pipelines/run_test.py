@@ -31,7 +31,8 @@ from rank4class.pipelines.run import Run
 def test_doctests(tmp_path, monkeypatch):
     """The doctests share the folder of one run, which that of `train` writes."""
     monkeypatch.chdir(tmp_path)
-    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    finder = doctest.DocTestFinder()
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     tests = [
         test
         for test in finder.find(run_module, extraglobs={"rank4class": rank4class, "data": data})
@@ -148,14 +149,17 @@ READERS = {
 def test_files_of_predictions(digits, images, tmp_path, ending):
     """Of the best classes, and with a column for each class."""
     np.save(tmp_path / "images.npy", images[:5])
-    output, wide = tmp_path / f"predictions.{ending}", tmp_path / f"wide.{ending}"
+    output = tmp_path / f"predictions.{ending}"
+    wide = tmp_path / f"wide.{ending}"
     assert digits.predict_file(tmp_path / "images.npy", output, k=3, batch_size=2) == (5, [])
-    expected, frame = digits.predict(images[:5], k=3), READERS[ending](output)
+    expected = digits.predict(images[:5], k=3)
+    frame = READERS[ending](output)
     if ending in ("tsv", "csv"):
         assert list(frame.columns[:5]) == ["input", "class_1", "score_1", "probability_1", "class_2"]
         classes, scores = (frame.filter(like=name).to_numpy() for name in ("class", "score"))
     else:
-        classes, scores = np.stack(frame["classes"]), np.stack(frame["scores"])
+        classes = np.stack(frame["classes"])
+        scores = np.stack(frame["scores"])
     assert frame["input"].tolist() == [f"{tmp_path}/images.npy[{i}]" for i in range(5)]
     assert classes.astype(str).ravel().tolist() == expected["class"].tolist()
     np.testing.assert_allclose(scores.ravel(), expected["score"], rtol=1e-5)
@@ -393,7 +397,8 @@ def test_compare(digits, monkeypatch):
 @pytest.mark.nightly
 def test_saved_model_and_its_card(digits, images, tmp_path):
     """`export/inputs_test.py` loads one in a process without rank4class."""
-    folder, images = tmp_path / "model" / "1", images[:4]
+    folder = tmp_path / "model" / "1"
+    images = images[:4]
     digits.export(folder, k=3)
     model = tf.saved_model.load(str(folder))
     answers = model.signatures["serving_default"](image=images)
@@ -417,12 +422,11 @@ def test_saved_model_and_its_card(digits, images, tmp_path):
     with pytest.raises(FileExistsError, match=r"output=.*/1: exists already\. Choose another folder"):
         digits.export(folder)
     assert os.listdir(tmp_path / "model") == ["1"]
-    names, image = ["score", "classify"], images[:1]
+    names = ["score", "classify"]
+    image = images[:1]
     converter = tf.lite.TFLiteConverter.from_saved_model(str(folder), signature_keys=names)
     interpreter = tf.lite.Interpreter(model_content=converter.convert())
     for name in names:
-        answers, expected = (
-            interpreter.get_signature_runner(name)(image=image),
-            model.signatures[name](image=image),
-        )
+        answers = interpreter.get_signature_runner(name)(image=image)
+        expected = model.signatures[name](image=image)
         np.testing.assert_allclose(answers["probabilities"], expected["probabilities"], rtol=1e-5)

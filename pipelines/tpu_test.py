@@ -86,7 +86,8 @@ def make(tmp_path, monkeypatch, write_bert_folder):
         if made.candidates.name != "all":
             made.candidates.count = 16
         made.data.max_length = min(made.data.max_length, 32)  # number of positions of the small encoder
-        made.batch_size, made.evaluation_batch_size = 8, 16
+        made.batch_size = 8
+        made.evaluation_batch_size = 16
         made.jit_compile = True
         made = config.override(made, changes)
         checks.check(made)
@@ -180,7 +181,8 @@ class Built:
         self.task = rank_training.load_data(experiment, str(folder)).with_static_lengths()
         schedule = rank_training.build_schedule(experiment, len(self.task.splits["train"]))
         self.trainable = trainable = TrainableRankModel(experiment, self.task, schedule, self.strategy)
-        self.model, self.evaluators = trainable.model, trainable._evaluators
+        self.model = trainable.model
+        self.evaluators = trainable._evaluators
         with self.strategy.scope():
             optimizer = optimization.build_optimizer(
                 experiment.optimizer, schedule.learning_rate, experiment.precision
@@ -249,7 +251,8 @@ def test_configs_can_run_on_a_tpu(name, make, tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", SAME_STEPS)
 def test_configs_with_the_same_steps(name, make):
-    experiment, lowered = make(name), make(SAME_STEPS[name])
+    experiment = make(name)
+    lowered = make(SAME_STEPS[name])
     fields, lowered_fields = (
         {
             field: value
@@ -402,7 +405,8 @@ def test_calls_to_the_host_are_detected():
 class CpuAssignment:
     """A device assignment with CPUs in place of TPU cores."""
 
-    num_cores_per_replica, num_replicas = 1, 2
+    num_cores_per_replica = 1
+    num_replicas = 2
     topology = types.SimpleNamespace(serialized=lambda: b"")
     core_assignment = np.array([[[0, 0, 0, 0]], [[1, 0, 0, 0]]])
 
@@ -446,7 +450,9 @@ TRACED = {
 @pytest.mark.parametrize("name", TRACED)
 def test_steps_are_traced_under_a_tpu_strategy(name, make, tmp_path):
     built = Built(make(name, **TRACED[name]), tmp_path, tpu_strategy())
-    strategy, loaded, experiment = built.strategy, built.task, built.experiment
+    strategy = built.strategy
+    loaded = built.task
+    experiment = built.experiment
     batches = strategy.distribute_datasets_from_function(
         lambda context: loaded.training_batches(experiment.batch_size, experiment.seed, 0, context)
     )

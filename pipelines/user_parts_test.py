@@ -142,7 +142,8 @@ def test_a_run_whose_parts_are_not_registered(tmp_path):
 @pytest.mark.nightly
 def test_a_config_file_with_an_encoder(tmp_path, command, monkeypatch):
     """The tutorial on Keras has a config file with a loss and an encoder."""
-    path, run = tmp_path / "my_config.py", tmp_path / "run"
+    path = tmp_path / "my_config.py"
+    run = tmp_path / "run"
     path.write_text(LAYER)
 
     def forget():

@@ -37,7 +37,8 @@ def main() -> None:
     name = next(name for name in names if name not in (None, "none"))
     by_class = {} if _BY_CLASS.value is None else {"sets.by_class": _BY_CLASS.value}
     part = config.override(trained.experiment, {"sets.name": name, **by_class}).sets
-    loaded, path = _LOAD(trained), _DATA_PATH.value
+    loaded = _LOAD(trained)
+    path = _DATA_PATH.value
     if trained.trained_on(path):
         raise ValueError(
             f"--data.path={path}: the data of the training. Set it to examples that the run has not seen."

@@ -190,7 +190,9 @@ def _interrupt(number: int, _: object) -> typing.NoReturn:
 
 def _parse(argv: list[str]) -> None:
     """Parses the flags, imports the modules of `--import`, and builds the experiment of `--config`."""
-    problem, rest, experiment = None, argv[:1], None
+    problem = None
+    rest = argv[:1]
+    experiment = None
     # Shells do not expand ~ after a flag.
     argv = [re.sub("^(--[^=]+=)(~.*)", lambda m: m[1] + os.path.expanduser(m[2]), each) for each in argv]
     flags.FLAGS.set_gnu_getopt()  # the values of fields follow, which are not flags yet
@@ -261,7 +263,8 @@ def _define_fields(experiment: config.Experiment) -> None:
         if (name := f"config.{field}") in flags.FLAGS:
             flags.FLAGS[name].help = repr(value)
         else:
-            parser, is_bool = _Field(experiment, field), isinstance(value, bool)
+            parser = _Field(experiment, field)
+            is_bool = isinstance(value, bool)
             flag: flags.Flag = flags.Flag(parser, None, name, None, repr(value), boolean=is_bool)
             flags.DEFINE_flag(flag, module_name=_FIELDS)
 
@@ -295,7 +298,8 @@ def _unknown_flag(name: str, experiment: config.Experiment | None) -> str:
             config.check_field(experiment, field)
         except ValueError as error:
             return str(error)
-    plain, known = name.replace("-", "_"), list(flags.FLAGS)
+    plain = name.replace("-", "_")
+    known = list(flags.FLAGS)
     close = [each for each in known if each.startswith("config.") and each.endswith(f".{plain}")]
     close = close or difflib.get_close_matches(plain, known, n=1)
     hint = f"Did you mean {' or '.join(f'--{each}' for each in close)}?" if close else ""

@@ -67,14 +67,16 @@ def test_finished_runs_are_not_trained_again(command, error_of, two_runs):
 
 def test_evaluate_writes_and_prints_its_results(two_runs):
     first, _ = two_runs
-    results, summary = read_json(first / "results.json"), read_json(first / "test" / "evaluation.json")
+    results = read_json(first / "results.json")
+    summary = read_json(first / "test" / "evaluation.json")
     assert (summary["workdir"], summary["split"]) == (str(first), "test")
     assert summary["step"] == results["best_step"]
     assert {name: summary[name] for name in results["test"]} == results["test"]
     assert summary["hashes"]["test"] == read_json(first / "data.json")["test"]
     assert sum(third["examples"] for third in summary["by_frequency"]) == summary["examples"]
     with np.load(first / "test" / "predictions.npz") as npz:
-        scores, labels = npz["scores"], npz["labels"]
+        scores = npz["scores"]
+        labels = npz["labels"]
     top = scores.argmax(axis=1)
 
     rows = pd.read_csv(first / "test" / "classes.tsv", sep="\t").sort_values("ndcg@5 (%)", kind="stable")
@@ -93,7 +95,8 @@ def test_evaluate_writes_and_prints_its_results(two_runs):
 @pytest.mark.nightly
 def test_evaluate_many_classes_with_few_examples(output_of, tmp_path):
     base = [DIGITS, "--data=synthetic", "--config.data.num_classes=150", "--encoder=identity"]
-    path, output = tmp_path / "run", tmp_path / "out"
+    path = tmp_path / "run"
+    output = tmp_path / "out"
     output_of("train", *base, "--config.data.num_examples=1500", f"--workdir={path}")
     evaluate = ("evaluate", f"--workdir={path}", f"--output={output}", "--classes")
     sizes = {}
@@ -128,7 +131,8 @@ def test_evaluate_tells_unknown_inputs_from_known_ones(output_of, tmp_path):
         shown = output_of("evaluate", run, f"--split={split}", f"--output={tmp_path / split}")
         with np.load(tmp_path / split / "predictions.npz") as npz:
             scores[split] = np.float64(npz["scores"])
-    known, unknown = scores["validation"], np.delete(scores["test"], [2, 7], axis=1)
+    known = scores["validation"]
+    unknown = np.delete(scores["test"], [2, 7], axis=1)
     temperature = read_json(tmp_path / "calibration.json")["temperature"]
     summary = read_json(tmp_path / "test" / "evaluation.json")["unknown_inputs"]
     assert summary == unknown_inputs.evaluate(known, unknown, temperature)
@@ -140,7 +144,8 @@ def test_evaluate_tells_unknown_inputs_from_known_ones(output_of, tmp_path):
 
 @pytest.mark.nightly
 def test_evaluate_and_compare_prediction_sets(output_of, error_of, tmp_path):
-    run, output = f"--workdir={tmp_path}", tmp_path / "test"
+    run = f"--workdir={tmp_path}"
+    output = tmp_path / "test"
     metrics = "--config.metrics=top1_error,ndcg@5,set_size@80"
     trained = output_of("train", *QUICK, "--sets=threshold", metrics, run)
     evaluated = output_of("evaluate", run, "--coverage=0.8", f"--output={output}")
@@ -364,7 +369,8 @@ def test_demo(output_of, tmp_path, monkeypatch):
 
 @pytest.mark.nightly
 def test_sweep_on_a_frozen_encoder(output_of, tmp_path, goemotions_flags):
-    path, cache = tmp_path / "grid", tmp_path / "cache"
+    path = tmp_path / "grid"
+    cache = tmp_path / "cache"
     frozen = ("--config.encoder.frozen", "--config.batch_size=8", "--config.steps=15", "--interaction=lc_mlp")
     cells = ("--losses=rescaled_mse", "--interactions=dot,lc_mlp", "--seed=0", "--seed=1")
     tuning = ("--tune=optimizer.learning_rate=0.01,0.001", "--tuning_seeds=1")
@@ -393,7 +399,8 @@ def test_describe_data(output_of, tmp_path, goemotions_flags):
     [("letor_linear", "letor", "ndcg@10"), ("movielens_100k", "movielens", "map@10")],
 )
 def test_train_and_evaluate_queries_and_users(output_of, tmp_path, name, dataset, metric):
-    path, run = tpu_test.WRITERS[dataset](tmp_path), f"--workdir={tmp_path / 'run'}"
+    path = tpu_test.WRITERS[dataset](tmp_path)
+    run = f"--workdir={tmp_path / 'run'}"
     flags = (f"--config={name}", f"--config.data.path={path}", "--config.epochs=2", "--config.batch_size=8")
     trained = output_of("train", *flags, "--loss=softmax", run)
     evaluated = output_of("evaluate", run, f"--output={tmp_path / 'test'}")

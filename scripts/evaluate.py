@@ -48,7 +48,10 @@ def main() -> None:
     from rank4class.pipelines.evaluation import split_report, trained_model
     from rank4class.pipelines.storage import files
 
-    strategy, path, split, output = _STRATEGY(), _DATA_PATH.value, _SPLIT.value, _OUTPUT.value
+    strategy = _STRATEGY()
+    path = _DATA_PATH.value
+    split = _SPLIT.value
+    output = _OUTPUT.value
     is_chief = distribution.is_chief(strategy)
     trained = trained_model.restore(_WORKDIR.value, strategy)
     coverage = split_report.reported_coverage(trained, _COVERAGE.value)
@@ -87,7 +90,8 @@ def _print(report: Any, monitor: str) -> None:
         if report.is_long_tailed():
             print("\nClasses by thirds of their training examples:\n")
             print(tables.class_table(report.thirds, names))
-        shown, total = report.worst_classes(monitor), len(report.classes)
+        shown = report.worst_classes(monitor)
+        total = len(report.classes)
         least = f" of those with at least {LEAST_EXAMPLES} examples" if report.has_many_classes else ""
         print(f"\nWorst classes by {monitor} first{least}, with 95% intervals (Wilson) in brackets:\n")
         print(tables.class_table(shown, names) if len(shown) else "none")

@@ -12,8 +12,11 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 SCRIPT = ROOT / "scripts" / "launch_tpu.sh"
 TRAINING = ("--", "--config=digits_mlp", "--workdir=gs://bucket/runs/digits")
-HOST, LOG = ("--name=mine", "--zone=z", "--type=v3-8"), "step 0\nstep 1\nstep 2\nend\n"
-CREATE, READ, ON_VM = "tpu-vm create", "tpu-vm describe", ["tpu-vm ssh", "tpu-vm scp", "tpu-vm ssh"]
+HOST = ("--name=mine", "--zone=z", "--type=v3-8")
+LOG = "step 0\nstep 1\nstep 2\nend\n"
+CREATE = "tpu-vm create"
+READ = "tpu-vm describe"
+ON_VM = ["tpu-vm ssh", "tpu-vm scp", "tpu-vm ssh"]
 
 # The files `tpu-vm` and `queued-resources` hold the successive states of the VM and of its request.
 GCLOUD = r"""#!/bin/bash
@@ -65,7 +68,8 @@ class World:
         self.environment = {n: value for n, value in os.environ.items() if not n.startswith("GIT_")}
         self.environment |= {"PATH": f"{path}/bin:{os.environ['PATH']}", "LAUNCH_POLL_SECONDS": "0.02"}
         self.environment |= {"WORLD": str(path), "TMPDIR": str(path)}
-        checkout, self.script = path / "checkout", path / "checkout" / "scripts" / SCRIPT.name
+        checkout = path / "checkout"
+        self.script = path / "checkout" / "scripts" / SCRIPT.name
         self.script.parent.mkdir(parents=True)
         for file in (SCRIPT, ROOT / "requirements.txt"):
             shutil.copy(file, checkout / file.relative_to(ROOT))
@@ -106,7 +110,8 @@ def test_one_command_creates_installs_trains_and_follows(world):
     home = world.path / "vm/rank4class"
     plugin = "NEXT_PLUGGABLE_DEVICE_USE_C_API=true\nTF_PLUGGABLE_DEVICE_LIBRARY_PATH=/lib/libtpu.so\n"
     assert (world.path / "environment").read_text() == f"{plugin}{home}/code\n"
-    locked, installed = ((ROOT / "requirements.txt").read_text(), (home / "lock").read_text())
+    locked = (ROOT / "requirements.txt").read_text()
+    installed = (home / "lock").read_text()
     [left_out] = set(locked.splitlines()) - set(installed.splitlines())
     assert left_out.startswith("tensorflow==")
     assert (home / "code" / ".git").exists()  # a run records its commit

@@ -60,7 +60,8 @@ def test_wheel(built, tmp_path):
 
 def required(names):
     """Returns the installed distributions of some names, and of all that they require, without extras."""
-    found, waiting = {}, list(names)
+    found = {}
+    waiting = list(names)
     while waiting:
         name = waiting.pop()
         if name not in found:

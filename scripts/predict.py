@@ -92,11 +92,13 @@ def _print_skipped(skipped: list[str]) -> None:
     """Prints the skipped inputs; with an output file at most `SHOWN_SKIPPED`, and all to a file beside it."""
     from rank4class.pipelines.storage import files
 
-    shown, note = skipped, ":"
+    shown = skipped
+    note = ":"
     if _OUTPUT.value and len(skipped) > SHOWN_SKIPPED:
         path = f"{_OUTPUT.value}.skipped.txt"
         files.write(path, "".join(f"{line}\n" for line in skipped))
-        shown, note = skipped[:SHOWN_SKIPPED], f", all of them in {path}:"
+        shown = skipped[:SHOWN_SKIPPED]
+        note = f", all of them in {path}:"
     print("\n  ".join([f"{len(skipped):,} skipped{note}", *shown]), file=sys.stderr)
 
 

@@ -73,7 +73,8 @@ _OPTIONS = (  # of `grid.run_grid`
 def main() -> None:
     from rank4class.pipelines.sweep import grid, parallel, report
 
-    base, cells = _CONFIG.value, {"losses": _LOSSES.value, "interactions": _INTERACTIONS.value}
+    base = _CONFIG.value
+    cells = {"losses": _LOSSES.value, "interactions": _INTERACTIONS.value}
     cells["vary"] = grid.parse_values("vary", _VARY.value, base, **cells)
     tune = grid.parse_values("tune", _TUNE.value, base, **cells)
     grid.check_overrides(cli.overrides(), base, **cells, tune=tune)

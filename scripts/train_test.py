@@ -263,7 +263,8 @@ def test_two_workers_equal_one_and_resume_after_one_is_lost(train, start_workers
     assert (second["strategy"], second["replicas"]) == ("CollectiveAllReduceStrategy", 2)
 
     assert train(tmp_path / "one", *flags)[0] == 0
-    one, two = history(tmp_path / "one"), history(tmp_path / "two")
+    one = history(tmp_path / "one")
+    two = history(tmp_path / "two")
     assert len(one) == len(two) == 4
     for a, b in zip(one, two, strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=REPLICAS_RTOL)

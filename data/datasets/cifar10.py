@@ -38,7 +38,8 @@ def cifar10(path: str | None = None, tfds_dir: str | None = None) -> Dataset:
         )
     names_path, test_path = (os.path.join(folder, name) for name in ("batches.meta.txt", "test_batch.bin"))
     class_names = tuple(name.strip() for _, name in rows.lines(names_path) if name.strip())
-    parts, test = [_read_records(path) for path in train_paths], _read_records(test_path)
+    parts = [_read_records(path) for path in train_paths]
+    test = _read_records(test_path)
     images = np.concatenate([part.features["image"] for part in parts])
     labels, origins = (np.concatenate([getattr(p, name) for p in parts]) for name in ("labels", "origins"))
     train = Split({"image": images}, labels, origins)

@@ -42,7 +42,8 @@ def _from_folder(folder):
     """Returns the class names, split -> all comments, and path -> SHA-256."""
     names_path = os.path.join(folder, "emotions.txt")
     names = class_tables.class_names(names_path)
-    ids, known = list(map(str, range(len(names)))), f"one of the ids 0 to {len(names) - 1}"
+    ids = list(map(str, range(len(names))))
+    known = f"one of the ids 0 to {len(names) - 1}"
     paths = {split: os.path.join(folder, file) for split, file in FILES.items()}
     bad_rows = rows.BadRows("fail", None)
     reader = tables.Reader(COLUMNS, bad_rows)

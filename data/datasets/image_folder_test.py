@@ -175,7 +175,8 @@ def test_copies_are_in_one_split(tmp_path):
 @pytest.mark.parametrize("pattern", ["train", "train/ant", "train/ant/*"])
 def test_links_are_followed(root, tmp_path_factory, pattern):
     before = examples(data.get("image_folder", path=str(root)), root)
-    link, target = next(root.glob(pattern)), tmp_path_factory.mktemp("elsewhere") / "target"
+    link = next(root.glob(pattern))
+    target = tmp_path_factory.mktemp("elsewhere") / "target"
     link.rename(target)
     link.symlink_to(target)
     assert examples(data.get("image_folder", path=str(root)), root) == before

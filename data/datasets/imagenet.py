@@ -73,7 +73,8 @@ def _from_folders(path):
 def _from_tfds(path, index_folder):
     import tensorflow_datasets as tfds  # slow to import
 
-    info, splits = tfds.builder_from_directory(path).info, []
+    info = tfds.builder_from_directory(path).info
+    splits = []
     for name in ("train", "validation"):
         paths = [str(file) for file in info.splits[name].filepaths]
         index = read_index(paths, {"label": tf.io.FixedLenFeature([], tf.int64)}, index_folder)
@@ -86,7 +87,8 @@ def _from_model_garden(path, names, index_folder):
         "image/class/label": tf.io.FixedLenFeature([], tf.int64),
         "image/class/synset": tf.io.FixedLenFeature([], tf.string),
     }
-    splits, synsets = [], []
+    splits = []
+    synsets = []
     for paths in [_shards(path, name, names) for name in ("train", "validation")]:
         index = read_index(paths, fields, index_folder)
         splits.append(_split(paths, index, index["image/class/label"] - 1))  # the Model Garden's start at 1
@@ -157,7 +159,8 @@ def _read_records(path: str, fields: dict[str, Any]) -> dict[str, np.ndarray]:
     def length_and_fields(record: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         return tf.strings.length(record), tf.io.parse_single_example(record, fields)
 
-    lengths, examples = [], []
+    lengths = []
+    examples = []
     try:
         for length, example in tf.data.TFRecordDataset(path).map(length_and_fields).as_numpy_iterator():
             lengths.append(length)

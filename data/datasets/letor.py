@@ -151,7 +151,8 @@ def read_queries(path: str) -> Queries:
             )
     else:
         starts = np.flatnonzero(np.diff(ids[0], prepend=ids[0][0] - 1))
-        bounds, names = np.append(starts, len(lines)), ids[0][starts]
+        bounds = np.append(starts, len(lines))
+        names = ids[0][starts]
         _, first = np.unique(names, return_index=True)
         if len(again := np.setdiff1d(np.arange(len(names)), first)):
             raise ValueError(
@@ -177,7 +178,10 @@ def _check_rows(name: Callable, values: scipy.sparse.csr_matrix, grades: np.ndar
 
 def read_records(paths: Sequence[str], features: Sequence[str], label: str | None) -> Queries:
     """Returns the `Queries` of TFRecord files; without a label those of all documents, with grades of 0."""
-    values, grades, sizes, names = [], [], [], []
+    values = []
+    grades = []
+    sizes = []
+    names = []
     for path in paths:
         numbers = itertools.count(1)
         for block_sizes, block, labels in list_records.blocks(path, features, label):
@@ -189,7 +193,8 @@ def read_records(paths: Sequence[str], features: Sequence[str], label: str | Non
             sizes.append(np.bincount(query_of, minlength=len(queries)))
             names += queries
             _check_rows(np.array(queries)[query_of].__getitem__, values[-1], grades[-1])
-    counts, origins = np.concatenate(sizes), np.array(names, object)
+    counts = np.concatenate(sizes)
+    origins = np.array(names, object)
     if not counts.any():
         raise ValueError(f"{paths[0]}: no document. Give a file with documents.")
     skipped = [f"{origin}: no document." for origin in origins[counts == 0]]
@@ -201,7 +206,8 @@ def read_records(paths: Sequence[str], features: Sequence[str], label: str | Non
 def _padded_size(queries):
     """Returns the length of the longest list and the number of features."""
     length = int(max(np.diff(each.bounds).max() for each in queries))
-    width, total = max(each.values.shape[1] for each in queries), sum(len(each.origins) for each in queries)
+    width = max(each.values.shape[1] for each in queries)
+    total = sum(len(each.origins) for each in queries)
     size = 4 * total * length * width
     if size > MAX_BYTES:
         raise ValueError(

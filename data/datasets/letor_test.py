@@ -181,7 +181,8 @@ def write_fold(folder, write_records, form, **changed):
 def test_tf_ranking_layout(tmp_path, write_records, form):
     dataset = data.get("letor", path=write_fold(tmp_path, write_records, form), feature_names=FEATURES)
     items = [[[0.5, 1, 2, 0.25], [-1.5, 0, 7, 0.25]], [[0.1, 3, 0, 3.5], [0, 0, 0, 0]]]
-    labels, excluded = np.array([[2, 0], [1, 0]]), np.array([[0, 0], [0, 1]])
+    labels = np.array([[2, 0], [1, 0]])
+    excluded = np.array([[0, 0], [0, 1]])
     for name, part in (("train", slice(2)), ("validation", slice(1)), ("test", slice(1, 2))):
         split = dataset.splits[name]
         assert split.features["items"].dtype == split.labels.dtype == np.float32

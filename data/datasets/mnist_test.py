@@ -8,7 +8,8 @@ import pytest
 
 from rank4class import data
 
-IMAGES, LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte.gz"
+IMAGES = "t10k-images-idx3-ubyte"
+LABELS = "t10k-labels-idx1-ubyte.gz"
 TRAIN_LABELS = "train-labels-idx1-ubyte.gz"
 
 

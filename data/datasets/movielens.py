@@ -111,9 +111,11 @@ def _find_files(path):
 def _read_ratings(path, layout):
     """Returns the users and the movies of a file of ratings, int32 `[P]`."""
     with open(path, "rb") as file:
-        content, separator = file.read(), layout.separator
+        content = file.read()
+        separator = layout.separator
     if separator == "::":
-        content, separator = content.replace(b"::", SEPARATOR.encode()), SEPARATOR
+        content = content.replace(b"::", SEPARATOR.encode())
+        separator = SEPARATOR
     types = dict.fromkeys(COLUMNS[:2], pyarrow.int32())
     try:
         table = pyarrow.csv.read_csv(
@@ -162,7 +164,8 @@ def _from_tfds(release, tfds_dir):
     features = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
     # Decoding single ratings in TensorFlow Datasets is slow.
     records = tf.data.TFRecordDataset(builder.info.splits["train"].filepaths).batch(BATCH)
-    user_parts, movie_parts = [], []
+    user_parts = []
+    movie_parts = []
     titles: dict[int, str] = {}
     for batch in records.map(lambda batch: tf.io.parse_example(batch, features)).as_numpy_iterator():
         user_parts.append(batch["user_id"].astype(np.int32))

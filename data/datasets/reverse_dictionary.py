@@ -95,7 +95,8 @@ def reverse_dictionary(
     if len(class_names) > len(words):
         missing = listed([name for name in class_names if name not in words])
         logging.warning("data.tests: words without a definition in WordNet: %s", missing)
-    tested, stays = {}, None
+    tested = {}
+    stays = None
     if test_tables:
         described, seen, unseen = test_tables
         definitions, others = (

@@ -38,10 +38,12 @@ WORDS = (
 def write_wordnet(folder, synsets=SYNSETS):
     """Writes the files of WordNet; each synset points to the next one of its file."""
     for part, (name, entries) in enumerate(synsets.items()):
-        letter, content = "nvar"[part], LICENSE
+        letter = "nvar"[part]
+        content = LICENSE
         for i, (lemmas, gloss) in enumerate(entries):
             words = f"{len(lemmas):02x} {' '.join(f'{lemma} 0' for lemma in lemmas)}"
-            pointers, rest = "000", f"| {gloss}  \n"
+            pointers = "000"
+            rest = f"| {gloss}  \n"
             if i + 1 < len(entries):
                 length = len(f"00000000 00 {letter} {words} 001 ~ 00000000 {letter} 0000 {rest}")
                 pointers = f"001 ~ {len(content) + length:08} {letter} 0000"
@@ -83,7 +85,8 @@ def labeled(dataset, *names):
 
 
 def test_definitions_and_their_words(wordnet):
-    dataset, other = load(wordnet), load(wordnet, split_seed=1)
+    dataset = load(wordnet)
+    other = load(wordnet, split_seed=1)
     assert dataset.class_names == WORDS
     assert {n: len(split) for n, split in dataset.splits.items()} == {"train": 7, "validation": 3, "test": 3}
     assert labeled(other, "test") != labeled(dataset, "test")
@@ -203,7 +206,8 @@ Well \\Well\\, v.
 def test_definitions_of_gcide(wordnet, hill, tmp_path):
     path = tmp_path / "gcide.dict.dz"
     path.write_bytes(gzip.compress(GCIDE.encode()))
-    without, dataset = load(wordnet, tests=hill), load(wordnet, tests=hill, gcide=path)
+    without = load(wordnet, tests=hill)
+    dataset = load(wordnet, tests=hill, gcide=path)
     more = dict(labeled(dataset, "train").items() - labeled(without, "train").items())
     texts = ("Any animal of the Felidae, as the lion", "A strong vessel", "A double tripod")
     assert more == dict.fromkeys(texts, "cat")

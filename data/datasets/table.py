@@ -106,7 +106,8 @@ def labeled_rows(
     path: str, class_names: Sequence[str], bad_rows: rows.BadRows, width: int | None = None, **options: Any
 ) -> Split:
     """Returns all rows of a table as one split, vectors of a width; a row of another class is invalid."""
-    columns, paths = Columns.of_options({"label_column": "label", **options}), tables.files_of(path)
+    columns = Columns.of_options({"label_column": "label", **options})
+    paths = tables.files_of(path)
     if not os.path.exists(path) or not paths:
         raise FileNotFoundError(f"data.path={path}: no such file. Set it to a table with labels.")
     reader = tables.Reader(tables.choose_inputs(columns, paths[0]), bad_rows, width)
@@ -121,7 +122,8 @@ def to_split(
     split = Split(table.features, labels, table.origins)
     if not is_unknown.any():
         return split
-    before, names = len(bad_rows.messages), set(class_names)
+    before = len(bad_rows.messages)
+    names = set(class_names)
     for i in np.flatnonzero(is_unknown).tolist():
         with bad_rows.row():
             unknown = next(name for name in table.labels.names_of(i) if name not in names)

@@ -50,7 +50,8 @@ def examples(dataset, *splits):
 @pytest.mark.parametrize("windows", [False, True])  # with a byte order mark and line endings of Windows
 @pytest.mark.parametrize("extension", WRITERS)
 def test_formats_agree(tmp_path, extension, windows):
-    path, content = tmp_path / f"mine.{extension}", WRITERS[extension](ROWS)
+    path = tmp_path / f"mine.{extension}"
+    content = WRITERS[extension](ROWS)
     path.write_text(content)
     if windows:
         path.write_bytes(b"\xef\xbb\xbf" + content.replace("\r\n", "\n").replace("\n", "\r\n").encode())
@@ -122,7 +123,8 @@ def test_quotes_in_tsv_are_literal(tmp_path):
     ],
 )
 def test_tsv_with_quotes_as_in_csv(tmp_path, row, quoting):
-    path, rows = tmp_path / "mine.tsv", [ROWS[0], row, ("after", "", "ham"), *ROWS[1:]]
+    path = tmp_path / "mine.tsv"
+    rows = [ROWS[0], row, ("after", "", "ham"), *ROWS[1:]]
     with path.open("w", newline="", encoding="utf-8-sig") as file:
         csv.writer(file, delimiter="\t", lineterminator="\n", quoting=quoting).writerows([KEYS, *rows])
     dataset = load(path, text_pair_column="other")

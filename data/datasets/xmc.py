@@ -76,8 +76,10 @@ class _Rows:
     """Ids in the lines of a file, such as the labels of examples."""
 
     def __init__(self, path: str, first_line: int):
-        self._path, self._first_line = path, first_line
-        self._ids, self._ends = array.array("q"), array.array("q", [0])
+        self._path = path
+        self._first_line = first_line
+        self._ids = array.array("q")
+        self._ends = array.array("q", [0])
 
     def append(self, ids: Iterable[int]) -> None:
         """Adds the ids of a line."""
@@ -112,7 +114,9 @@ def _read_sparse(path: str) -> Split:
         raise ValueError(
             f"{where}: {line[:80]!r} is not the numbers of points, features and labels. Write them there."
         )
-    labels, features, values = _Rows(path, 2), _Rows(path, 2), array.array("f")
+    labels = _Rows(path, 2)
+    features = _Rows(path, 2)
+    values = array.array("f")
     for where, line in lines:
         head, _, tail = line.partition(" ")
         numbers = tail.replace(":", " ").split()
@@ -134,7 +138,8 @@ def _read_sparse(path: str) -> Split:
 
 def _read_texts(path: str, num_labels: int) -> Split:
     """Returns the examples of a file of texts."""
-    texts, labels = [], _Rows(path, 1)
+    texts = []
+    labels = _Rows(path, 1)
     for where, (title, content, ids) in _json_rows(path, title=str, content=str, target_ind=list):
         texts.append(f"{title} {content}".strip())
         try:

@@ -204,7 +204,8 @@ def digests(contents: Iterable[bytes]) -> np.ndarray:
 def _rows_as_bytes(array: Any) -> Iterator[bytes]:
     if not isinstance(array, scipy.sparse.csr_array):
         for block in lazy_arrays.blocks(array):
-            content, size = block.tobytes(), block[:1].nbytes
+            content = block.tobytes()
+            size = block[:1].nbytes
             yield from (content[start : start + size] for start in range(0, len(content), size))
         return
     for start, end in itertools.pairwise(array.indptr):

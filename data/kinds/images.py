@@ -48,7 +48,8 @@ class ImageFiles(Images):
     """Paths of image files, or of TFRecords with the `offset` of an image."""
 
     preprocessor = images.DecodeAndCrop
-    reads_files, has_pixels = True, False
+    reads_files = True
+    has_pixels = False
     usage: Mapping[str, str] = {"image_bytes": '[open("image.jpg", "rb").read()]'}
     duplicates = "Images whose files have the same bytes are duplicates."
 

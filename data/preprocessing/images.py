@@ -120,7 +120,8 @@ def affine_flip(features: Features, seeds: tf.Tensor) -> Features:
         lambda seed: tf.random.stateless_uniform([4], seed, -1.0, 1.0), seeds, fn_output_signature=tf.float32
     )
     angle, down, right, side = tf.unstack(draws, axis=1)
-    height, width = image.shape[1], image.shape[2]
+    height = image.shape[1]
+    width = image.shape[2]
     matrix = _affine(
         math.radians(15.0) * angle,
         0.1 * height * down,
@@ -162,8 +163,10 @@ def _affine(angle, down, right, side, shape):
 
     About the center, columns are multiplied by `side` (1 or -1), then shifted, then rotated.
     """
-    cos, sin = tf.cos(angle), tf.sin(angle)
-    middle_row, middle_column = (shape[1] - 1) / 2, (shape[2] - 1) / 2
+    cos = tf.cos(angle)
+    sin = tf.sin(angle)
+    middle_row = (shape[1] - 1) / 2
+    middle_column = (shape[2] - 1) / 2
     row = [-side * sin, cos, cos * down - sin * right]
     column = [side * cos, sin, sin * down + cos * right]
     row[2] += middle_row - row[0] * middle_column - row[1] * middle_row
@@ -226,8 +229,10 @@ def _webp_flags(content):
     The flags are in byte 20 of the extended format, and in byte 24 of a lossless image (RFC 9649).
     """
     head = tf.strings.join([tf.strings.substr(content, 0, 25), bytes(25)])
-    kind, numbers = tf.strings.substr(head, 8, 8), tf.io.decode_raw(head, tf.uint8)
-    is_extended, is_lossless = kind == b"WEBPVP8X", kind == b"WEBPVP8L"
+    kind = tf.strings.substr(head, 8, 8)
+    numbers = tf.io.decode_raw(head, tf.uint8)
+    is_extended = kind == b"WEBPVP8X"
+    is_lossless = kind == b"WEBPVP8L"
     alpha, animation = (tf.bitwise.bitwise_and(numbers, flag) > 0 for flag in (0x10, 0x02))
     return (is_extended & alpha[20]) | (is_lossless & alpha[24]), is_extended & animation[20]
 
@@ -236,7 +241,8 @@ def _check_format(content, is_animated):
     """Returns an operation that raises for a BMP or a WebP that TensorFlow decodes wrongly or not at all."""
     head = tf.strings.join([tf.strings.substr(content, 0, 34), bytes(34)])
     # TensorFlow decodes compressed BMP files as if they were not compressed, and ignores palettes.
-    bits, compression = tf.strings.substr(head, 28, 2), tf.strings.substr(head, 30, 4)
+    bits = tf.strings.substr(head, 28, 2)
+    compression = tf.strings.substr(head, 30, 4)
     is_plain = tf.reduce_any(bits == [b"\x18\0", b"\x20\0"])
     is_plain &= tf.reduce_any(compression == [bytes(4), b"\3\0\0\0"])
     is_other_bmp = (tf.strings.substr(head, 0, 2) == b"BM") & ~is_plain
@@ -283,7 +289,8 @@ def _parse_orientation(exif):
     numbers = tf.cast(tf.io.decode_raw(tf.strings.join([exif, bytes(8)]), tf.uint8), tf.int64)
     magic = tf.strings.substr(exif, 0, 4)
     is_little = magic == b"II*\0"
-    low_first, high_first = tf.constant([1, 256], tf.int64), tf.constant([256, 1], tf.int64)
+    low_first = tf.constant([1, 256], tf.int64)
+    high_first = tf.constant([256, 1], tf.int64)
 
     def short(pairs):
         return tf.reduce_sum(pairs * tf.where(is_little, low_first, high_first), axis=-1)
@@ -317,7 +324,8 @@ def _image_of_record(file, offset):
 
 
 def _random_crop(image, seed):
-    area, aspect = (0.08, 1.0), (3 / 4, 4 / 3)
+    area = (0.08, 1.0)
+    aspect = (3 / 4, 4 / 3)
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.shape(image),
         tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),

@@ -188,7 +188,9 @@ def write_files(folder, contents):
 @pytest.mark.nightly
 def test_exif_orientation_matches_pillow(tmp_path):
     """An image with an EXIF orientation equals the same image that Pillow has transposed."""
-    image, contents, uprights = photograph(60, 100), [], []
+    image = photograph(60, 100)
+    contents = []
+    uprights = []
     for order, orientation in itertools.product("<>", range(1, 9)):
         contents.append(with_exif(image, exif(orientation, order)))
         with PIL.Image.open(io.BytesIO(contents[-1])) as opened:
@@ -198,7 +200,8 @@ def test_exif_orientation_matches_pillow(tmp_path):
         uprights.append(tf.io.encode_png(upright).numpy())
     for folder in ("stored", "upright"):
         (tmp_path / folder).mkdir()
-    stored, upright = write_files(tmp_path / "stored", contents), write_files(tmp_path / "upright", uprights)
+    stored = write_files(tmp_path / "stored", contents)
+    upright = write_files(tmp_path / "upright", uprights)
     sizes = ([[60, 100]] * 4 + [[100, 60]] * 4) * 2
     for features in (stored, upright):
         assert data.ContentAndSize()(features)["size"].numpy().tolist() == sizes
@@ -208,7 +211,8 @@ def test_exif_orientation_matches_pillow(tmp_path):
 
 
 def test_exif_at_any_position(tmp_path):
-    block, comment = segment(0xE1, b"Exif\0\0" + exif(6)), segment(0xFE, b"Exif\0\0")
+    block = segment(0xE1, b"Exif\0\0" + exif(6))
+    comment = segment(0xFE, b"Exif\0\0")
     xmp = segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x/>")
     profile = segment(0xE2, b"ICC_PROFILE\0" + bytes(60_000))
     image = photograph(20, 30)
@@ -292,7 +296,8 @@ def test_affine_flip_of_images_that_are_not_square():
     for number, (image, actual) in enumerate(zip(images, flip_and_shift(images, *range(4)), strict=True)):
         angle, down, right, side = draws(number)
         rows, columns = np.indices([12, 30])
-        row, column = rows - 5.5 + 12 * down, columns - 14.5 + 30 * right
+        row = rows - 5.5 + 12 * down
+        column = columns - 14.5 + 30 * right
         positions = [
             5.5 + math.cos(angle) * row - math.sin(angle) * column,
             14.5 + math.sin(angle) * row + math.cos(angle) * column,
@@ -329,13 +334,15 @@ def random_crops(features, *numbers, size=8, seed=0):
 
 @pytest.mark.nightly
 def test_random_crop_ranges(tmp_path):
-    height, width = 250, 120
+    height = 250
+    width = 120
     image = np.stack([*np.indices([height, width]), np.zeros([height, width])], axis=2).astype(np.uint8)
     count = 300
     actual = 255 * random_crops({"file": [save_image(tmp_path, image, "PNG")] * count}, *range(count))
     assert actual.shape == (count, 8, 8, 3)
     # Output pixels are 1/8 of the crop apart, and the first is half of that from the edge of the crop.
-    first, last = actual[:, 0, 0, :2], actual[:, 7, 7, :2]
+    first = actual[:, 0, 0, :2]
+    last = actual[:, 7, 7, :2]
     flipped = last[:, 1] < first[:, 1]
     step = np.abs(last - first) / 7
     crop = 8 * step
@@ -343,7 +350,8 @@ def test_random_crop_ranges(tmp_path):
     assert begin.min() > -0.01
     assert (begin + crop).max(axis=0) == pytest.approx([height, width], abs=1)
     assert np.all(begin + crop < [height + 0.01, width + 0.01])
-    area, aspect = crop.prod(axis=1) / (height * width), crop[:, 1] / crop[:, 0]
+    area = crop.prod(axis=1) / (height * width)
+    aspect = crop[:, 1] / crop[:, 0]
     assert 0.07 < area.min() < 0.12
     assert 0.5 < area.max() <= 1.001
     assert 0.73 < aspect.min() < 0.78
@@ -433,7 +441,8 @@ def test_invalid_image_is_named(tmp_path, kind, reason):
 @pytest.mark.nightly
 def test_damaged_records_are_named(tmp_path):
     split = in_records(tmp_path, greys(tmp_path, 4))
-    path, preprocess = tmp_path / "records", data.DecodeAndCrop(8)
+    path = tmp_path / "records"
+    preprocess = data.DecodeAndCrop(8)
     content = path.read_bytes()
     path.write_bytes(content[:-100])
     [(i, message)] = data.unreadable(split, preprocess)

@@ -69,7 +69,8 @@ def _numbers(path: str, class_names: Sequence[str], kind: str, least: float) -> 
 
 def _table(path: str, class_names: Sequence[str], kind: str) -> list[tuple[str, str]]:
     """Returns (`path:number`, value) of a table in the order of the classes."""
-    values, known = {}, set(class_names)
+    values = {}
+    known = set(class_names)
     for where, line in rows.lines(path):
         name, tab, value = line.partition("\t")
         if not tab or not value.strip():

@@ -49,7 +49,8 @@ def blocks(
     """
     try:
         is_sequence, of_items, of_context = _specs(path, features, label)
-        parse, first = _parse_sequences if is_sequence else _parse_example_lists, 1
+        parse = _parse_sequences if is_sequence else _parse_example_lists
+        first = 1
         for records in tf.data.TFRecordDataset(path).batch(BLOCK).as_numpy_iterator():
             names = [f"query {number}" for number in range(first, first + len(records))]
             first += len(records)

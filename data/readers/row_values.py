@@ -88,7 +88,8 @@ def check_finite(where: str, is_finite: bool | np.bool_) -> None:
 
 def labels_of(where: str, row: Row, columns: Columns) -> tuple[list[str], bool]:
     """Returns the labels of a row, [] without a column of them, and whether it may have several."""
-    column, separator = columns.label_column, columns.label_separator
+    column = columns.label_column
+    separator = columns.label_separator
     if column is None:
         names = []
         for name in columns.label_columns:

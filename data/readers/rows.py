@@ -24,7 +24,8 @@ class BadRows:
 
     def __init__(self, policy: str, field: str | None = "data.on_invalid_row"):
         arguments.check_choice(POLICIES, **{str(field): policy})
-        self._policy, self._field = policy, field
+        self._policy = policy
+        self._field = field
         self.messages: list[str] = []
 
     @contextlib.contextmanager
@@ -93,7 +94,8 @@ def tsv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]
 
 def _has_csv_quotes(path: str) -> bool:
     """Whether a TSV has a sign of quotes as in CSV; see `tsv_records`."""
-    num_columns, after_unclosed = 0, False
+    num_columns = 0
+    after_unclosed = False
     with files.opened(path) as file:
         for line in file:
             fields = line.removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n").split(b"\t")
@@ -107,7 +109,8 @@ def _has_csv_quotes(path: str) -> bool:
                 or (b'""' in line and any(map(_has_doubled_quotes, fields)))
             ):
                 return True
-            num_columns, after_unclosed = num_columns or len(fields), is_unclosed
+            num_columns = num_columns or len(fields)
+            after_unclosed = is_unclosed
     return False
 
 

@@ -19,7 +19,8 @@ def find(folder: str, names: Iterable[tuple[str, str]]) -> dict[str, str]:
 
     The names are (name of the split, name in the folder) of the candidates.
     """
-    paths, candidates = {}, list(names)
+    paths = {}
+    candidates = list(names)
     for split, synonyms in NAMES.items():
         present = [name for stem, name in candidates if stem in synonyms]
         if len(present) > 1:
@@ -44,7 +45,8 @@ def check(
       ValueError: contradictory options; a missing column, or a file that cannot be read.
       FileNotFoundError: no file or folder, or none of the training split.
     """
-    columns, bad_rows = Columns.of_options(options), rows.BadRows(on_invalid_row)
+    columns = Columns.of_options(options)
+    bad_rows = rows.BadRows(on_invalid_row)
     _check_labels(columns, classes)
     paths = _find_splits(path, classes, bad_rows)
     columns = tables.choose_inputs(columns, paths["train"][0])
@@ -67,7 +69,8 @@ def _find_splits(path: str, classes: str | None, bad_rows: rows.BadRows) -> dict
     if not os.path.isdir(path):
         raise FileNotFoundError(f"data.path={path}: no such file or folder. Check the path.")
     by_name: dict[str, list[str]] = {}  # name in messages -> files
-    stems, files_here = {}, []
+    stems = {}
+    files_here = []
     for name in sorted(name for name in os.listdir(path) if not name.startswith(".")):
         stem, ending = os.path.splitext(name[: len(files.uncompressed(name))])
         file = os.path.join(path, name)

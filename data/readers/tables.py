@@ -47,14 +47,18 @@ class Reader:
     """Reads tables with the same columns, and vectors of one width, by default that of the first."""
 
     def __init__(self, columns: Columns, bad_rows: BadRows, width: int | None = None):
-        self._columns, self._bad_rows, self._width = columns, bad_rows, width
+        self._columns = columns
+        self._bad_rows = bad_rows
+        self._width = width
         self._known_labels: dict[str | int, list[str]] = {}  # by cell
 
     def table(self, files: Sequence[str]) -> Table:
         """Returns the rows of the files of a table."""
         before = len(self._bad_rows.messages)
         features: dict[str, Collector] = collections.defaultdict(Collector)
-        labels, file_of, numbers = Labels(), array.array("i"), array.array("q")
+        labels = Labels()
+        file_of = array.array("i")
+        numbers = array.array("q")
         for i, file in enumerate(files):
             for block in self.blocks(file) if os.path.basename(file) != arrays.PAIR[1] else ():
                 for name, values in block.features.items() if block.labels else ():
@@ -135,8 +139,11 @@ class Reader:
     def _array_block(self, path: str) -> Block:
         vectors, cells = arrays.read(path, self._columns.is_labeled, self._width)
         self._width = vectors.shape[1]
-        is_finite, columns = _finite_rows(vectors), Columns(label_column=self._columns.label_column and LABEL)
-        numbers, labels, any_several = [], [], False
+        is_finite = _finite_rows(vectors)
+        columns = Columns(label_column=self._columns.label_column and LABEL)
+        numbers = []
+        labels = []
+        any_several = False
         for i, cell in enumerate(cells or itertools.repeat(None, len(is_finite))):
             with self._bad_rows.row():
                 row_values.check_finite(f"{path}[{i}]", is_finite[i])

@@ -53,7 +53,8 @@ def in_order(
     n = tensors.length(scores)
     if scores.dtype != tf.float64:
         scores = tf.cast(scores, tf.float32)
-    scores, gains = tf.reshape(scores, [-1, n]), tf.reshape(gains, [-1, n])
+    scores = tf.reshape(scores, [-1, n])
+    gains = tf.reshape(gains, [-1, n])
     left_out = None
     few = max_relevant is not None and (k is None or max_relevant <= max(k, _FEW))
     if ties == "worst" and few:  # only the number of irrelevant classes ahead matters

@@ -309,7 +309,8 @@ def _evaluate(
         arguments.check_integer(k=k)
     limit = longer_than or k
     arguments.check_choice(TIES, ties=ties)
-    scores, labels = tensors.dense("scores", scores), tensors.dense("labels", labels)
+    scores = tensors.dense("scores", scores)
+    labels = tensors.dense("labels", labels)
     tensors.check_scores(scores)
     tensors.check_labels(labels, scores)
     size = tf.shape(scores)[-1]
@@ -320,7 +321,8 @@ def _evaluate(
         labels = tf.reshape(labels, tf.shape(scores))  # checks shapes that are known only at run time
         gains = tf.cast(labels, tf.float32)
         if where is not None:
-            scores, gains = tf.where(where, scores, -float("inf")), tf.where(where, gains, 0.0)
+            scores = tf.where(where, scores, -float("inf"))
+            gains = tf.where(where, gains, 0.0)
         too_many = top_relevant.too_many(gains, max_relevant)
         order = forms.in_order(scores, gains, ties, most or max_relevant, limit)
         values = tf.reshape(formula(order, limit), tf.shape(scores)[:-1])

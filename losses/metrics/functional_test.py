@@ -103,8 +103,10 @@ def test_ranks_by_scores_that_are_not_finite_are_infinite_under_xla():
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("ties", metrics.TIES)
 def test_invalid_examples_have_the_worst_value_and_can_be_masked(name, ties):
-    metric, worst = losses.get_metric(name, ties), WORST.get(name, 0)
-    valid, not_finite = tf.constant([[3.0, 1, 2, 0, 5, 6, 7]]), tf.constant(NOT_FINITE)
+    metric = losses.get_metric(name, ties)
+    worst = WORST.get(name, 0)
+    valid = tf.constant([[3.0, 1, 2, 0, 5, 6, 7]])
+    not_finite = tf.constant(NOT_FINITE)
     for label in (-1, 7):
         assert result(name, tf.constant([label]), valid, ties=ties) == worst
     bad = [[0.0] * 7, [1.0, -1.0] + [0.0] * 5, [np.nan] + [1.0] * 6, [np.inf] + [1.0] * 6]
@@ -126,7 +128,8 @@ def test_invalid_examples_have_the_worst_value_and_can_be_masked(name, ties):
 @pytest.mark.parametrize("labels", [[6], np.eye(7, dtype=np.float32)[[6]]])
 def test_top_k_of_at_most_k_classes_is_perfect(name, labels):
     metric = getattr(metrics, name)
-    scores, where = np.arange(7.0, dtype=np.float32)[None], np.arange(7) >= 4
+    scores = np.arange(7.0, dtype=np.float32)[None]
+    where = np.arange(7) >= 4
     assert metric(scores, labels, 2, where=where) > 0.0
     assert metric(scores, labels, 3, where=where) == 0.0
     with pytest.raises(ValueError, match="k=7: trivial for 7 classes"):
@@ -276,7 +279,8 @@ def test_masked_equals_subset_with_more_batch_axes(name):
 
 
 def test_precision_of_a_grade_by_hand():
-    scores, grades = [[4.0, 3.0, 2.0, 1.0]] * 4, [[2.0, 1.0, 2.0, 2.0]] * 4
+    scores = [[4.0, 3.0, 2.0, 1.0]] * 4
+    grades = [[2.0, 1.0, 2.0, 2.0]] * 4
     grades[1], grades[2], grades[3] = [1.0] * 4, [2.0, np.nan, 0.0, 0.0], [2.0, -1.0, 0.0, 0.0]
     np.testing.assert_allclose(metrics.grade_precision(scores, grades, 3, 2), [2 / 3, 0.0, 0.0, 0.0])
     np.testing.assert_allclose(metrics.grade_precision(scores, [0, 0, 1, 3], 2, 1), [0.5, 0.5, 0.5, 0.0])
@@ -308,15 +312,18 @@ def test_zeros_of_either_sign_are_equal():
 
 def test_small_gains_keep_their_precision():
     for gain in (1e-3, 1e-6, 1e-9, 1e-30):
-        scores, labels = [[1.0, 2.0, 3.0]], tf.constant([[gain, 4 * gain, 2 * gain]])
+        scores = [[1.0, 2.0, 3.0]]
+        labels = tf.constant([[gain, 4 * gain, 2 * gain]])
         linear = (2 + 4 / np.log2(3) + 1 / 2) / (4 + 2 / np.log2(3) + 1 / 2)
         np.testing.assert_allclose(metrics.ndcg(scores, labels), [linear], rtol=1e-2 if gain > 1e-4 else 1e-5)
 
 
 def test_weights_of_sequences():
     rng = np.random.default_rng(2)
-    scores, labels = rng.normal(size=(3, 3, 4)).astype(np.float32), rng.integers(0, 4, (3, 3))
-    weighed, fewer = losses.MRR(), losses.MRR()
+    scores = rng.normal(size=(3, 3, 4)).astype(np.float32)
+    labels = rng.integers(0, 4, (3, 3))
+    weighed = losses.MRR()
+    fewer = losses.MRR()
     weighed.update_state(labels, scores, sample_weight=[0.0, 1.0, 1.0])
     fewer.update_state(labels[1:], scores[1:])
     np.testing.assert_allclose(weighed.result(), fewer.result())
@@ -415,7 +422,8 @@ def test_max_relevant_does_not_change_values(compiled, masked):
 @pytest.mark.nightly
 def test_max_relevant_of_any_type_and_shape():
     scores, labels, _ = few_relevant()
-    scores, labels = tf.cast(scores[:9], tf.bfloat16), tf.constant(labels[:9])
+    scores = tf.cast(scores[:9], tf.bfloat16)
+    labels = tf.constant(labels[:9])
     expected = values_of_all(scores, labels)
     limited = functools.partial(values_of_all, max_relevant=12)
     compiled = tf.function(limited, jit_compile=True)(scores, labels)

@@ -41,7 +41,9 @@ def test_grades_are_binary_and_masked_classes_are_ignored():
 
 
 def test_masks_are_numbers_too():
-    scores, labels, prior = [[5.0, 4.0, 9.0]], [[1.0, 1.0, 0.0]], np.log([0.1, 0.2, 0.7])
+    scores = [[5.0, 4.0, 9.0]]
+    labels = [[1.0, 1.0, 0.0]]
+    prior = np.log([0.1, 0.2, 0.7])
     for mask in ([[1, 1, 0]], [1.0, 1.0, 0.0], [[True, True, False]]):
         assert metrics.exact_match(scores, labels, prior, where=mask).numpy() == [1.0]
         assert metrics.exact_match(scores, [[1.0, 0.0, 0.0]], prior, where=mask).numpy() == [0.0]
@@ -111,7 +113,8 @@ def test_f1_of_counts_equals_scikit_learns(average, errors):
 
 def test_mean_recall_of_counts_equals_scikit_learns():
     labels, top = np.random.default_rng(0).integers([[4], [6]], size=[2, 60])  # two classes have no example
-    decided, relevant = np.eye(6)[top], np.eye(6)[labels]
+    decided = np.eye(6)[top]
+    relevant = np.eye(6)[labels]
     counts = [part.sum(axis=0) for part in (decided * relevant, decided, relevant)]
     with pytest.warns(UserWarning, match="y_pred contains classes not in y_true"):
         expected = sklearn.metrics.balanced_accuracy_score(labels, top)

@@ -5,7 +5,9 @@ from rank4class import losses
 from rank4class.losses import metrics
 
 # Two examples with the inverse propensities of their first 3 classes, and those of their classes: 2, 4 and 8.
-GAINS, IDEAL, SIZES = [[2.0, 0.0, 8.0], [0.0, 0.0, 0.0]], [[8.0, 4.0, 2.0], [4.0, 0.0, 0.0]], [3, 1]
+GAINS = [[2.0, 0.0, 8.0], [0.0, 0.0, 0.0]]
+IDEAL = [[8.0, 4.0, 2.0], [4.0, 0.0, 0.0]]
+SIZES = [3, 1]
 D = 1.0 / np.log2(3.0)
 
 

@@ -60,7 +60,8 @@ def _chosen(scores: tf.Tensor, labels: TensorLike, where: tf.Tensor) -> tuple[tf
     """Returns the classes of each set, bool `[..., n]`, and whether its labels are valid, bool `[...]`."""
     labels = tensors.dense("labels", labels)
     if labels.dtype.is_integer and labels.shape.rank == scores.shape.rank - 1:
-        labels, n = tensors.widen(labels), tf.shape(scores)[-1]
+        labels = tensors.widen(labels)
+        n = tf.shape(scores)[-1]
         return tf.one_hot(labels, n, True, False), label_checks.known(labels, n)
     labels = tf.cast(labels, tf.float32)
     return labels > 0.0, tf.reduce_all(label_checks.valid_gains(labels, where), axis=-1)

@@ -5,7 +5,8 @@ from rank4class.losses.ops import gumbel
 
 
 def test_noise_is_a_pure_function_of_the_seed_in_every_mode():
-    scores, seed = tf.constant([[1.0, 2.0, 3.0]]), tf.constant([3, 4])
+    scores = tf.constant([[1.0, 2.0, 3.0]])
+    seed = tf.constant([3, 4])
 
     def draw(seed):  # an argument: a constant would be computed before XLA compiles
         return gumbel.perturb(scores, samples=4, seed=seed)

@@ -72,7 +72,8 @@ def assert_valid(labels: tf.Tensor, lists: tf.Tensor) -> None:
         return
     if labels.shape.rank == lists.shape.rank:
         labels = tf.cast(labels, tf.float32)
-        valid, problem = valid_gains(labels, None), "not all finite values of at least 0. Correct them."
+        valid = valid_gains(labels, None)
+        problem = "not all finite values of at least 0. Correct them."
     elif labels.dtype.is_integer:
         labels = tensors.widen(labels)
         n = tensors.length(lists)

@@ -95,7 +95,8 @@ def test_running_sums_keep_the_order(n):
     values = np.random.default_rng(0).integers(-3, 4, [2, 2, n])
     expected = [values[..., 0]]
     for i in range(1, n):
-        factor, term = values[:, 0, i], values[:, 1, i]
+        factor = values[:, 0, i]
+        term = values[:, 1, i]
         last = expected[-1]
         expected.append(np.stack([last[:, 0] * factor, last[:, 1] * factor + term], axis=-1))
     for xla in (False, True):

@@ -182,7 +182,8 @@ def test_likelihood_of_levels_is_that_of_successive_sets():
     """The first list chooses 2 of 7 classes, then 2 of the other 5."""
     expected = []
     for scores, labels in zip(random_scores(), GRADED, strict=True):
-        total, left = 0.0, np.ones(7, bool)
+        total = 0.0
+        left = np.ones(7, bool)
         for level in (2, 1):
             chosen = labels == level
             total += by_all_sets(scores[left], int(chosen.sum()))[0] - scores[chosen].sum()
@@ -208,7 +209,8 @@ def top_k_gain_by_all_sets(scores, labels, k):
     gains = sets @ labels
     log_all = sets @ scores
     log_gains = log_all[gains > 0.0] + np.log(gains[gains > 0.0])
-    total, gained = np.logaddexp.reduce(log_all), np.logaddexp.reduce(log_gains)
+    total = np.logaddexp.reduce(log_all)
+    gained = np.logaddexp.reduce(log_gains)
     value = total - gained + np.log(np.sort(labels)[-k:].sum())
     return value, np.exp(log_all - total) @ sets - np.exp(log_gains - gained) @ sets[gains > 0.0]
 

@@ -34,7 +34,8 @@ def around(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> Circle:
     """Returns the `Circle` of a `k` strictly between 0 and the number of classes."""
     shift = find_shift(scores, k, where)
     shifted = tf.where(where & tf.math.is_finite(scores), scores + shift[..., None], -math.inf)
-    heads, tails = tf.sigmoid(shifted), tf.sigmoid(-shifted)
+    heads = tf.sigmoid(shifted)
+    tails = tf.sigmoid(-shifted)
     variance = tf.reduce_sum(heads * tails, axis=-1, keepdims=True)
     farthest = 2.0 * tf.math.asin(tf.sqrt(tf.minimum(_NEGLIGIBLE / (2.0 * variance), 1.0)))
     n = tensors.length(scores)
@@ -46,7 +47,8 @@ def around(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> Circle:
     log_size, phase = _product(heads, tails, angles)
     phase -= k[..., None] * angles
     worth = tf.where(node < half, tf.exp(log_size) / half, 0.0)
-    real, imaginary = worth * tf.cos(phase), worth * tf.sin(phase)
+    real = worth * tf.cos(phase)
+    imaginary = worth * tf.sin(phase)
     p = tf.reduce_sum(real, axis=-1, keepdims=True)
     log_p = tf.math.log(p[..., 0])
     return Circle(k, shift, heads, tails, variance[..., 0], angles, real / p, imaginary / p, log_p)
@@ -77,7 +79,8 @@ def find_shift(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
         heads = tf.where(where, tf.sigmoid(scores + shift[..., None]), 0.0)
         missing = k - tf.reduce_sum(heads, axis=-1)
         variance = tf.reduce_sum(heads * (1.0 - heads), axis=-1)
-        low, high = tf.where(missing > 0.0, shift, low), tf.where(missing < 0.0, shift, high)
+        low = tf.where(missing > 0.0, shift, low)
+        high = tf.where(missing < 0.0, shift, high)
         newton = shift + missing / variance
         better = tf.where((newton > low) & (newton < high), newton, (low + high) / 2.0)
         converged = tf.abs(missing) <= 0.1 * tf.maximum(tf.sqrt(variance), 1.0)
@@ -98,11 +101,14 @@ def _product(heads: tf.Tensor, tails: tf.Tensor, angles: tf.Tensor) -> tuple[tf.
     shape = tf.concat([tf.shape(heads)[:-1], [blocks, width]], axis=0)
     heads = tf.reshape(tf.pad(heads, pad), shape)
     tails = tf.reshape(tf.pad(tails, pad, constant_values=1.0), shape)
-    cosine, sine = tf.cos(angles)[..., None], tf.sin(angles)[..., None]
+    cosine = tf.cos(angles)[..., None]
+    sine = tf.sin(angles)[..., None]
 
     def multiply(i: tf.Tensor, real: tf.Tensor, imaginary: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        p, q = heads[..., i, :][..., None, :], tails[..., i, :][..., None, :]
-        along, across = q + p * cosine, p * sine
+        p = heads[..., i, :][..., None, :]
+        q = tails[..., i, :][..., None, :]
+        along = q + p * cosine
+        across = p * sine
         return i + 1, real * along - imaginary * across, real * across + imaginary * along
 
     ones = tf.ones(tf.concat([tf.shape(angles), [width]], axis=0), tf.float64)
@@ -123,8 +129,10 @@ def shares(circle: Circle) -> tf.Tensor:
 
 def heads_share(circle: Circle, node: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the share of each coin's heads in a node's product, real and imaginary part `[..., n]`."""
-    heads, tails = circle.heads, circle.tails
-    cosine, sine = tf.cos(circle.angles[..., node, None]), tf.sin(circle.angles[..., node, None])
+    heads = circle.heads
+    tails = circle.tails
+    cosine = tf.cos(circle.angles[..., node, None])
+    sine = tf.sin(circle.angles[..., node, None])
     over = heads / (1.0 - 2.0 * heads * tails * (1.0 - cosine))
     return over * (heads + tails * cosine), over * tails * sine
 

@@ -148,7 +148,8 @@ def rankmax(
     References:
       Rankmax, Proposition 3, definition 4 and eq. 15.
     """
-    scores, labels = tensors.dense("scores", scores), tensors.dense("labels", labels)
+    scores = tensors.dense("scores", scores)
+    labels = tensors.dense("labels", labels)
     tensors.check_ids(labels, scores)
     labels = tensors.widen(labels)
 

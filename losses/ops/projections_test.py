@@ -75,7 +75,8 @@ def sparsemax_by_sort(scores, labels):
     """Returns the shares, and the loss of class ids with its gradient, in float64."""
     scores = np.float64(scores) - np.max(scores, axis=-1, keepdims=True)
     falling = -np.sort(-scores, axis=-1)
-    sums, place = np.cumsum(falling, axis=-1), np.arange(1, scores.shape[-1] + 1)
+    sums = np.cumsum(falling, axis=-1)
+    place = np.arange(1, scores.shape[-1] + 1)
     size = np.sum(1 + place * falling > sums, axis=-1, keepdims=True)
     shares = np.maximum(scores - (np.take_along_axis(sums, size - 1, axis=-1) - 1) / size, 0)
     true = np.take_along_axis(scores, labels[:, None], axis=-1)

@@ -88,7 +88,8 @@ def all_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
     flat = tf.reshape(scores, [-1, n])
     in_order, order = tf.math.top_k(flat, n)
     # All members of a run of equal scores have the index of its first member.
-    place, starts = tf.broadcast_to(tf.range(n), tf.shape(flat)), _starts_run(in_order)
+    place = tf.broadcast_to(tf.range(n), tf.shape(flat))
+    starts = _starts_run(in_order)
     first = tf.cond(
         tf.reduce_all(starts), lambda: place, lambda: scan.running(tf.maximum, tf.where(starts, place, 0))
     )

@@ -193,7 +193,8 @@ def _of_size(log_prior: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
 def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """Returns the prior of each instance in float64, `[..., m + 1]`; NaN if it is invalid."""
     log_prior = tensors.dense("log_prior", log_prior)
-    most, n = log_prior.shape[-1] - 1, scores.shape[-1]
+    most = log_prior.shape[-1] - 1
+    n = scores.shape[-1]
     if n is not None and most > n:
         raise ValueError(
             f"log_prior={log_prior.shape}: of counts up to {most}, but there are only {n} classes. "

@@ -163,7 +163,8 @@ def test_bad_priors():
 def test_search_without_classes():
     hopeless = [[np.nan] * 10, [1e20] * 10, [-np.inf] * 9 + [0.0], [1e25, -1e25] * 5]
     scores = tf.constant([*hopeless, [0.0] * 10], tf.float64)
-    prior, expected = np.zeros(4), [True] * 4 + [False]
+    prior = np.zeros(4)
+    expected = [True] * 4 + [False]
     assert np.isnan(set_sizes.log_z_by_count(scores, 3)).all(axis=1).tolist() == expected
     assert np.isnan(set_sizes.marginals(scores, prior)).all(axis=1).tolist() == expected
     assert np.isnan(set_sizes.log_likelihood(scores, SETS[:1].repeat(2, 1)[:, :10], prior))[:4].all()

@@ -133,7 +133,8 @@ def _sum(values: tf.Tensor, lists: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
 
     Each sum adds sums of blocks of classes: one after another, a million small values would lose digits.
     """
-    shape, n = tf.shape(tensors.with_end(lists, 0.0)), tf.shape(values)[-1]
+    shape = tf.shape(tensors.with_end(lists, 0.0))
+    n = tf.shape(values)[-1]
     blocks = tf.maximum(1, tf.minimum(n // _BLOCK, _MOST_BLOCKS // shape[-1]))
     size = tf.reduce_prod(shape)
     in_blocks = places + size * (tf.range(n) // ((n - 1) // blocks + 1))

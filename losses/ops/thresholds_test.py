@@ -28,7 +28,8 @@ def value_and_gradient(loss, scores, labels, **options):
 
 def summed(loss, **options):
     """Returns value and gradient of a loss of class ids, summed over the relevant classes."""
-    value, gradient = np.zeros(6), np.zeros([6, N])
+    value = np.zeros(6)
+    gradient = np.zeros([6, N])
     for y in range(N):
         value_of_class, slope = value_and_gradient(loss, SCORES, np.full(6, y), **options)
         value += RELEVANT[:, y] * value_of_class
@@ -154,7 +155,8 @@ def test_more_than_max_relevant_classes(name):
 
 @pytest.mark.nightly
 def test_integers_of_numpy():
-    name, options = "rankmax", {"k": 3, "max_relevant": MOST}
+    name = "rankmax"
+    options = {"k": 3, "max_relevant": MOST}
     loss = losses.get(name, **{option: np.int64(value) for option, value in options.items()})
     restored = tf.keras.losses.deserialize(json.loads(json.dumps(tf.keras.losses.serialize(loss))))
     forms = RELEVANT, np.arange(6)

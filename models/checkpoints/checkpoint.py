@@ -152,13 +152,17 @@ class Checkpoint:
           ValueError: a tensor is missing, left over, of another shape or not finite; the message lists all
             of these.
         """
-        left_over, values, problems = dict(self.tensors.shapes), {}, []
+        left_over = dict(self.tensors.shapes)
+        values = {}
+        problems = []
         for name, variable in variables.items():
-            source, shape = self.name_map.source(name), variable.shape
+            source = self.name_map.source(name)
+            shape = variable.shape
             if source not in left_over:
                 problems.append(f"{source} is missing")
                 continue
-            stored, value = left_over.pop(source), self.tensors.read(source)
+            stored = left_over.pop(source)
+            value = self.tensors.read(source)
             if name.rpartition("/")[2] == self.name_map.transposed:
                 value = value.T
             splits = {1, *np.cumprod(shape)}  # where an axis may end: one may be split, as a width into heads

@@ -136,7 +136,8 @@ def test_bert_layouts_agree(layouts, name):
 @pytest.mark.parametrize("embedding", ["narrow", "wide"])
 def test_electra_layouts_agree(tmp_path, write_bert_folder, embedding):
     published = {"num_attention_heads": 1}  # google-research has one head per 64 units, and the exact GELU
-    change, drop = {}, ()
+    change = {}
+    drop = ()
     if embedding == "wide":  # as ELECTRA base: no projection
         rng = np.random.default_rng(2)
         names = ("word_embeddings.weight", "position_embeddings.weight", "token_type_embeddings.weight")
@@ -220,7 +221,8 @@ def test_h5_file_without_keras_weights(tmp_path):
 
 def cifar_vgg():
     """Returns the network of github.com/geifmany/cifar-vgg up to its last hidden layer, and its head."""
-    layers, network = tf.keras.layers, tf.keras.Sequential([tf.keras.layers.Input([32, 32, 3])])
+    layers = tf.keras.layers
+    network = tf.keras.Sequential([tf.keras.layers.Input([32, 32, 3])])
     for i in range(1, 15):
         if i == 14:
             network.add(layers.Flatten())
@@ -276,7 +278,8 @@ def test_names_of_a_published_bert(tmp_path, write_bert_folder):
 
 def test_models_with_a_head_and_without_a_pooler(tmp_path, write_bert_folder):
     """Transformers saves those of masked tokens, and of token classification, so."""
-    drop, heads = ["pooler.dense.weight", "pooler.dense.bias"], ["cls.predictions.bias", "qa_outputs.bias"]
+    drop = ["pooler.dense.weight", "pooler.dense.bias"]
+    heads = ["cls.predictions.bias", "qa_outputs.bias"]
     write_bert_folder(tmp_path / "with")
     write_bert_folder(tmp_path / "without", drop=drop, change=dict.fromkeys(heads, np.ones(3, np.float32)))
 

@@ -35,7 +35,8 @@ def _hugging_face(path: str) -> Checkpoint | None:
     if kind not in HUGGING_FACE:
         known = " or ".join(map(repr, HUGGING_FACE))
         raise ValueError(f"{config_path}: model_type {kind!r} is not {known}. Choose another checkpoint.")
-    file, architecture = read_safetensors(tensors_path), HUGGING_FACE[kind]
+    file = read_safetensors(tensors_path)
+    architecture = HUGGING_FACE[kind]
     # A model saved with a head has its encoder under "bert." or the like; one converted from TensorFlow has
     # TensorFlow's names of layer normalization.
     names = {
@@ -47,7 +48,8 @@ def _hugging_face(path: str) -> Checkpoint | None:
     shapes = {name: file.shapes[stored] for name, stored in names.items()}
     tensors = Tensors(tensors_path, shapes, lambda name: file.read(names[name]))
     settings = architecture.settings_of_config(config_path, config, shapes)
-    title, name_map = f"Hugging Face {kind.upper()} folder", architecture.HUGGING_FACE_NAMES
+    title = f"Hugging Face {kind.upper()} folder"
+    name_map = architecture.HUGGING_FACE_NAMES
     return Checkpoint(title, architecture, settings, name_map, tensors)
 
 

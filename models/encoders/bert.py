@@ -128,11 +128,14 @@ class Bert(Part):
     """
 
     FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
-    NAME, TOKENIZER = "bert", "WordPiece"
-    ARCHITECTURE, SCOPE = "BertModel", "bert"
+    NAME = "bert"
+    TOKENIZER = "WordPiece"
+    ARCHITECTURE = "BertModel"
+    SCOPE = "bert"
     CONFIG_FIELDS: Mapping[str, str] = _CONFIG_FIELDS
     HUGGING_FACE_NAMES = _HUGGING_FACE_NAMES
-    EPSILON, FIRST_POSITION = 1e-12, 0
+    EPSILON = 1e-12
+    FIRST_POSITION = 0
     POOLINGS: tuple[str, ...] = ("pooler", "cls", "mean")
 
     def __init__(
@@ -154,7 +157,8 @@ class Bert(Part):
     ):
         super().__init__(**kwargs)
         poolings = [name for name in self.POOLINGS if pooler or name != "pooler"]
-        self.width, self.pooling = hidden_size, pooling or poolings[0]
+        self.width = hidden_size
+        self.pooling = pooling or poolings[0]
         arguments.check_choice(poolings, pooling=self.pooling)
         arguments.check_choice(_ACTIVATIONS, activation=activation)
         arguments.check_fraction(dropout=dropout, output_dropout=output_dropout)
@@ -215,8 +219,10 @@ class Bert(Part):
 
     def states(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Returns the states of the last layer, float32 `[B, length, hidden_size]`."""
-        ids, length = features["input_word_ids"], features["input_word_ids"].shape[-1]
-        first, max_length = self.FIRST_POSITION, self.config["max_positions"] - self.FIRST_POSITION
+        ids = features["input_word_ids"]
+        length = features["input_word_ids"].shape[-1]
+        first = self.FIRST_POSITION
+        max_length = self.config["max_positions"] - self.FIRST_POSITION
         if length is not None and length > max_length:
             raise ValueError(f"max_length={length}: this encoder has {max_length} positions. Lower it.")
         # The gradient of a product is faster than that of a look-up in a table of two rows.

@@ -19,7 +19,9 @@ class Electra(bert.Bert):
     """
 
     POOLINGS = ("cls", "mean")
-    NAME, ARCHITECTURE, SCOPE = "electra", "ElectraModel", "electra"
+    NAME = "electra"
+    ARCHITECTURE = "ElectraModel"
+    SCOPE = "electra"
     CONFIG_FIELDS: Mapping[str, str] = {**bert.Bert.CONFIG_FIELDS, "embedding_size": "embedding_size"}
 
 

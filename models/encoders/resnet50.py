@@ -35,7 +35,8 @@ class ResNet50(base.WithWeightDecay):
     SAVED = ("variant", "weight_decay")
     VARIANTS = ("model_garden", "keras")
     # Of ImageNet's training pixels, per channel, as in the Model Garden.
-    PIXEL_MEANS, PIXEL_DEVIATIONS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    PIXEL_MEANS = (0.485, 0.456, 0.406)
+    PIXEL_DEVIATIONS = (0.229, 0.224, 0.225)
 
     def __init__(self, variant: str = "model_garden", weight_decay: float = 1e-4, **kwargs: Any):
         super().__init__(weight_decay, **kwargs)

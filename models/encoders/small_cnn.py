@@ -35,7 +35,10 @@ class SmallCnn(base.ImageEncoder):
         arguments.check_widths(filters=filters)
         arguments.check_integer(units=units)
         arguments.check_fraction(dropout=dropout)
-        self.filters, self.units, self.dropout, self.width = tuple(filters), units, dropout, units
+        self.filters = tuple(filters)
+        self.units = units
+        self.dropout = dropout
+        self.width = units
         with precision.scope(self.dtype_policy.name):
             self.layers = [
                 *itertools.chain.from_iterable(map(self._block, self.filters)),

@@ -74,7 +74,10 @@ class InstanceEmbedding(base.WithWeightDecay):
         super().__init__(weight_decay, **kwargs)
         arguments.check_integer(units=units)
         arguments.check_fraction(dropout=dropout)
-        self.num_ids, self.units, self.dropout, self.width = num_ids, units, dropout, units
+        self.num_ids = num_ids
+        self.units = units
+        self.dropout = dropout
+        self.width = units
         with precision.scope(self.dtype_policy.name):
             self._drop = tf.keras.layers.Dropout(dropout)
 
@@ -114,7 +117,9 @@ class Mlp(base.ImageEncoder):
         super().__init__(**kwargs)
         arguments.check_widths(hidden=hidden)
         arguments.check_fraction(dropout=dropout)
-        self.hidden, self.dropout, self.width = tuple(hidden), dropout, hidden[-1]
+        self.hidden = tuple(hidden)
+        self.dropout = dropout
+        self.width = hidden[-1]
         with precision.scope(self.dtype_policy.name):
             self.layers = [tf.keras.layers.Flatten()]
             for units in self.hidden:

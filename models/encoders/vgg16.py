@@ -30,7 +30,8 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
     NAME = "vgg16"
     width = 512
     BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
-    PIXEL_MEAN, PIXEL_DEVIATION = 120.707 / 255, 64.15 / 255
+    PIXEL_MEAN = 120.707 / 255
+    PIXEL_DEVIATION = 64.15 / 255
 
     def __init__(self, weight_decay: float = 5e-4, **kwargs: Any):
         super().__init__(weight_decay, **kwargs)

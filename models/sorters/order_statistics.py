@@ -88,7 +88,8 @@ def ranks_of_decays(decays: tf.Tensor) -> tf.Tensor:
     >>> ranks_of_decays(tf.constant([[0.0, 1.0]])).numpy()  # the second and the third are equal
     array([[1. , 2.5, 2.5]], dtype=float32)
     """
-    above, below = _discounted(decays), tf.reverse(_discounted(tf.reverse(decays, [1])), [1])
+    above = _discounted(decays)
+    below = tf.reverse(_discounted(tf.reverse(decays, [1])), [1])
     rank = 1.0 + tf.range(tf.shape(above)[1], dtype=tf.float32)
     return rank + 0.5 * (below - above)
 

@@ -143,7 +143,8 @@ def user_parts(experiment: Experiment) -> dict[str, dict[str, str]]:
 
 def first_difference(left: Any, right: Any) -> tuple[str, Any, Any] | None:
     """Returns `(field, value in left, value in right)` of the first field that differs, or None."""
-    left, right = values(left), values(right)
+    left = values(left)
+    right = values(right)
     differing = (name for name in {**left, **right} if left.get(name) != right.get(name))
     return next(((name, left.get(name), right.get(name)) for name in differing), None)
 

@@ -52,7 +52,8 @@ def test_constants_choices_and_names_for_type_checkers():
 
 def test_options_of_losses_equal_those_of_the_functions():
     for name in [*config.Loss.names(), "gumbel_softmax"]:
-        options, defaults = config.Loss(name).options(), losses.get(name).options
+        options = config.Loss(name).options()
+        defaults = losses.get(name).options
         assert set(options) == set(losses.option_names(name)) - set(config.Loss.provided)
         assert options == {option: defaults[option] for option in options}
 

@@ -21,7 +21,8 @@ from rank4class.pipelines.configs import goemotions_minilm, reverse_dictionary
 def get_config() -> config.Experiment:
     experiment = reverse_dictionary.get_config()
     tuned = goemotions_minilm.get_config()
-    experiment.encoder, experiment.optimizer = tuned.encoder, tuned.optimizer
+    experiment.encoder = tuned.encoder
+    experiment.optimizer = tuned.optimizer
     experiment.optimizer.learning_rate = 3e-4
     experiment.data.max_length = 32
     experiment.interaction = config.Interaction(name="cosine", temperature=0.05, learned=True)

@@ -49,9 +49,11 @@ def most_frequent(
 def random_order(split: data.Split, metrics: Sequence[str]) -> dict[str, Any]:
     """Returns the summary of a split's lists of items, mean over all orders of a list."""
     assert split.excluded is not None
-    labels, where = split.label_matrix.toarray(), ~split.excluded.toarray()
+    labels = split.label_matrix.toarray()
+    where = ~split.excluded.toarray()
     scores = evaluator.mask_scores(tf.zeros(labels.shape), where)
-    names, values = rank_metrics(metrics, labels.shape[1]), []
+    names = rank_metrics(metrics, labels.shape[1])
+    values = []
     for name in names:
         metric = losses.get_metric(name, ties="average")
         assert isinstance(metric, losses.RankingMetric)
@@ -75,7 +77,8 @@ def evaluate(
     """Returns the summaries, by name, of baselines on at most `MAX_EXAMPLES` examples of a split."""
     examples = split_steps.subsample(loaded.splits[split], MAX_EXAMPLES, seed=0)
     loaded = dataclasses.replace(loaded, splits={**loaded.splits, split: examples})
-    names, most = rank_metrics(metrics, loaded.num_scored(split)), loaded.max_relevant(split)
+    names = rank_metrics(metrics, loaded.num_scored(split))
+    most = loaded.max_relevant(split)
     batch_size = evaluator.batch_size(batch_size, len(loaded.class_names))
     models = {"class name": _nearest_name(loaded), "training example": _nearest_example(loaded)}
     return {
@@ -104,7 +107,8 @@ def _nearest_name(loaded: TaskData) -> Callable[..., tf.Tensor]:
 
 def _nearest_example(loaded: TaskData) -> Callable[..., tf.Tensor]:
     """Returns a function of features to the highest cosine with each class's examples, `[B, n]`, or -2."""
-    train, n = loaded.splits["train"], len(loaded.class_names)
+    train = loaded.splits["train"]
+    n = len(loaded.class_names)
     rows, classes = train.class_matrix(loaded.num_scored("train")).nonzero()
     if loaded.seen is not None:
         classes = loaded.seen[classes]

@@ -16,7 +16,8 @@ N, D = 7, 4  # the last class has no training example
 
 def encoded(rng, *, several=False):
     """Returns a task of random vectors, and their labels as bool `[N, n]`."""
-    splits, labels = {}, {}
+    splits = {}
+    labels = {}
     for name, size in (("train", 50), ("test", 23)):
         ids = rng.integers(0, N - 1, size)
         labels[name] = np.eye(N, dtype=bool)[ids]

@@ -168,7 +168,9 @@ def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> 
     """
     if len(scores) > (most := max(1, MAX_FITTED // scores.shape[1])):
         chosen = np.sort(np.random.default_rng(0).choice(len(scores), most, replace=False))
-        scores, labels, where = scores[chosen], labels[chosen], None if where is None else where[chosen]
+        scores = scores[chosen]
+        labels = labels[chosen]
+        where = None if where is None else where[chosen]
     if isinstance(labels, np.ndarray):
         return Temperature(_fit_temperature(_below_highest(scores, where), labels))
     positive = labels.toarray() > 0
@@ -189,11 +191,13 @@ def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> 
 def _fit_temperature(gaps: np.ndarray, labels: np.ndarray) -> float:
     """Returns the temperature from gaps of `_below_highest` `[N, n]` and class ids `[N]`; see `fit`."""
     spreads = -np.where(np.isfinite(gaps), gaps, 0.0).min(axis=1)
-    gaps, labels = gaps[spreads > 0.0], labels[spreads > 0.0]
+    gaps = gaps[spreads > 0.0]
+    labels = labels[spreads > 0.0]
     if not len(labels):
         return 1.0
     scale = np.log(spreads.max())
-    lowest, highest = scale - np.log(MAX_RANGE), scale + 0.5 * np.log(MAX_RANGE)
+    lowest = scale - np.log(MAX_RANGE)
+    highest = scale + 0.5 * np.log(MAX_RANGE)
     of_label = gaps[np.arange(len(labels)), labels]
     finite = np.where(np.isfinite(gaps), gaps, 0.0)
 
@@ -218,7 +222,8 @@ def _root(
     function: Callable[[float], float], low: float, high: float, *, if_positive: float, if_negative: float
 ) -> float:
     """Returns the root of a monotone function, or the value for a function without a change of sign."""
-    at_low, at_high = function(low), function(high)
+    at_low = function(low)
+    at_high = function(high)
     if at_low * at_high < 0.0:
         return float(scipy.optimize.brentq(function, low, high, xtol=1e-12, rtol=1e-14))
     return if_positive if at_low + at_high > 0.0 else if_negative
@@ -226,12 +231,15 @@ def _root(
 
 def _fit_platt(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
     """Returns slope and intercept of Platt scaling, for floats `[P]` and bool `[P]`."""
-    scores, ones, size = scores.astype(np.float64), np.count_nonzero(positive), len(positive)
+    scores = scores.astype(np.float64)
+    ones = np.count_nonzero(positive)
+    size = len(positive)
     targets = np.where(positive, (ones + 1) / (ones + 2), 1 / (size - ones + 2))
     constant = float(scipy.special.logit(targets.mean()))
     if np.ptp(scores) == 0.0:
         return 0.0, constant
-    mean, scale = scores.mean(), scores.std()
+    mean = scores.mean()
+    scale = scores.std()
     inputs = np.stack([(scores - mean) / scale, np.ones(size)])
 
     def value_and_gradient(weights: np.ndarray) -> tuple[float, np.ndarray]:

@@ -29,7 +29,8 @@ class Chain:
 
     def __init__(self, experiment: config.Experiment, training_sizes: tuple[Any, Any]):
         self._has_sets = experiment.sets.name != "none"
-        self._decisions, self._sets = DecisionStage(experiment), SetStage(experiment)
+        self._decisions = DecisionStage(experiment)
+        self._sets = SetStage(experiment)
         self._stages: tuple[Stage, ...] = (
             CalibrationStage(experiment),
             SplitMetricStage(experiment, training_sizes),

@@ -55,10 +55,12 @@ def compare(metric: str, first: np.ndarray, second: np.ndarray) -> Comparison:
             differences[np.abs(differences) <= statistics.ROUNDING] = 0.0
         difference = second_mean - first_mean
     low, high = statistics.difference_interval(differences, bounded=definition.percent)
-    lower, higher = int(np.sum(differences < 0.0)), int(np.sum(differences > 0.0))
+    lower = int(np.sum(differences < 0.0))
+    higher = int(np.sum(differences > 0.0))
     second_better, first_better = (higher, lower) if definition.higher_is_better else (lower, higher)
     counts = first_better, second_better, len(first) - first_better - second_better
-    interval, p_value = (scale * low, scale * high), statistics.sign_test(differences)
+    interval = (scale * low, scale * high)
+    p_value = statistics.sign_test(differences)
     return Comparison(metric, first_mean, second_mean, difference, interval, p_value, *counts)
 
 
@@ -93,10 +95,12 @@ def compare_runs(
         paths = [run.run_dir.path for run in runs]
         raise ValueError(f"runs={paths}: fewer than two runs. Give more (--workdir=A --workdir=B).")
     first, *others = runs
-    first_values, compared = _values(first, split, path), []
+    first_values = _values(first, split, path)
+    compared = []
     for other in others:
         title = f"runs: {other.run_dir.path} and {first.run_dir.path}"
-        hashes, other_hashes = first.run_dir.data_hashes(), other.run_dir.data_hashes()
+        hashes = first.run_dir.data_hashes()
+        other_hashes = other.run_dir.data_hashes()
         names = ["classes"] if path is not None else ["classes", split]
         differences = [name for name in names if hashes[name] != other_hashes[name]]
         if other.experiment.data.held_out != first.experiment.data.held_out:

@@ -61,7 +61,8 @@ def test_better_follows_the_direction_of_the_metric(metric, better, worse):
     compared = comparison.compare(metric, first, second)
     assert compared.difference > 0.0
     assert compared.conclusion() == f"{better} is better"
-    more, less = compared.second_better, compared.first_better
+    more = compared.second_better
+    less = compared.first_better
     assert (more > less) == (better == "B")
     turned = comparison.compare(metric, second, first)
     assert turned.conclusion() == f"{worse} is better"
@@ -70,7 +71,8 @@ def test_better_follows_the_direction_of_the_metric(metric, better, worse):
 
 @pytest.mark.filterwarnings("error")
 def test_an_infinite_rank_has_no_interval():
-    ranks, infinite = np.array([1.0, 2.0, 3.0]), np.array([1.0, np.inf, 2.0])
+    ranks = np.array([1.0, 2.0, 3.0])
+    infinite = np.array([1.0, np.inf, 2.0])
     compared = comparison.compare("mean_rank", ranks, infinite)
     assert (compared.first, compared.second, compared.difference) == (2.0, np.inf, np.inf)
     assert np.isnan(compared.interval).all()
@@ -101,7 +103,8 @@ def test_one_example_has_no_interval():
 )
 def test_few_errors_use_mcnemars_exact_test(more, less, p_value, conclusion):
     """Only the first run errs on `more` examples, only the second on `less` others."""
-    first, second = np.zeros(360), np.zeros(360)
+    first = np.zeros(360)
+    second = np.zeros(360)
     first[:more], second[more : more + less] = 1.0, 1.0
     compared = comparison.compare("top1_error", first, second)
     assert compared.p_value == pytest.approx(p_value, abs=1e-4)

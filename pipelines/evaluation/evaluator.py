@@ -224,7 +224,8 @@ class Evaluator:
           consume: function that takes the scores of each batch, see `Consume`; None takes none.
         """
         kept = keep_scores if isinstance(keep_scores, np.ndarray) else None
-        parts, orders = [], []
+        parts = []
+        orders = []
         ordered: dict[str, Any] = {}
         classes = {"class_vectors": self._encode_classes()} if self._encode_classes else {}
         for features, labels, indices in batches:
@@ -236,7 +237,8 @@ class Evaluator:
             orders.append(part.pop("indices"))
             scores = part["scores"] if kept is None and keep_scores else part.pop("scores", None)
             if consume is not None:
-                is_example, log_counts = orders[-1] >= 0, part.get("log_counts")
+                is_example = orders[-1] >= 0
+                log_counts = part.get("log_counts")
                 counts = None if log_counts is None else log_counts[is_example]
                 consume(orders[-1][is_example], scores[is_example], counts)
             if kept is not None:

@@ -80,7 +80,8 @@ def test_every_batch_size_evaluates_each_example_once(batch_size, rng):
 
 
 def test_classes_are_encoded_once_per_evaluation(rng, caplog):
-    h, c = rng.normal(size=[10, 3]).astype(np.float32), rng.normal(size=[6, 3]).astype(np.float32)
+    h = rng.normal(size=[10, 3]).astype(np.float32)
+    c = rng.normal(size=[6, 3]).astype(np.float32)
     split = data.Split({"embedding": h}, rng.integers(6, size=10).astype(np.int32))
     count = tf.Variable(0)
 
@@ -141,7 +142,8 @@ def test_examples_of_several_classes():
 
 
 def test_nan_scores_with_excluded_classes():
-    nan, inf = np.nan, np.inf
+    nan = np.nan
+    inf = np.inf
     scores = tf.constant([[nan, 1.0, 2.0], [1.0, nan, 2.0], [-inf, 5.0, inf], [nan, nan, nan]])
     where = tf.constant([[False, True, True], [False, True, True], [True, False, True], [False, False, True]])
     masked = evaluator.mask_scores(scores, where).numpy()
@@ -186,7 +188,8 @@ def test_metrics_of_equal_values_have_an_interval():
 
 
 def test_resamples_in_blocks_have_the_same_summary(monkeypatch, rng):
-    values, names = rng.random([50, 2]), ("ndcg@5", "mean_rank")
+    values = rng.random([50, 2])
+    names = ("ndcg@5", "mean_rank")
     at_once = evaluator.summarize(values, names)
     monkeypatch.setattr(statistics, "_BLOCK", 350)  # seven resamples at a time
     in_blocks = evaluator.summarize(values, names)

@@ -40,7 +40,8 @@ def per_class(
       and "f1 (%)".
     """
     n = len(class_names)
-    top, right = result.top_classes, result.right > 0
+    top = result.top_classes
+    right = result.right > 0
     rows, classes = (np.arange(len(labels)), labels) if labels.ndim == 1 else labels.nonzero()
     shares_top_score = np.bincount(rows[top[rows] == classes], minlength=len(top)) > 0
     # If one of an example's classes shares the highest score, no single class is confused with it.
@@ -80,7 +81,8 @@ def by_frequency(
     """
     ends = np.unique(np.quantile(training_counts, [1 / 3, 2 / 3, 1.0], method="inverted_cdf"))[::-1]
     third = len(ends) - 1 - np.searchsorted(ends[::-1], training_counts)
-    names, sizes = [], []
+    names = []
+    sizes = []
     for i in range(len(ends)):
         counts = training_counts[third == i]
         sizes.append((len(counts), counts.min(), counts.max()))
@@ -136,9 +138,11 @@ def worst_first(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 
     For the F1 of all classes, that is the F1 of each; for their mean recall or error, the recall of each.
     """
-    ascending, heading = losses.get_metric(metric).higher_is_better, metric_heading(metric)
+    ascending = losses.get_metric(metric).higher_is_better
+    heading = metric_heading(metric)
     if of_counts([metric]):
-        ascending, heading = True, "f1 (%)" if metric.startswith("f1") else "decided recall (%)"
+        ascending = True
+        heading = "f1 (%)" if metric.startswith("f1") else "decided recall (%)"
     if heading not in table:  # of a run that has not fitted its thresholds yet
         return table
     return table.sort_values(heading, ascending=ascending, kind="stable")
@@ -155,7 +159,8 @@ def _with_ends(
     name: str, means: np.ndarray, percent: bool, counts: np.ndarray | None = None
 ) -> dict[str, Any]:
     """Returns the columns of a metric; a fraction of some counts has Wilson's interval."""
-    low, high = np.nan, np.nan
+    low = np.nan
+    high = np.nan
     if percent and counts is not None:
         low, high = 100.0 * wilson(means, counts).T
     scaled = {f"{name} (%)": 100.0 * means} if percent else {name: means}

@@ -216,7 +216,9 @@ def fit(
     rows, classes = _pairs(labels)
     size = labels.shape[0]
     weights = 1.0 / np.bincount(rows, minlength=size)[rows]
-    groups, class_groups, examples = [np.arange(len(pairs))], None, [size]
+    groups = [np.arange(len(pairs))]
+    class_groups = None
+    examples = [size]
     if by_class:
         assert num_classes is not None
         groups, class_groups = _by_class(pairs, classes, num_classes)
@@ -239,7 +241,8 @@ class Evaluated:
 
     def metrics(self, coverage: float) -> dict[str, np.ndarray]:
         """Returns the metrics of the sets for a coverage, name -> `[N]`."""
-        column, percent = np.searchsorted(self.coverages, coverage), f"{100.0 * coverage:.6g}"
+        column = np.searchsorted(self.coverages, coverage)
+        percent = f"{100.0 * coverage:.6g}"
         columns = {"set_coverage": self.covered[:, column], "set_size": self.sizes[:, column]}
         return {f"{name}@{percent}": values for name, values in columns.items()}
 
@@ -264,7 +267,8 @@ def _recall(in_set: np.ndarray, labels: Labels) -> np.ndarray:
     """Returns the fraction of the classes of each example in its set, float32 `[B]`."""
     rows, classes = _pairs(labels)
     size = labels.shape[0]
-    hits, counts = np.bincount(rows, in_set[rows, classes], size), np.bincount(rows, minlength=size)
+    hits = np.bincount(rows, in_set[rows, classes], size)
+    counts = np.bincount(rows, minlength=size)
     return np.divide(hits, counts, out=np.ones(size), where=counts > 0).astype(np.float32)
 
 
@@ -303,7 +307,8 @@ def _by_class(values: np.ndarray, classes: np.ndarray, n: int) -> tuple[list[np.
     rest = np.concatenate([np.array([], int), *(rows_of[j] for j in others)])
     while others and groups and len(rest) < LEAST_PER_GROUP:
         members, rows = groups.pop()
-        others, rest = [*others, *members], np.append(rest, rows)
+        others = [*others, *members]
+        rest = np.append(rest, rows)
     groups += [(others, rest)] if others else []
     class_groups = np.empty(n, np.int32)
     for i, (members, _) in enumerate(groups):

@@ -48,7 +48,9 @@ def test_limit_is_the_order_statistic_of_split_conformal_prediction():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_coverage_has_its_beta_law(name):
-    m, coverage, hits = 99, 0.9, []
+    m = 99
+    coverage = 0.9
+    hits = []
     for seed in range(100):
         probabilities, labels = _examples(m + 1000, seed=seed)
         first = probabilities[:m]
@@ -91,7 +93,8 @@ def test_limits_of_several_classes_are_exact(rng):
             weights = {
                 score: Fraction(1, int(c)) for c, row in zip(counts, scores, strict=True) for score in row[:c]
             }
-            missed, limit = Fraction(0), max(weights)
+            missed = Fraction(0)
+            limit = max(weights)
             for score in sorted(weights, reverse=True):  # the lowest limit that misses no more than allowed
                 limit = score
                 missed += weights[score]
@@ -128,7 +131,10 @@ def frequencies(name):
 @pytest.mark.parametrize("name", ["rare", "5", "20", "60", "150", "500"])
 def test_limits_by_class_cover_all_and_rare_classes(name):
     weights, gains = frequencies(name)
-    n, m, draws, covered = len(weights), 1000, 40, []
+    n = len(weights)
+    m = 1000
+    draws = 40
+    covered = []
     rare = weights < weights.max() / 2
     for seed in range(draws):
         rng = np.random.default_rng(seed)
@@ -140,18 +146,22 @@ def test_limits_by_class_cover_all_and_rare_classes(name):
         sets = fit("threshold", (first, first, None), labels[:m], by_class=True, num_classes=n)
         inside = _in_sets(sets, probabilities[m:], 0.9)[np.arange(2000), labels[m:]]
         covered.append([inside.mean(), inside[rare[labels[m:]]].mean()])
-    mean, error = np.mean(covered, axis=0), np.std(covered, axis=0) / np.sqrt(draws)
+    mean = np.mean(covered, axis=0)
+    error = np.std(covered, axis=0) / np.sqrt(draws)
     assert (mean > 0.9 - 3 * error - [0.0, 0.01]).all()
     assert mean[0] < 0.92
 
 
 def test_classes_with_few_examples_share_the_limit_of_their_cluster():
-    rng, n, each = np.random.default_rng(1), 30, 60
+    rng = np.random.default_rng(1)
+    n = 30
+    each = 60
     labels = np.repeat(np.arange(n), each)
     scores = rng.normal(size=(len(labels), n)).astype(np.float32)
     scores[np.arange(len(labels)), labels] += np.where(labels < n // 2, 5.0, 0.0)
     sets = fit("rank", (None, scores, None), labels, by_class=True, num_classes=n)
-    easy, hard = sets.class_groups[: n // 2], sets.class_groups[n // 2 :]
+    easy = sets.class_groups[: n // 2]
+    hard = sets.class_groups[n // 2 :]
     assert len(set(easy)) == 1
     assert not set(easy) & set(hard)
     assert sets.limits(0.9)[0] < 5

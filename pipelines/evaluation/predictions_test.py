@@ -127,7 +127,8 @@ def test_check_size():
 
 
 def test_writing_does_not_copy_the_scores(tmp_path):
-    size, n = 10_000, 1_000
+    size = 10_000
+    n = 1_000
     scores = np.ones([size, n], np.float32)  # 40 MB
     result = evaluator.EvaluationResult(
         NAMES, np.ones([size, 2], np.float32), *np.zeros([3, size], np.int32), scores

@@ -82,7 +82,8 @@ class Reliability:
 
         Reference: Bröcker, Smith (2007), "Increasing the reliability of reliability diagrams".
         """
-        rng, draws = np.random.default_rng(0), statistics.RESAMPLES
+        rng = np.random.default_rng(0)
+        draws = statistics.RESAMPLES
         if self.top is None:
             gaps = rng.multivariate_normal(np.zeros(BINS), self.gaps.T @ self.gaps, draws)
         else:
@@ -106,8 +107,10 @@ def _area(counts: np.ndarray, errors: np.ndarray) -> np.ndarray:
 
     It is the mean over all orders of examples of equal value.
     """
-    ends, rates = counts.cumsum(axis=1), errors / np.maximum(counts, 1)
-    starts, before = ends - counts, errors.cumsum(axis=1) - errors
+    ends = counts.cumsum(axis=1)
+    rates = errors / np.maximum(counts, 1)
+    starts = ends - counts
+    before = errors.cumsum(axis=1) - errors
     harmonic = np.append(0.0, np.cumsum(1.0 / np.arange(1, ends.max() + 1)))
     # The sum of (before + rate (k - start)) / k for k from start + 1 to end.
     sums = errors + (before - starts * rates) * (harmonic[ends] - harmonic[starts])
@@ -177,6 +180,7 @@ def _measure_block(
     gaps = np.bincount(rows * BINS + bins, right - confidence, len(scores) * BINS)
     nlls = calibration.negative_log_likelihood(scores, labels, where)
     predictions = np.bincount(rows, minlength=len(scores))
-    counts, confidences = np.bincount(bins, minlength=BINS), np.bincount(bins, confidence, BINS)
+    counts = np.bincount(bins, minlength=BINS)
+    confidences = np.bincount(bins, confidence, BINS)
     top = (np.column_stack([confidence, right]),) if labels.ndim == 1 else ()
     return gaps.reshape(-1, BINS), nlls, predictions, counts, confidences, *top

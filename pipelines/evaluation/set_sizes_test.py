@@ -14,7 +14,8 @@ COVERED = np.array([0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0])
 
 @pytest.fixture
 def result():
-    ids, values = np.zeros(12, np.int32), np.zeros([12, 1], np.float32)
+    ids = np.zeros(12, np.int32)
+    values = np.zeros([12, 1], np.float32)
     sizes, covered = (np.stack([values // 2, values], axis=1) for values in (SIZES, COVERED))
     sets = prediction_sets.Evaluated("rank", np.array([0.5, 0.9]), sizes, np.float32(covered))
     return evaluator.EvaluationResult(("top1_error",), values, ids, ids, values[:, 0], sets=sets)

@@ -69,8 +69,11 @@ class SplitReport:
         keep_scores: bool | None = None,
         worst: int | None = None,
     ):
-        examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
-        self._trained, self._examples, self._class_names = trained, examples, class_names
+        examples = loaded.splits[split]
+        class_names = loaded.scored_class_names(split)
+        self._trained = trained
+        self._examples = examples
+        self._class_names = class_names
         self._hashes = {name: loaded.hashes[name] for name in ("classes", split)}
         self.title = path or split
         best = 0

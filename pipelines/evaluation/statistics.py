@@ -42,7 +42,8 @@ def mean_interval(
     would claim certainty. Other values have that of the means `[R]` of the `resamples`. The values are `[V]`,
     with the number of examples of each. A metric in [0, 1] is `bounded`.
     """
-    size, are_equal = counts.sum(), np.unique(values).size == 1
+    size = counts.sum()
+    are_equal = np.unique(values).size == 1
     if bounded and (are_equal or np.isin(values, [0.0, 1.0]).all()):
         return wilson(counts @ values / size, size).tolist()
     if are_equal or np.isinf(values).any():
@@ -52,7 +53,8 @@ def mean_interval(
 
 def resamples(counts: np.ndarray) -> Iterator[np.ndarray]:
     """Yields counts of distinct values in the resamples of a bootstrap, int `[R, V]`, `RESAMPLES` in all."""
-    rng, size = np.random.default_rng(0), counts.sum()
+    rng = np.random.default_rng(0)
+    size = counts.sum()
     for rows in _blocks(RESAMPLES, len(counts)):
         yield rng.multinomial(size, counts / size, size=rows)
 

@@ -142,7 +142,8 @@ def _best(rate: Callable[..., np.ndarray], scores: np.ndarray, positive: np.ndar
     hits = np.cumsum(positive[order])[last]
     values = rate(hits.astype(np.float64), last + 1.0, int(hits[-1]))
     best = int(np.argmax(values))
-    lowest, next_lower = scores[last[best]], scores[last[best] + 1]
+    lowest = scores[last[best]]
+    next_lower = scores[last[best] + 1]
     if not values[best] > 0.0:
         return math.inf
     below = np.nextafter(lowest - margin, -np.inf)

@@ -31,7 +31,8 @@ def best_rating(rule, positive, scores):
 
 
 def rating(rule, positive, decided):
-    hits, decided = np.array([np.sum(positive & decided)]), np.array([max(1, np.sum(decided))])
+    hits = np.array([np.sum(positive & decided)])
+    decided = np.array([max(1, np.sum(decided))])
     return RATES[rule](hits, decided, positive.sum())[0]
 
 
@@ -78,7 +79,8 @@ def test_certain_precision_on_new_examples(rng):
 
 def test_certain_precision_rejects_a_lower_one_by_a_binomial_test():
     # Of 44 examples, one sequence begins at 22, the fewest with 0.9**k < 0.1, another at 44: both at 0.1 / 2.
-    hits, decided = np.arange(1.0, 45.0), np.arange(1.0, 45.0)
+    hits = np.arange(1.0, 45.0)
+    decided = np.arange(1.0, 45.0)
     ratings = thresholds.precision(hits, decided, 44, at_least=0.9, confidence=0.9)
     assert 0.9**22 > 0.05 > 0.9**44
     assert np.flatnonzero(ratings).tolist() == [43]  # the first sequence has failed at 22

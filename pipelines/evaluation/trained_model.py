@@ -144,13 +144,15 @@ class TrainedModel:
                 f"{path}: trained without calibration examples. Train with --sets=threshold, or set "
                 "data.path to labeled examples that the run has not seen, if its dataset reads them."
             )
-        examples, hashes = loaded.splits["calibration"], self.run_dir.data_hashes()
+        examples = loaded.splits["calibration"]
+        hashes = self.run_dir.data_hashes()
         for split in ("train", "validation"):
             if hashes[split] == loaded.hashes["calibration"]:
                 raise ValueError(
                     f"data.path: the {split} split of the run. Set it to examples that the run has not seen."
                 )
-        size, needed = len(examples), prediction_sets.least_examples(0.9)
+        size = len(examples)
+        needed = prediction_sets.least_examples(0.9)
         if size < needed:  # they would replace sets that the run may have
             raise ValueError(f"data.path: {size} examples; sets for 90% need {needed}. Give more examples.")
         experiment = dataclasses.replace(self.experiment, sets=sets)
@@ -211,7 +213,8 @@ def restore(path: str | os.PathLike, strategy: tf.distribute.Strategy | None = N
     """
     strategy = strategy or tf.distribute.get_strategy()
     run_dir = RunDirectory(path)
-    experiment, results = run_dir.experiment(), run_dir.results()
+    experiment = run_dir.experiment()
+    results = run_dir.results()
     checks.check(experiment)
     described = description.read(run_dir.model)
     sorter = os.path.join(run_dir.model, description.SORTER)  # the copy of its file, if there is one

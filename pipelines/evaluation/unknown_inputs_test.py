@@ -9,9 +9,11 @@ from rank4class.pipelines.evaluation import unknown_inputs
 
 
 def test_scikit_learn_and_its_resamples(rng):
-    known, unknown = rng.normal(size=[150, 5]).round(1), 0.7 * rng.normal(size=[60, 5]).round(1)
+    known = rng.normal(size=[150, 5]).round(1)
+    unknown = 0.7 * rng.normal(size=[60, 5]).round(1)
     result = unknown_inputs.evaluate(known, unknown, temperature=0.5)
-    scores, is_unknown = np.concatenate([known, unknown]), np.arange(210) >= 150
+    scores = np.concatenate([known, unknown])
+    is_unknown = np.arange(210) >= 150
     measures = {
         "maximum_probability": -scipy.special.softmax(scores / 0.5, axis=1).max(axis=1),
         "energy": -0.5 * np.log(np.exp(scores / 0.5).sum(axis=1)),
@@ -24,7 +26,8 @@ def test_scikit_learn_and_its_resamples(rng):
 
 
 def test_few_and_separated_examples():
-    known, unknown = np.array([[9.0, 0.0], [0.0, 8.0]]), np.array([[1.0, 0.0]])
+    known = np.array([[9.0, 0.0], [0.0, 8.0]])
+    unknown = np.array([[1.0, 0.0]])
     result = unknown_inputs.evaluate(known, unknown)  # some resamples have no unknown example
     assert (result["maximum_probability"], result["energy"]) == (100.0, 100.0)
     assert result["intervals"] == {"maximum_probability": None, "energy": None}

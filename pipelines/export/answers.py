@@ -42,9 +42,11 @@ class Answers(tf.Module):
         inputs = trained.description.inputs
         self.class_names = trained.description.class_names
         self._names = tf.constant(self.class_names)
-        self.inputs, self._calibration = inputs, trained.calibration
+        self.inputs = inputs
+        self._calibration = trained.calibration
         self.thresholds = trained.thresholds if coverage is None else None
-        self.coverage, self.sets = coverage, None
+        self.coverage = coverage
+        self.sets = None
         if coverage is not None:
             self.sets = trained.sets_of(coverage)
             self.limits = self.sets.limits(coverage)
@@ -54,7 +56,8 @@ class Answers(tf.Module):
         self._rule: Rule | None = None
         if coverage is None and (several or self._count_prior.is_model or self.thresholds is not None):
             self._rule = decision_rule(trained.experiment, trained.fitted)
-        model, parts = trained.model, [inputs.preprocess, inputs.encoder]
+        model = trained.model
+        parts = [inputs.preprocess, inputs.encoder]
         if isinstance(model, models.RankModel):
             # An export has the vectors of the classes in place of the class encoder.
             with trained.strategy.scope():
@@ -119,7 +122,8 @@ class Answers(tf.Module):
         if self._prior_shift is not None:
             scores += self._prior_shift
         log_counts = self._count_prior.log_counts(scores, log_counts, where)
-        results, in_set = {"scores": scores}, None
+        results = {"scores": scores}
+        in_set = None
         if log_counts is not None:
             results["probabilities"] = set_sizes.marginals(scores, log_counts, where=where)
             results["counts"] = tf.exp(log_counts)
@@ -198,7 +202,9 @@ class Answers(tf.Module):
 
 def _prior_shift(trained: TrainedModel, prior: Sequence[float]) -> np.ndarray:
     """Returns the change of the scores for other class frequencies, float32 `[n]`; see `Answers.score`."""
-    experiment, described, fitted = trained.experiment, trained.description, trained.calibration
+    experiment = trained.experiment
+    described = trained.description
+    fitted = trained.calibration
     has_counts = count_priors.get(experiment.count_prior).is_model
     of_several = described.inputs.kind.ranks_items or has_counts or isinstance(fitted, Platt)
     for is_wrong, reason in (

@@ -38,7 +38,8 @@ class ApproximateAnswers(Answers):
     def __init__(self, trained: TrainedModel, k: int):
         super().__init__(trained)
         self.check_k(k)
-        interaction, n = getattr(trained.model, "interaction", None), len(self.class_names)
+        interaction = getattr(trained.model, "interaction", None)
+        n = len(self.class_names)
         if not isinstance(interaction, interactions.Dot | interactions.Cosine):
             raise ValueError(
                 f"index='scann': the interaction is {trained.experiment.interaction.name!r}, and only dot "

@@ -39,7 +39,8 @@ def test_index_against_exact_scores(tmp_path, interaction):
         best[index] = {name: value.numpy() for name, value in classify(id=tf.range(30)).items()}
     assert "probabilities" in best["exact"]
     assert set(best["scann"]) == {"classes", "scores"}
-    hits, exact = [], best["exact"]
+    hits = []
+    exact = best["exact"]
     for i, (classes, scores) in enumerate(
         zip(best["scann"]["classes"], best["scann"]["scores"], strict=True)
     ):

@@ -65,7 +65,8 @@ def predicted(runs, path, folder, **options):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_each_kind_of_input(name, on_both, tmp_path):
-    runs, path = on_both(name), KINDS[name][0](tmp_path)
+    runs = on_both(name)
+    path = KINDS[name][0](tmp_path)
     # The last pair of batches may be one of a single input, and then none.
     for batch_size in (9, 100) if name == "digits_mlp" else (9,):
         one, two = predicted(
@@ -81,7 +82,8 @@ def test_each_kind_of_input(name, on_both, tmp_path):
 
 
 def test_scores_and_exports(on_both, tmp_path):
-    runs, images = on_both("digits_mlp"), np.load(write_array(tmp_path))
+    runs = on_both("digits_mlp")
+    images = np.load(write_array(tmp_path))
     scores = [run.scores(images) for run in runs]
     np.testing.assert_array_equal(*scores)
     runs[1].export(tmp_path / "model")

@@ -113,7 +113,8 @@ def text_run(write_tiny_bert, tmp_path_factory):
 
 
 def test_invalid_inputs_of_texts(text_run, tmp_path):
-    path, output = tmp_path / "in.tsv", tmp_path / "out.tsv"
+    path = tmp_path / "in.tsv"
+    output = tmp_path / "out.tsv"
     path.write_text("comment\ngood\nc\td\na\tb\nbad\n")
     with pytest.raises(ValueError, match=r"in\.tsv:3: 2 columns, but 1 in the first line\. To skip it, set"):
         text_run.predict_file(path, output)

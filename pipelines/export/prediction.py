@@ -62,9 +62,11 @@ class Predictor:
     ):
         if k is not None and k is not ALL:
             answers.check_k(k)
-        self._k, self._known = k, known
+        self._k = k
+        self._known = known
         self._replicas = strategy.num_replicas_in_sync
-        self._kind, preprocess = answers.inputs.kind, answers.inputs.preprocess
+        self._kind = answers.inputs.kind
+        preprocess = answers.inputs.preprocess
         self._lengths_of = preprocess.padded_lengths if self._kind.tokenizes else None
 
         def answer_batch(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -95,7 +97,8 @@ class Predictor:
 
         ValueError: `bad_rows` does not skip an input that cannot be decoded, or scores are not finite.
         """
-        inputs, empty = iter(inputs), 0
+        inputs = iter(inputs)
+        empty = 0
         batches = self._replicas if self._lengths_of is None else SORTED_BATCHES
         while window := list(itertools.islice(inputs, batch_size * batches)):
             empty += sum("text" in each and not each["text"].strip() for _, each in window)

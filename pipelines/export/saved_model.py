@@ -67,7 +67,8 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
 def usage(answers: Answers) -> str:
     """Returns a program that loads the SavedModel, for the model card."""
     signature = "rank" if answers.has_items else "classify"
-    kind, columns = answers.inputs.kind, answers.inputs.columns
+    kind = answers.inputs.kind
+    columns = answers.inputs.columns
     inputs = [f"{name}=tf.constant({kind.usage.get(name, '...')})" for name in answers.specs]
     inputs += ["excluded=..."] if answers.has_items else []
     lines = [f"# The columns of {', '.join(answers.specs)}: {', '.join(columns)}"] if columns else []

@@ -37,7 +37,8 @@ class _Signature:
     """
 
     def __init__(self, function: Any, threads: ThreadPoolExecutor):
-        self._function, self._threads = function, threads
+        self._function = function
+        self._threads = threads
         self.inputs: dict[str, tf.TensorSpec] = function.structured_input_signature[1]
         self.outputs: dict[str, tf.TensorSpec] = function.structured_outputs
         batch = tf.nondifferentiable_batch_function(1, MAX_BATCH, batch_timeout_micros=0, autograph=False)
@@ -82,7 +83,8 @@ def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
     parent, version = os.path.split(os.path.abspath(folder))
     name = name or os.path.basename(parent if version.isdigit() else folder)
     version = version if version.isdigit() else "1"
-    model, threads = tf.saved_model.load(folder), ThreadPoolExecutor(MAX_BATCH)
+    model = tf.saved_model.load(folder)
+    threads = ThreadPoolExecutor(MAX_BATCH)
     signatures = {key: _Signature(function, threads) for key, function in model.signatures.items()}
     state = {"version": version, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
     described = {
@@ -189,7 +191,8 @@ def _signature(signatures: Mapping[str, _Signature], body: Mapping[str, Any], de
 
 def _arrays(signature: _Signature, body: Mapping[str, Any], field: str) -> Arrays:
     """Returns the inputs of a signature that a body has, by row or for "inputs" by name."""
-    values, specs = body.get(field), signature.inputs
+    values = body.get(field)
+    specs = signature.inputs
     if field != "inputs":
         if not isinstance(values, list) or not values:
             raise HTTPException(400, f'"{field}" is no list of inputs.')

@@ -213,7 +213,8 @@ def test_an_empty_text_gets_the_same_answer_on_each_path(tmp_path, tiny_bert, ca
     frozen = config.Encoder("bert", path=tiny_bert, frozen=True)
     classifier = rank4class.RankClassifier(encoder=frozen, epochs=3, experiment={"data.max_length": 32})
     classifier.fit(["great happy day", "awful bad mess"] * 10, [1, 0] * 10)
-    run, texts = classifier.run_, ["great", "", " \t", "bad mess"]
+    run = classifier.run_
+    texts = ["great", "", " \t", "bad mess"]
     caplog.clear()
     answers = [classifier.predict_proba(texts)]
     answers.append(run.outputs(texts)["probabilities"])

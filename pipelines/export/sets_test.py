@@ -25,7 +25,8 @@ def with_sets(run, name):
     """Returns the run with prediction sets that its validation examples calibrate."""
     validation = data.get("digits").splits["validation"]
     outputs = run.outputs(validation.features["image"])
-    block, labels = (outputs["probabilities"], outputs["scores"], None), validation.labels
+    block = (outputs["probabilities"], outputs["scores"], None)
+    labels = validation.labels
     calibrated = rank4class.load(run.workdir)
     pairs = prediction_sets.true_scores(name, {}, block, labels)
     sets = prediction_sets.fit(name, {}, pairs, labels, num_classes=10)
@@ -112,7 +113,8 @@ def repeated(request, digits_run, images):
     """A run calibrated on 1,000 copies of 20 images: many scores equal the limit but for the last bits."""
     distinct = images[:20]
     rows = np.random.default_rng(0).integers(20, size=1000)
-    run, outputs = rank4class.load(digits_run.workdir), digits_run.outputs(distinct[rows])
+    run = rank4class.load(digits_run.workdir)
+    outputs = digits_run.outputs(distinct[rows])
     labels = data.get("digits").splits["test"].labels[:20][rows]
     block = outputs["probabilities"], outputs["scores"], None
     pairs = prediction_sets.true_scores(request.param, {}, block, labels)
@@ -123,7 +125,8 @@ def repeated(request, digits_run, images):
 
 def test_an_input_has_one_set_in_all_batches(repeated):
     run, inputs, rows = repeated
-    sets, batches = run._trained.sets, [(0, 1000), *((i, 1) for i in range(60)), (100, 3), (200, 64)]
+    sets = run._trained.sets
+    batches = [(0, 1000), *((i, 1) for i in range(60)), (100, 3), (200, 64)]
     scores = []
     for first, size in batches:
         outputs = run.answers.score({"image": tf.constant(inputs[first : first + size])})

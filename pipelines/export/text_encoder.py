@@ -13,13 +13,15 @@ def save(trained: TrainedModel, folder: str | os.PathLike) -> None:
     Raises:
       ValueError: the encoder is not a BERT or an ELECTRA, or does not fit the layout.
     """
-    inputs, name = trained.description.inputs, trained.experiment.encoder.name
+    inputs = trained.description.inputs
+    name = trained.experiment.encoder.name
     if name not in checkpoints.HUGGING_FACE:
         known = " or ".join(map(repr, checkpoints.HUGGING_FACE))
         raise ValueError(
             f"format='huggingface': the encoder {name!r} is not {known}. Set it to 'saved_model'."
         )
-    encoder, tokenizer = inputs.encoder or trained.model.encoder, inputs.preprocess
+    encoder = inputs.encoder or trained.model.encoder
+    tokenizer = inputs.preprocess
     contents = checkpoints.hugging_face_files(encoder, tokenizer.special.padding) | tokenizer.assets
     with files.new_folder(folder) as partial:
         for name, content in contents.items():

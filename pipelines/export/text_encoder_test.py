@@ -29,7 +29,8 @@ def weights_of(encoder):
 )
 def test_the_export_is_read_again(make, tmp_path, name, changes):
     experiment = make(name, epochs=1.0, steps=None, jit_compile=False, **changes)
-    kind, source = experiment.encoder.name, experiment.encoder.path
+    kind = experiment.encoder.name
+    source = experiment.encoder.path
     run = rank4class.train(experiment, tmp_path / "run", progress=False)
     shutil.rmtree(source)
     folder = tmp_path / "export"
@@ -37,7 +38,8 @@ def test_the_export_is_read_again(make, tmp_path, name, changes):
     assert {path.name for path in folder.iterdir()} == {
         *("config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt")
     }
-    again, is_frozen = models.get("encoder", kind, path=str(folder)), experiment.encoder.frozen
+    again = models.get("encoder", kind, path=str(folder))
+    is_frozen = experiment.encoder.frozen
     trained = weights_of(run._trained.description.inputs.encoder or run.model.encoder)
     for name, weight in weights_of(again).items():
         np.testing.assert_array_equal(weight, trained.pop(name), name)

@@ -49,8 +49,10 @@ class Report:
     """
 
     def __init__(self, experiment: config.Experiment, dataset: data.Dataset, cache_dir: str | None = None):
-        section, train = experiment.data, dataset.splits["train"]
-        self.experiment, self._kind = experiment, train.kind
+        section = experiment.data
+        train = dataset.splits["train"]
+        self.experiment = experiment
+        self._kind = train.kind
         split_steps.check_held_out(dataset.class_names, section.held_out)
         loading.check_class_weights(section, train)
         self._preprocess: Any = None
@@ -119,12 +121,15 @@ class Report:
         return "\n\n".join(blocks)
 
     def _source(self, dataset):
-        section, splits, of_split = self.experiment.data, self.splits.values(), self._by_split
+        section = self.experiment.data
+        splits = self.splits.values()
+        of_split = self._by_split
         size = f"{len(self._class_names):,} classes"
         noun = "classes"
         if self._kind.ranks_items:
             _, longest, width = self.splits["train"].features["items"].shape
-            size, noun = f"lists of up to {longest:,} items with {width:,} features each", "relevant items"
+            size = f"lists of up to {longest:,} items with {width:,} features each"
+            noun = "relevant items"
             of_split["items"] = [_spread(_list_sizes(split)) for split in splits]
         if self.splits["train"].multi_label:
             of_split[f"{noun}, mean"] = [split.num_relevant().mean() for split in splits]
@@ -144,7 +149,8 @@ class Report:
         return Section("Lists", [], [_with_shares(counts, totals, "grade"), baseline])
 
     def _classes(self, baseline):
-        names, counts = self._class_names, pd.DataFrame(self.counts)
+        names = self._class_names
+        counts = pd.DataFrame(self.counts)
         paragraphs = [self._imbalance()]
         for split in counts:
             if missing := [names[i] for i in np.flatnonzero(counts[split] == 0)]:
@@ -173,7 +179,8 @@ class Report:
 
     def _baselines(self, encoded):
         """Returns a table of the baselines, on all splits except train, also by the outputs of an encoder."""
-        metrics, batch_size = self.experiment.metrics, self.experiment.evaluation_batch_size
+        metrics = self.experiment.metrics
+        batch_size = self.experiment.evaluation_batch_size
         rows = []
         for name, split in self.splits.items():
             summaries: dict[str, Any] = {}
@@ -194,7 +201,9 @@ class Report:
         return pd.DataFrame(rows)
 
     def _texts(self):
-        max_length, path, splits = self.experiment.data.max_length, self.experiment.encoder.path, self.splits
+        max_length = self.experiment.data.max_length
+        path = self.experiment.encoder.path
+        splits = self.splits
         limit = "No tokens are counted. Set encoder.path to see which texts data.max_length cuts."
         lengths = {
             (f"characters of {feature}", name): np.array([*map(len, split.features[feature])])
@@ -235,7 +244,8 @@ class Report:
 
     def _read_images(self):
         """Reads the image files, replaces the splits by the readable ones, and returns their section."""
-        side, unreadable = self.experiment.data.image_size, []
+        side = self.experiment.data.image_size
+        unreadable = []
         read = {name: dataset_contents.read_images(name, split) for name, split in self.splits.items()}
         for name, images in read.items():
             is_readable = images["error"].isna()
@@ -271,7 +281,8 @@ class Report:
         train = self.splits["train"]
         has_class = train.class_matrix(len(self._class_names)).tocsc()
         by_class = [has_class[:, [c]].nonzero()[0][:SHOWN_IMAGES] for c in self._frequent]
-        indices, ends = np.concatenate(by_class), np.cumsum(list(map(len, by_class)))[:-1]
+        indices = np.concatenate(by_class)
+        ends = np.cumsum(list(map(len, by_class)))[:-1]
         features = {name: tf.constant(values[indices]) for name, values in train.features.items()}
         batches = {"as evaluated": self._preprocess(features) if self._preprocess else features}
         if self._augment:
@@ -295,7 +306,9 @@ class Report:
             )
             for name, s in self.splits.items()
         }
-        rows, lines, leaked = [], [], 0
+        rows = []
+        lines = []
+        leaked = 0
         for i, name in enumerate(examples):
             for other in list(examples)[: i + 1]:
                 first, relabeled = dataset_contents.find_duplicates(examples[name], examples[other])

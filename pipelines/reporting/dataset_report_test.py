@@ -239,7 +239,8 @@ def test_the_file_lists_all_unreadable_images_and_duplicates(image_files, tmp_pa
 
 @pytest.mark.nightly
 def test_identical_splits_are_read_once(image_files, monkeypatch):
-    read, read_each = [], data.read_each
+    read = []
+    read_each = data.read_each
     monkeypatch.setattr(data, "read_each", lambda split, f: read.append(len(split)) or read_each(split, f))
     splits = {name: image_files.splits["train"] for name in ("validation", "test")}
     dataset = data.Dataset(image_files.class_names, {"train": image_files.splits["test"], **splits})

@@ -78,7 +78,8 @@ def _prediction_sets(
 def _training(sessions: Sequence[Mapping[str, Any]]) -> str:
     if not sessions:
         return "The training has just begun."
-    first, last = sessions[0], sessions[-1]
+    first = sessions[0]
+    last = sessions[-1]
     packages = ", ".join(f"{name} {version}" for name, version in last["packages"].items())
     seconds = sum(session["seconds"] for session in sessions)
     return f"Commit {last['git'] or 'unknown'}, {packages}; started {first['started']}, {seconds:,.0f} s."

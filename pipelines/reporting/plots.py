@@ -73,7 +73,9 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Seq
     The color of a cell is its fraction of the row: blue if right, orange if wrong. Of more than `MAX_DRAWN`
     classes, those with the most errors are drawn, and the last column holds all other predictions.
     """
-    labels, predicted, n = np.asarray(labels), np.asarray(predicted), len(class_names)
+    labels = np.asarray(labels)
+    predicted = np.asarray(predicted)
+    n = len(class_names)
     draws_all = n <= MAX_DRAWN
     shown = np.arange(n) if draws_all else most_confused(labels, predicted, n, MAX_DRAWN)
     rows = [tables.shortened(class_names[i], NAME_WIDTH) for i in shown.tolist()]
@@ -122,13 +124,15 @@ def most_confused(labels: np.ndarray, predicted: np.ndarray, num_classes: int, c
 
 def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -> np.ndarray:
     """Draws the ranks `[N]` of the true class, or of the first of several; infinite ones have a bar."""
-    ranks, edges = np.asarray(ranks), rank_edges(num_classes)
+    ranks = np.asarray(ranks)
+    edges = rank_edges(num_classes)
     fractions = rank_fractions(ranks, edges)
     ends = itertools.pairwise(edges)
     names = [f"{low:,}" if low == end - 1 else f"{low:,}-{end - 1:,}" for low, end in ends]
     colors = [RIGHT, *[WRONG] * (len(names) - 1)]
     if fractions[-1]:
-        names, colors = [*names, "not finite"], [*colors, NOT_FINITE]
+        names = [*names, "not finite"]
+        colors = [*colors, NOT_FINITE]
     fractions = fractions[: len(names)]
     ranked = "the first of an example's classes" if several else "the true class"
     title = f"{len(ranks):,} examples   rank 1: {np.mean(ranks <= 1):.1%}"
@@ -174,7 +178,8 @@ def count_distributions(
     dark outline the fraction of the examples that have it. Examples that are not finite have no bar. Numbers
     more than a third above the largest known one share the last bar.
     """
-    probabilities, counts = np.asarray(probabilities, np.float64), np.asarray(counts)
+    probabilities = np.asarray(probabilities, np.float64)
+    counts = np.asarray(counts)
     last = max(*counts, *training_counts)
     last = min(probabilities.shape[1] - 1, last + max(2, last // 3))
     is_known = np.isin(np.arange(last + 1), training_counts)
@@ -262,7 +267,8 @@ def draw_reliability(figure: Figure, panels: Sequence[tuple[str, pd.DataFrame]],
 
 def plot_class_counts(class_names: Sequence[str], counts: dict[str, np.ndarray], path: str) -> None:
     """Plots the number of examples of each class, in this order, in each split: bars, or curves of many."""
-    n, has_bars = len(class_names), len(class_names) <= MAX_NAMED
+    n = len(class_names)
+    has_bars = len(class_names) <= MAX_NAMED
     train = counts["train"]
     figure = Figure(figsize=(7, 1.4 + 0.26 * n if has_bars else 4))
     axis = figure.subplots()

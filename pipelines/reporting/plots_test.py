@@ -57,7 +57,8 @@ def test_confusion_matrices_of_any_size_are_drawn(n):
 
 
 def test_correct_is_blue_and_errors_are_orange():
-    labels, errors = np.arange(3), np.array([1, 2, 0])
+    labels = np.arange(3)
+    errors = np.array([1, 2, 0])
     right, wrong = (plots.confusion_matrix(labels, guess, ["a", "b", "c"]) for guess in (labels, errors))
     for pixels, present, absent in ((right, plots.RIGHT, plots.WRONG), (wrong, plots.WRONG, plots.RIGHT)):
         assert has_color(pixels, present)
@@ -89,7 +90,8 @@ def diagram(scores, labels, calibration):
 
 
 def test_diagrams_show_the_calibration():
-    scores, labels = np.eye(3), np.array([0, 1, 0])
+    scores = np.eye(3)
+    labels = np.array([0, 1, 0])
     pixels = diagram(scores, labels, Temperature(1.0))
     assert (pixels.dtype, pixels.ndim, pixels.shape[2]) == (np.uint8, 3, 3)
     assert max(pixels.shape) <= 720
@@ -101,7 +103,8 @@ def test_diagrams_show_the_calibration():
 
 
 def test_risk_coverage_is_drawn_before_and_after_the_calibration():
-    scores, labels = np.array([[9.0, 0.0, 0.0], [2.0, 2.0, 0.0], [1.0, 0.0, 0.0]]), np.array([0, 1, 1])
+    scores = np.array([[9.0, 0.0, 0.0], [2.0, 2.0, 0.0], [1.0, 0.0, 0.0]])
+    labels = np.array([0, 1, 1])
     low, high = (
         plots.risk_coverage(reliability.evaluate(Temperature(t), scores, labels)) for t in (0.01, 1.0)
     )

@@ -6,11 +6,19 @@ from collections.abc import Iterable
 from matplotlib.axes import Axes
 
 # Okabe and Ito (2008), "Color universal design": distinguishable with any color vision.
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+BLACK = "#000000"
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+YELLOW = "#F0E442"
+BLUE = "#0072B2"
+VERMILION = "#D55E00"
+PURPLE = "#CC79A7"
 COLORS = [BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, YELLOW]
 GRAY = "#6b6b6b"
-RIGHT, WRONG, NOT_FINITE = BLUE, VERMILION, GRAY
+RIGHT = BLUE
+WRONG = VERMILION
+NOT_FINITE = GRAY
 
 _DASHES = ("-", "--", "-.", ":")  # tell losses apart without colors
 _LOSSES = {

@@ -148,7 +148,8 @@ def test_failed_writes_keep_other_checkpoints(tmp_path, monkeypatch):
 
 def test_kill_while_a_checkpoint_is_written_again(tmp_path, monkeypatch):
     checkpoints = written(tmp_path, 5, 20)
-    renamed, rename = [], tf.io.gfile.rename
+    renamed = []
+    rename = tf.io.gfile.rename
 
     def kill_at_the_second(source, target, **kwargs):
         renamed.append(target)

@@ -78,7 +78,8 @@ class _File(io.RawIOBase):
     """TensorFlow's file for writing, with all that `zipfile` and PyArrow expect of one."""
 
     def __init__(self, file: Any):
-        self._file, self._written = file, 0
+        self._file = file
+        self._written = 0
 
     def writable(self) -> bool:
         return True

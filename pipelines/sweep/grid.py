@@ -113,7 +113,8 @@ def run_grid(
     root = check_folder(root, "sweep")
     config.check_types(base)
     arguments.check_positive(jobs=jobs, tuning_seeds=tuning_seeds, trials=trials)
-    tune, vary = dict(tune or {}), dict(vary or {})
+    tune = dict(tune or {})
+    vary = dict(vary or {})
     _check_values("vary", base, build_cells(base, losses, interactions), vary, "List values.")
     cells = build_cells(base, losses, interactions, vary)
     _check_values("tune", base, cells, tune, "Add --trials=N, or list values." if trials is None else None)
@@ -141,7 +142,8 @@ def run_grid(
     named = {cell_name(cell, vary): cell for cell in cells}
     search = Search(named, tune, root, seeds=unseen, num_trials=trials)
     with parallel.start(root, jobs, executor) as pool:
-        choices, runs = search.run(pool), []
+        choices = search.run(pool)
+        runs = []
         for (name, cell), seed in itertools.product(named.items(), seeds):
             experiment = space.apply(cell, {**choices[name], "seed": seed})
             path = os.path.join(root, f"{name}-seed{seed}")

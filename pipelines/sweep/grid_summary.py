@@ -63,11 +63,13 @@ def summarize(
         _Results(name, (metrics or {}).get(name) or losses.get_metric(name), cells, test_to_train)
         for name in cells[0].values
     ]
-    comparisons, level = [], statistics.LEVEL
+    comparisons = []
+    level = statistics.LEVEL
     with np.errstate(invalid="ignore"):  # infinite in two cells
         if baseline is not None:
             first = check_baseline(baseline, [cell.name for cell in cells])
-            comparisons, level = _comparisons(results, first, margin), level / 2
+            comparisons = _comparisons(results, first, margin)
+            level = level / 2
         level /= len(results) * max(1, math.comb(len(cells), 2))  # the best is selected among all pairs
         best = {one.name: one.best(level) for one in results if len(cells) > 1}
     return {
@@ -103,8 +105,10 @@ class _Results:
     """The values of one metric in all cells, float64 `[C, S, N]`; one figure per seed is `[C, S, 1]`."""
 
     def __init__(self, name: str, metric: Any, cells: Sequence[Cell], test_to_train: float):
-        self.name, self.metric = name, Metric(metric.higher_is_better, metric.percent)
-        self._cells, self._test_to_train = cells, test_to_train
+        self.name = name
+        self.metric = Metric(metric.higher_is_better, metric.percent)
+        self._cells = cells
+        self._test_to_train = test_to_train
         arrays = [np.asarray(cell.values[name], np.float64) for cell in cells]
         self.values = np.stack([array.reshape(len(array), -1) for array in arrays])
         self._bounded = self.metric.percent and not (self.values < 0.0).any()  # a correlation may be negative
@@ -112,7 +116,8 @@ class _Results:
 
     def figures(self, i: int) -> dict[str, Any]:
         """Returns the entry of the metric in a cell."""
-        cell, values = self._cells[i], self.values[i]
+        cell = self._cells[i]
+        values = self.values[i]
         interval = inference.crossed_interval(
             values, bounded=self._bounded, test_to_train=self._test_to_train, pooled=self.pooled
         ) or cell.intervals.get(self.name)
@@ -125,7 +130,8 @@ class _Results:
 
     def estimates(self, first: int) -> list[inference.Estimate]:
         """Returns the means of the differences of all cells from the first."""
-        differences, pooled = self.values - self.values[first], None
+        differences = self.values - self.values[first]
+        pooled = None
         # With two seeds, Cochran's test misses unstable cells, and one verdict of six would be false.
         if differences.shape[1] > 2:
             pooled = inference.pooled_variance(np.delete(differences, first, axis=0))
@@ -178,7 +184,8 @@ class _Results:
         """Returns the best cell, and those that are not separable from it at a level."""
         means = self.values.mean(axis=(1, 2)) * (1.0 if self.metric.higher_is_better else -1.0)
         best = int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
-        estimates, is_finite = self.estimates(best), np.isfinite(means)
+        estimates = self.estimates(best)
+        is_finite = np.isfinite(means)
         not_separable = [
             i
             for i, estimate in enumerate(estimates)

@@ -10,7 +10,8 @@ import scipy.stats
 from rank4class.pipelines.sweep import grid_summary, grid_tables, inference
 from rank4class.pipelines.sweep.grid_summary import Cell, Metric
 
-SOFTMAX, MSE = {"loss": "softmax"}, {"loss": "mse"}
+SOFTMAX = {"loss": "softmax"}
+MSE = {"loss": "mse"}
 
 
 def errors(wrong, seeds=5, examples=400):
@@ -148,11 +149,15 @@ def crossed(rng, seeds, examples, effects, exact=False):
     a, b, rest = (rng.normal(size=shape) for shape in ((seeds, 1), (1, examples), (seeds, examples)))
     of_seeds, of_examples, of_rest = effects
     if exact:
-        a, b = a - a.mean(), b - b.mean()
+        a = a - a.mean()
+        b = b - b.mean()
         rest = rest - rest.mean(axis=0) - rest.mean(axis=1, keepdims=True) + rest.mean()
         freedom = (seeds - 1) * (examples - 1)
-        a, b, rest = a / a.std(ddof=1), b / b.std(ddof=1), rest / np.sqrt(np.sum(rest**2) / freedom)
-        of_seeds, of_examples = of_seeds + of_rest / examples, of_examples + of_rest / seeds
+        a = a / a.std(ddof=1)
+        b = b / b.std(ddof=1)
+        rest = rest / np.sqrt(np.sum(rest**2) / freedom)
+        of_seeds = of_seeds + of_rest / examples
+        of_examples = of_examples + of_rest / seeds
     return 1.0 + np.sqrt(of_seeds) * a + np.sqrt(of_examples) * b + np.sqrt(of_rest) * rest
 
 
@@ -165,9 +170,11 @@ def test_needed_examples_written_out(rng, baseline, level):
     assert one["difference"] == pytest.approx(1.0)
     assert one["name"] == MSE
     assert one["power"]["seeds_share"] == pytest.approx((0.0025 + 0.0625) / (0.0025 + 0.0625 + 0.5))
-    least, count = [], one["power"]["examples"]
+    least = []
+    count = one["power"]["examples"]
     for n in (count, 0.99 * count):
-        of_seeds, of_examples = 0.01 / 4 + 8.0 / 4 / n, 16.0 / n
+        of_seeds = 0.01 / 4 + 8.0 / 4 / n
+        of_examples = 16.0 / n
         t3, tn = (scipy.stats.t.ppf([1.0 - level / 2, 0.8], freedom) for freedom in (3, n - 1))
         least.append(np.sum(np.sqrt(of_seeds * t3**2 + of_examples * tn**2)))
     assert least[0] <= 1.0 < least[1]
@@ -378,7 +385,8 @@ def test_four_of_five_sweeps_of_the_needed_size_separate(rng, axis, effects):
     first = two_cells(np.zeros([10, 60]), crossed(rng, 10, 60, effects, exact=True), "mean_rank")
     assert first["comparisons"][0]["verdict"] == "not separable"
     count = first["comparisons"][0]["power"][axis]
-    shape, repeats = (count, 60) if axis == "seeds" else (10, count), 1000
+    shape = (count, 60) if axis == "seeds" else (10, count)
+    repeats = 1000
     verdicts = [
         two_cells(np.zeros(shape), crossed(rng, *shape, effects), "mean_rank")["comparisons"][0]["verdict"]
         for _ in range(repeats)

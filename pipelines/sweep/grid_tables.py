@@ -18,7 +18,8 @@ _CALIBRATION = (
 
 def cells_table(summary: Mapping[str, Any], digits: int = 2) -> list[list[str]]:
     """Returns a row per cell: its name, and each metric's mean and interval, with daggers."""
-    axes, separable = _axes(summary), _separable(summary)
+    axes = _axes(summary)
+    separable = _separable(summary)
     rows = [[*axes, *summary["metrics"]]]
     for cell in summary["cells"]:
         rows.append(_name(cell, axes))
@@ -63,7 +64,8 @@ def verdict(summary: Mapping[str, Any]) -> str:
             f"{len(summary['cells'])} cells are not separable from it."
             for metric, entry in summary["best"].items()
         )
-    baseline, lines = joined(summary["baseline"]), []
+    baseline = joined(summary["baseline"])
+    lines = []
     for metric in summary["metrics"]:
         names: dict[str, list[str]] = {}
         for one in _of_metric(summary, metric):
@@ -81,7 +83,8 @@ def verdict(summary: Mapping[str, Any]) -> str:
 def power_table(summary: Mapping[str, Any]) -> list[list[str]]:
     """Returns a row per metric on the differences that a sweep finds; see `power_heading`."""
     found = f"found with {len(summary['cells'][0]['seeds'])} seeds"
-    many, margin = f"with {inference.MOST_SEEDS:,} seeds", f"seeds for {summary['margin']:g}"
+    many = f"with {inference.MOST_SEEDS:,} seeds"
+    margin = f"seeds for {summary['margin']:g}"
     rows = [["metric", found, many, margin, "largest difference", "its seeds"]]
     for metric, definition in summary["metrics"].items():
         ones = [one for one in _of_metric(summary, metric) if "least" in one.get("power", ())]
@@ -154,7 +157,8 @@ def _needed(one: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     )
     if not one["difference"]:
         return f"No number of seeds or test examples separates {difference}."
-    power, counts = one["power"], []
+    power = one["power"]
+    counts = []
     if "seeds" in power:
         counts.append(
             f"some {power['seeds']:,} seeds" if power["seeds"] else f"over {inference.MOST_SEEDS:,} seeds"
@@ -177,7 +181,8 @@ COMPARE = (
 
 def explanation(summary: Mapping[str, Any]) -> str:
     """Returns sentences on the figures and the marks of `cells_table`."""
-    units, text = _units(summary), "Test set, fractions in percent; "
+    units = _units(summary)
+    text = "Test set, fractions in percent; "
     if units == "examples":
         text += "one seed, with the 95% interval over the examples. All verdicts are on these runs alone."
     else:

@@ -114,7 +114,8 @@ def pooled_variance(values: np.ndarray, *, bounded: bool = False) -> tuple[float
     apart = (means - means.mean(axis=0)).var(axis=1, ddof=1)
     if apart.sum() == 0.0 or np.mean(_largest_shares(cells, seeds) >= apart.max() / apart.sum()) < POOLING:
         return None
-    shared, unshared = means.mean(axis=0).var(ddof=1), apart.mean()
+    shared = means.mean(axis=0).var(ddof=1)
+    unshared = apart.mean()
     squares = (shared**2 + unshared**2 / (cells - 1)) / (seeds - 1)
     return float(shared + unshared), float((shared + unshared) ** 2 / squares)
 
@@ -153,7 +154,8 @@ def crossed_variances(
     of_seeds, of_examples, rest = _mean_squares(values) / values.size
     freedom = seeds - 1.0
     if pooled is not None and _varies(values):
-        of_seeds, freedom = pooled[0] / seeds, pooled[1]
+        of_seeds = pooled[0] / seeds
+        freedom = pooled[1]
     elif seeds == 2:
         of_seeds = max(of_seeds, rest)
     of_examples = max(of_examples - rest, rest - of_seeds, 0.0)
@@ -170,7 +172,8 @@ def _mean_squares(values: np.ndarray) -> np.ndarray:
     if 1 in values.shape:
         square = values.var(ddof=1)
         return np.array([square, 0.0, 0.0] if examples == 1 else [0.0, square, 0.0])
-    by_seed, by_example = values.mean(axis=1), values.mean(axis=0)
+    by_seed = values.mean(axis=1)
+    by_example = values.mean(axis=0)
     rest = np.sum((values - by_seed[:, None] - by_example + values.mean()) ** 2)
     squares = examples * by_seed.var(ddof=1), seeds * by_example.var(ddof=1)
     return np.array([*squares, rest / ((seeds - 1) * (examples - 1))])
@@ -234,7 +237,9 @@ def paired_estimate(
         return estimate
     count = differences.var(ddof=1) / sum(variance for variance, _ in variances)
     if not estimate.is_known:  # all are equal
-        count, rest, variances = examples, 0.0, ((0.0, 1.0), (1.0, examples - 1.0))
+        count = examples
+        rest = 0.0
+        variances = ((0.0, 1.0), (1.0, examples - 1.0))
     center = mean * count / (count + 2)
     squares = (np.mean(differences**2) * count + 2) / (count + 2)
     scale = float(squares - center**2) / (count + 2) / sum(variance for variance, _ in variances)

@@ -22,7 +22,8 @@ def mean_squares(values):
     (seeds, examples), mean = values.shape, np.mean(values)
     sums = [0.0, 0.0, 0.0]
     for s, i in itertools.product(range(seeds), range(examples)):
-        row, column = np.mean(values[s]), np.mean(values[:, i])
+        row = np.mean(values[s])
+        column = np.mean(values[:, i])
         for k, term in enumerate((row - mean, column - mean, values[s, i] - row - column + mean)):
             sums[k] += term**2
     return sums[0] / (seeds - 1), sums[1] / (examples - 1), sums[2] / ((seeds - 1) * (examples - 1))
@@ -84,7 +85,8 @@ def test_shared_variances_have_their_coverage(rng, seeds):
 @pytest.mark.parametrize("seeds", [2, 5])
 def test_unequal_variances_are_refused(rng, seeds):
     """Of equal ones a quarter; of cells with a fifth of the last one's deviation, most."""
-    equal, unequal = 0, 0
+    equal = 0
+    unequal = 0
     for _ in range(400):
         values = rng.normal(size=[6, seeds, 1]) + 3.0 * rng.normal(size=[seeds, 1])
         equal += inference.pooled_variance(values) is None
@@ -115,7 +117,8 @@ def test_one_axis_is_students_t(rng):
 
 
 def test_splits_of_the_same_examples_have_the_corrected_t_test():
-    differences, ratio = np.array([[0.5], [0.25], [1.0], [0.125]]), 0.25
+    differences = np.array([[0.5], [0.25], [1.0], [0.125]])
+    ratio = 0.25
     estimate = inference.paired_estimate(differences, bounded=True, test_to_train=ratio)
     error = math.sqrt((1 / 4 + ratio) * differences.var(ddof=1))
     assert estimate.error == pytest.approx(error)
@@ -151,7 +154,8 @@ def test_one_seed_of_errors_has_bonett_and_prices_interval():
     differences = np.array([1.0] * 9 + [-1.0] * 2 + [0.0] * 349)
     estimate = inference.paired_estimate(differences[None], bounded=True)
     low, high = statistics.difference_interval(differences, bounded=True)
-    center, half = (low + high) / 2, (high - low) / 2
+    center = (low + high) / 2
+    half = (high - low) / 2
     assert estimate.center == pytest.approx(center)
     # Student's t of 359 degrees of freedom in place of the normal quantile.
     ratio = scipy.stats.t.ppf(0.975, 359) / scipy.stats.norm.ppf(0.975)
@@ -205,7 +209,8 @@ def test_expected_best_of_drawn_cells(rng, cells):
     error = math.sqrt(0.7**2 / 10 + 1 / 30)
     means = error * rng.normal(size=[20_000, cells])
     assert np.mean(means.max(axis=1)) == pytest.approx(inference.expected_best(error, cells), rel=0.03)
-    shared, errors = crossed(rng, 3, 10, 5.0, 5.0), []
+    shared = crossed(rng, 3, 10, 5.0, 5.0)
+    errors = []
     for _ in range(2400 // cells):
         separate = 0.7 * rng.normal(size=[cells, 1, 10]) + rng.normal(size=[cells, 3, 10])
         errors.append(inference.unshared_error(shared + separate))
@@ -241,7 +246,8 @@ KINDS = [
 )
 def test_coverage_of_errors(rng, kind, rate, seeds, examples):
     """At one error in 360 examples, Student's t and bootstraps miss the rate in up to a third of cases."""
-    held, repeats = 0, 2000
+    held = 0
+    repeats = 2000
     for _ in range(repeats):
         low, high = inference.crossed_interval(draw_errors(rng, kind, rate, seeds, examples), bounded=True)
         held += low <= rate <= high
@@ -254,7 +260,9 @@ def test_coverage_of_errors(rng, kind, rate, seeds, examples):
 )
 def test_differences_have_their_coverage_and_false_equivalence(rng, effects):
     """At a true difference of the margin, equivalence is false."""
-    held, equivalent, repeats = 0, 0, 2000
+    held = 0
+    equivalent = 0
+    repeats = 2000
     for _ in range(repeats):
         estimate = inference.paired_estimate(0.2 + crossed(rng, 5, 400, *effects), bounded=False)
         low, high = estimate.interval()

@@ -93,10 +93,14 @@ class Pool:
     """
 
     def __init__(self, root: str, executor: Executor, jobs: int, interruption: Interruption | None):
-        self._sweep, self._root = uuid.uuid4().hex, root
-        self._executor, self._jobs, self._interruption = executor, jobs, interruption
+        self._sweep = uuid.uuid4().hex
+        self._root = root
+        self._executor = executor
+        self._jobs = jobs
+        self._interruption = interruption
         self._first: GridRun | None = None  # whose data the others must have
-        self._started, self._trained = time.monotonic(), 0
+        self._started = time.monotonic()
+        self._trained = 0
 
     def train(self, runs: Iterable[AnyRun], draw: Draw | None = None) -> Iterator[tuple[AnyRun, Outcome]]:
         """Yields each run with its outcome when it ends, at once if it is finished already; see `start`.
@@ -263,8 +267,10 @@ def _start_process(
     tf.config.threading.set_intra_op_parallelism_threads(threads[0])
     tf.config.threading.set_inter_op_parallelism_threads(threads[1])
     with started.get_lock():
-        index, started.value = started.value, started.value + 1
-    _loading, _is_loaded = loading, is_loaded
+        index = started.value
+        started.value = started.value + 1
+    _loading = loading
+    _is_loaded = is_loaded
     _use_gpu(index, jobs)
 
 

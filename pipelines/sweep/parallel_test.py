@@ -66,7 +66,9 @@ def kill(run):
 
 
 def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
-    trained, outcomes, handlers = [], {}, []
+    trained = []
+    outcomes = {}
+    handlers = []
     monkeypatch.setattr(
         rank_training, "load_data", lambda *_: handlers.append(signal.getsignal(signal.SIGINT))
     )
@@ -84,7 +86,8 @@ def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
 
 
 def test_runs_share_their_data_unless_these_differ(monkeypatch):
-    loaded, trained_on = [], []
+    loaded = []
+    trained_on = []
     monkeypatch.setattr(rank_training, "load_data", lambda one, _: loaded.append(one.encoder) or len(loaded))
     monkeypatch.setattr(rank_training, "train", lambda *_, loaded, **__: trained_on.append(loaded) or {"": 0})
     monkeypatch.setattr(parallel.Pool, "check_data", lambda *_: None)
@@ -113,7 +116,9 @@ def test_workers_have_the_settings_of_the_command(monkeypatch):
 
 
 def test_each_process_sees_one_gpu(monkeypatch):
-    gpus, visible, growing = ["gpu 0", "gpu 1"], [], []
+    gpus = ["gpu 0", "gpu 1"]
+    visible = []
+    growing = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: {"GPU": gpus}[kind])
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda *seen: visible.append(seen))
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *set_: growing.append(set_))

@@ -34,7 +34,8 @@ def differences(
         for one in comparisons[comparisons["metric"] == metric].to_dict("records"):
             if one["difference"] is None or one["interval"] is None:
                 continue
-            y, color = names.index(grid_tables.joined(one["name"])), colors[one["name"]["loss"]][0]
+            y = names.index(grid_tables.joined(one["name"]))
+            color = colors[one["name"]["loss"]][0]
             low, high = one["interval"]
             is_separable = one["verdict"] in ("better", "worse")
             axis.plot([low, high], [y, y], color=color, linewidth=1.5)
@@ -78,7 +79,8 @@ def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, path: 
 
     The lines end at the first seed that stops early. The panels fit the curves after `SHOWN_FROM`.
     """
-    names, panels = selected_metrics(names, monitor), list(curves["panel"].unique())
+    names = selected_metrics(names, monitor)
+    panels = list(curves["panel"].unique())
     styles = style.loss_styles(curves["loss"].unique())
     figure = Figure(figsize=(4.2 * len(panels), 0.4 + 2.8 * len(names)))
     axes = figure.subplots(len(names), len(panels), sharex="col", sharey="row", squeeze=False)

@@ -52,7 +52,8 @@ def grid_cells(groups: Sequence[Sequence[GridRun]]) -> list[grid_summary.Cell]:
     for group in groups:
         values = [RunDirectory(run.path).test_values() for run in group]
         stacked = {name: np.stack([one[name] for one in values]) for name in values[0]}
-        tests, intervals = [run.results["test"] for run in group], {}
+        tests = [run.results["test"] for run in group]
+        intervals = {}
         for name in evaluator.metric_names(tests[0]):
             if name not in stacked:
                 scale = 100.0 if losses.get_metric(name).percent else 1.0
@@ -70,7 +71,8 @@ def calibration_cells(groups: Sequence[Sequence[GridRun]]) -> list[grid_summary.
         stored = [run.results["test"].get("calibration") for run in group]
         if not all(stored):
             continue
-        values, intervals = {}, {}
+        values = {}
+        intervals = {}
         for name, when in _CALIBRATION:
             values[f"{name} {when}"] = np.array([one[when][name] for one in stored])
             ends = [one[when]["intervals"][name] for one in stored if name in one[when]["intervals"]]
@@ -91,7 +93,8 @@ def summarize(
     margin: float = grid_summary.MARGIN,
 ) -> dict[str, Any]:
     """Returns the summary of a grid, with its provenance; see `docs/reference/files.md`."""
-    first, experiment = groups[0][0], groups[0][0].experiment
+    first = groups[0][0]
+    experiment = groups[0][0].experiment
     sessions = [one for group in groups for run in group for one in RunDirectory(run.path).sessions()]
     session = max(sessions, key=lambda session: session["started"])
     encoder = f"{experiment.encoder.name}{' (frozen)' if experiment.encoder.frozen else ''}"
@@ -140,7 +143,8 @@ def write_grid(
     margin: float = grid_summary.MARGIN,
 ) -> str:
     """Writes `grid.json`, `report.md` (whose path it returns), plots and events, and prints the tables."""
-    search, groups = read_search(root), cells(runs)
+    search = read_search(root)
+    groups = cells(runs)
     tuned = tuple(search["fields"]) if search else ()
     summary = summarize(groups, tuned, baseline=baseline, margin=margin)
     write_json(os.path.join(root, GRID), summary)
@@ -197,8 +201,10 @@ def _notes(
     groups: Sequence[Sequence[GridRun]], tuned: Collection[str], summary: Mapping[str, Any]
 ) -> list[str]:
     """Returns sentences on the data, the training, the choice of tuned values and ignored fields."""
-    first, experiment = groups[0][0], groups[0][0].experiment
-    epochs, steps = experiment.epochs, experiment.steps
+    first = groups[0][0]
+    experiment = groups[0][0].experiment
+    epochs = experiment.epochs
+    steps = experiment.steps
     limit = f"{epochs:g} epoch{'' if epochs == 1.0 else 's'}" if steps is None else f"{steps:,} steps"
     common = {
         "optimizer.name": experiment.optimizer.name.capitalize(),

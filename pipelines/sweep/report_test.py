@@ -126,7 +126,8 @@ def test_curves_keep_the_names_of_the_losses(tmp_path, monkeypatch):
     for run in runs:
         lines = [{"step": step, "loss": 1.5, "top1_error": 50.0, "mean_rank": 2.0} for step in (2, 4)]
         RunDirectory(run.path).write_history(lines)
-    drawn, plot_curves = [], plots.plot_curves
+    drawn = []
+    plot_curves = plots.plot_curves
     monkeypatch.setattr(plots, "plot_curves", lambda *args: drawn.append(args[0]) or plot_curves(*args))
     report.write_grid(runs, str(tmp_path))
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -201,7 +202,8 @@ def test_a_grids_calibration_by_hand():
 
 
 def test_calibration_table():
-    validation, test = calibrated(3.0, 0.25, 0.5, 0.125), calibrated(4.0, 0.25, 0.5, 0.125)
+    validation = calibrated(3.0, 0.25, 0.5, 0.125)
+    test = calibrated(4.0, 0.25, 0.5, 0.125)
     table = tables.calibration_table({"validation": validation, "test": test})
     header, _, *rows = (" ".join(line.split()) for line in table.splitlines())
     assert header == "temperature 2 validation test"

@@ -55,7 +55,9 @@ class _Cell:
     """The trials of a cell: all combinations, or as many as TPE proposes if there are more."""
 
     def __init__(self, name: str, experiment: config.Experiment, tune: space.Tune, num_trials: int | None):
-        self.name, self.experiment, self._tune = name, experiment, tune
+        self.name = name
+        self.experiment = experiment
+        self._tune = tune
         self.choices = space.combinations(experiment, tune)
         has_range = any(isinstance(tune[field], space.Range) for one in self.choices for field in one)
         self.is_sampled = num_trials is not None and (has_range or len(self.choices) > num_trials)
@@ -66,7 +68,8 @@ class _Cell:
 
     def new_trials(self) -> list[Trial]:
         """Adds and returns the next trials: all combinations, or random choices of TPE, and then one."""
-        start, end = len(self.trials), self.planned
+        start = len(self.trials)
+        end = self.planned
         if self.is_sampled:
             end = min(end, max(start + 1, self._num_random))
         for i in range(start, end):
@@ -170,7 +173,9 @@ class Search:
         seeds: Sequence[int],
         num_trials: int | None,
     ):
-        self._root, self._seeds, self._tune = root, tuple(seeds), dict(tune)
+        self._root = root
+        self._seeds = tuple(seeds)
+        self._tune = dict(tune)
         self._all = [_Cell(name, cell, tune, num_trials) for name, cell in cells.items()]
         self._cells = [cell for cell in self._all if len(cell.choices) > 1]
 

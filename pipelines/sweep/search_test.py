@@ -32,13 +32,17 @@ class FormulaPool(parallel.Pool):
 
     def __init__(self, root, value_of, finished, jobs, killed):
         super().__init__(root, None, jobs, None)
-        self._value_of, self._finished, self._killed, self.started = value_of, finished, killed, []
+        self._value_of = value_of
+        self._finished = finished
+        self._killed = killed
+        self.started = []
 
     def _submit(self, run, draw):
         if len(self.started) == self._killed:
             raise Killed
         self.started.append(os.path.basename(run.path))
-        value, future = self._value_of(run.experiment), Future()
+        value = self._value_of(run.experiment)
+        future = Future()
         if isinstance(value, ValueError):
             future.set_result(value)
         elif math.isnan(value):
@@ -151,13 +155,15 @@ def table_rows(block):
 
 def test_the_report_by_hand(search):
     def value_of(experiment):
-        name, temperature = experiment.loss.name, getattr(experiment.loss, "temperature", None)
+        name = experiment.loss.name
+        temperature = getattr(experiment.loss, "temperature", None)
         if (name, temperature, experiment.seed) == ("approx_ndcg", 4.0, 10_001):
             return math.nan
         best = 80 + temperature if name == "softmax" else 90 - (temperature - 2) ** 2
         return best + experiment.seed - 10_000
 
-    losses, field = ("softmax", "approx_ndcg", "mse"), "loss.temperature"
+    losses = ("softmax", "approx_ndcg", "mse")
+    field = "loss.temperature"
     made, _ = search(value_of, {field: (1.0, 2.0, 4.0, 8.0)}, losses=losses, seeds=SEEDS[:2])
     title, text, values, trials = report.search_blocks(made.summary())
     assert title == "## Search"
@@ -191,7 +197,8 @@ RANGES = {RATE: space.Range(0.001, 1.0), "batch_size": (8, 16, 32), "optimizer.n
 
 def bumpy(experiment):
     """A value of the choice and the seed."""
-    rate, batch_size = math.log10(rate_of(experiment)), math.log2(experiment.batch_size)
+    rate = math.log10(rate_of(experiment))
+    batch_size = math.log2(experiment.batch_size)
     bonus = 0.3 * (experiment.optimizer.name == "adagrad")
     return 50 - (rate + 1.6) ** 2 - 0.1 * (batch_size - 4) ** 2 + bonus + 0.1 * (experiment.seed % 3)
 

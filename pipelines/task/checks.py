@@ -61,7 +61,9 @@ def check(experiment: config.Experiment, *, trains: bool = True) -> None:
 
 
 def _check_options(experiment: config.Experiment, trains: bool) -> None:
-    data, encoder, class_encoder = experiment.data, experiment.encoder, experiment.class_encoder
+    data = experiment.data
+    encoder = experiment.encoder
+    class_encoder = experiment.class_encoder
     if data.name in DATASETS:  # or the data are in memory
         with arguments.in_section("data."):
             DATASETS.check(data.name, data.options())
@@ -106,7 +108,9 @@ def _check_loss(part: config.Loss) -> None:
 
 def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple[bool, str]]:
     """Yields whether parts do not fit together, and the error."""
-    data, encoder, class_encoder = experiment.data, experiment.encoder, experiment.class_encoder
+    data = experiment.data
+    encoder = experiment.encoder
+    class_encoder = experiment.class_encoder
     yield (
         data.augmentation != "none" and encoder.frozen,
         f"data.augmentation={data.augmentation!r}: a frozen encoder encodes each image once. Set "
@@ -155,7 +159,8 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
             f"{field}={value}: not supported by optimizer 'lazy_adam', whose gradients have as many rows as "
             f"the batch looks up. Set {field} to {plain}, or choose 'adam'.",
         )
-    sets, has_prior = experiment.sets.name, count_priors.get(experiment.count_prior).is_model
+    sets = experiment.sets.name
+    has_prior = count_priors.get(experiment.count_prior).is_model
     yield (
         sets not in ("none", "rank") and experiment.calibration == "none" and not has_prior,
         f"sets={sets!r}: needs probabilities. Set calibration to 'auto', or sets to 'rank'.",

@@ -147,7 +147,8 @@ NONE = get(config.CountPrior("none"))
 
 def _check_support(field: str, probabilities: np.ndarray, train: data.Split) -> None:
     """Raises ValueError if the counts of a prior exceed the classes or exclude the count of an example."""
-    num_classes, counts = train.labels.shape[1], train.num_relevant()
+    num_classes = train.labels.shape[1]
+    counts = train.num_relevant()
     if len(probabilities) > num_classes + 1:
         raise ValueError(
             f"{field}: counts up to {len(probabilities) - 1}, but there are {num_classes} classes. Lower it."
@@ -164,7 +165,8 @@ def _check_support(field: str, probabilities: np.ndarray, train: data.Split) -> 
 def _check_levels(loss: config.Loss, train: data.Split) -> None:
     if loss.name != "n_choose_k":
         return
-    matrix, levels = train.label_matrix, np.unique(train.label_matrix.data)
+    matrix = train.label_matrix
+    levels = np.unique(train.label_matrix.data)
     if len(levels) and levels[-1] >= loss.levels:
         first = int(np.argmax(matrix.data >= loss.levels))
         i = int(np.searchsorted(matrix.indptr, first, side="right")) - 1

@@ -121,7 +121,8 @@ def test_a_prior_is_learned_and_decides(loaded, learned):
 @pytest.mark.nightly
 def test_predictions_and_export_of_a_prior(learned, tmp_path):
     vectors = np.random.default_rng(0).random([3, 3600], np.float32)
-    frame, names = learned.predict(vectors, k=10), list(learned.class_names)
+    frame = learned.predict(vectors, k=10)
+    names = list(learned.class_names)
     learned.export(tmp_path / "model")
     model = tf.saved_model.load(str(tmp_path / "model"))
     assert_takes_no_rows(model)

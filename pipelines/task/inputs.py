@@ -139,7 +139,9 @@ def read(folder: str) -> Inputs:
                 f"{path}: kind of example {name!r} is not registered. Import the module that registers it "
                 f"before you load the run; commands do with --import={module}."
             )
-    specs, stored, preprocess = specs_from_json(content["features"]), content["preprocess"], None
+    specs = specs_from_json(content["features"])
+    stored = content["preprocess"]
+    preprocess = None
     if stored is not None:
         preprocess = data.kind_of(specs).restore(stored["name"], stored["settings"])
         if preprocess.settings != stored["settings"]:

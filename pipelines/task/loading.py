@@ -41,8 +41,11 @@ def load_data(
     Raises:
       FileNotFoundError, ValueError: the dataset or the encoder cannot be loaded, or they do not fit together.
     """
-    data_config, encoder, class_encoder = experiment.data, experiment.encoder, experiment.class_encoder
-    batch_size, cache = experiment.evaluation_batch_size, Cache(cache_dir, progress)
+    data_config = experiment.data
+    encoder = experiment.encoder
+    class_encoder = experiment.class_encoder
+    batch_size = experiment.evaluation_batch_size
+    cache = Cache(cache_dir, progress)
     dataset = dataset or read_dataset(data_config)
     options = data_config.options()
     names_classes = data_config.name == "memory" or options.get("classes") or options.get("label_columns")

@@ -113,7 +113,8 @@ def test_losses_serialize_their_rank_function(name):
     ("name", "form"), [("sigmoid", "h5"), ("handcrafted", "keras"), ("equivariant", "folder")]
 )
 def test_saved_keras_models_have_their_metrics_and_rank_function(tmp_path, name, form):
-    features, labels = np.eye(10, dtype=np.float32), np.arange(10)
+    features = np.eye(10, dtype=np.float32)
+    labels = np.arange(10)
     model = tf.keras.Sequential([tf.keras.layers.Input([10]), tf.keras.layers.Dense(10)])
     model.compile(
         "sgd", loss=losses.ApproxNDCG(rank_fn=rank_functions.get_rank_fn(name, 10)), metrics=[losses.MRR()]

@@ -18,7 +18,8 @@ def limit_examples(data_config: config.Data, splits: Mapping[str, data.Split]) -
 
     If instances are known by their ids alone, the other splits keep the instances of the training split.
     """
-    limit, train_limit = data_config.max_examples, data_config.max_train_examples
+    limit = data_config.max_examples
+    train_limit = data_config.max_train_examples
     seed = data_config.split_seed
     limited = map_splits(lambda split: subsample(split, limit, seed), splits)
     limited["train"] = subsample(limited["train"], train_limit, seed)
@@ -93,14 +94,17 @@ def add_calibration_split(sets: config.Sets, seed: int, task_data: TaskData) -> 
     """
     if sets.name == "none" or "calibration" in task_data.splits:
         return task_data
-    validation, size = task_data.splits["validation"], len(task_data.splits["validation"])
+    validation = task_data.splits["validation"]
+    size = len(task_data.splits["validation"])
     count = round(sets.fraction * size)
     if not 0 < count < size:
         raise ValueError(
             f"sets.fraction={sets.fraction}: {count} of {size} validation examples would calibrate, and "
             f"{size - count} would be left. Change it, or give more validation examples."
         )
-    order, drawn, hashes = np.random.default_rng(seed).permutation(size), {}, {}
+    order = np.random.default_rng(seed).permutation(size)
+    drawn = {}
+    hashes = {}
     for name, rows in (("calibration", order[:count]), ("validation", order[count:])):
         drawn[name] = validation.select(np.sort(rows))
         hashes[name] = files.sha256(f"{task_data.hashes['validation']} {name} {count} {seed}")

@@ -107,7 +107,8 @@ class TaskData:
         self, split: str, batch_size: int, function: Callable[[Any], Mapping[str, Any]], title: str
     ) -> dict[str, np.ndarray]:
         """Returns name -> the results of a function of a batch's features, of all examples in their order."""
-        parts, indices = [], []
+        parts = []
+        indices = []
         for features, _, batch_indices in self.read(split, batch_size, title=title):
             parts.append({name: np.asarray(values) for name, values in function(features).items()})
             indices.append(batch_indices.numpy())
@@ -161,9 +162,11 @@ class TaskData:
                 scores = model(features, training=training, class_ids=ids)
                 return ModelOutputs(scores, where, class_ids=class_ids, log_q=features["log_q"])
             result = model(features, training=training, **options)
-            scores, log_counts = result, None
+            scores = result
+            log_counts = None
             if isinstance(result, dict):
-                scores, log_counts = result["scores"], result["log_counts"]
+                scores = result["scores"]
+                log_counts = result["log_counts"]
             if not self.ranks_all(split):
                 scores = tf.gather(scores, self.seen, axis=1)
             return ModelOutputs(scores, where, count_prior.log_counts(scores, log_counts, where, training))

@@ -65,7 +65,8 @@ def test_image_files_are_decoded(image_files):
     expected = np.where(labels == 0, 220, 20)[:, None, None, None] / 255
     np.testing.assert_allclose(features["image"], np.broadcast_to(expected, [8, 224, 224, 3]), atol=0.01)
     assert new_model(experiment, loaded)(features).shape == [8, 2]
-    encoder, other = loaded.build_encoder("small_cnn"), tf.io.encode_jpeg(tf.zeros([40, 40, 3], tf.uint8))
+    encoder = loaded.build_encoder("small_cnn")
+    other = tf.io.encode_jpeg(tf.zeros([40, 40, 3], tf.uint8))
     before = frozen_features._fingerprint(loaded, encoder, "weights", 8)
     assert frozen_features._fingerprint(loaded, encoder, "weights", 8) == before
     tf.io.write_file(f"{image_files}/val/dark/image.JPEG", other)
@@ -141,7 +142,8 @@ def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path
         ["[CLS]", "awful", "bad", "[SEP]", "[PAD]", "[PAD]"],
         ["[CLS]", "the", "table", "is", "here", "[SEP]"],
     ]
-    eager, rows = [], class_encoders._rows
+    eager = []
+    rows = class_encoders._rows
     monkeypatch.setattr(class_encoders, "_rows", lambda *x: eager.append(tf.executing_eagerly()) or rows(*x))
     model = new_model(experiment, loaded)
     assert not any(eager)  # which would encode the texts of all classes
@@ -240,7 +242,8 @@ def test_class_texts_are_encoded_in_batches_of_similar_lengths(tiny_bert, tmp_pa
     texts = [f"great {'day ' * (9 * i % 20)}" for i in range(20)]
     tokenizer = data.TOKENIZERS["WordPiece"].from_folder(tiny_bert, 20)
     encoder = models.get("encoder", "bert", path=tiny_bert)
-    shapes, call = set(), models.encoders.Bert.call
+    shapes = set()
+    call = models.encoders.Bert.call
 
     def recorded(self, features, training=None):
         shapes.add(tuple(features["input_word_ids"].shape))
@@ -270,7 +273,8 @@ def test_warnings_of_class_texts(tiny_goemotions, tiny_bert, tmp_path, monkeypat
 
 @pytest.mark.nightly
 def test_changed_class_texts_are_refused(tiny_goemotions, tiny_bert, tmp_path):
-    texts, path = tmp_path / "texts.tsv", str(tmp_path / "run")
+    texts = tmp_path / "texts.tsv"
+    path = str(tmp_path / "run")
     texts.write_text("joy\tgreat\nanger\tawful\nneutral\ttable\n")
     experiment, loaded = load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
     rank_training.train(experiment, path, loaded=loaded, progress=False)
@@ -309,7 +313,8 @@ def test_class_weights_of_training_batches(tmp_path):
 
 @pytest.mark.nightly
 def test_changed_files_of_weights_are_refused(tmp_path):
-    weights, sorter = tmp_path / "weights.tsv", tmp_path / "sorter.safetensors"
+    weights = tmp_path / "weights.tsv"
+    sorter = tmp_path / "sorter.safetensors"
     weights.write_text("".join(f"{name}\t1\n" for name in range(10)))
     sorter.write_bytes(b"first")
     loss = config.Loss(name="mean_average_precision", rank_fn="equivariant", sorter=str(sorter))
@@ -446,7 +451,8 @@ def test_corrupt_images_are_skipped_and_reported(image_files, tmp_path, caplog):
 
 @pytest.mark.nightly
 def test_corrupt_images_in_records(tmp_path, caplog):
-    dark, bright = imagenet_test.garden_row(1, 20), imagenet_test.garden_row(2, 220)
+    dark = imagenet_test.garden_row(1, 20)
+    bright = imagenet_test.garden_row(2, 220)
     corrupt = bright | {"image/encoded": bright["image/encoded"][:300]}
     imagenet_test.write_records(tmp_path / "train-00000-of-00001", [dark, bright, corrupt, dark])
     imagenet_test.write_records(tmp_path / "validation-00000-of-00001", [dark, bright, dark])
@@ -499,7 +505,8 @@ def test_metrics_ignore_excluded_classes(scale, dtype):
     experiment, loaded = retrieval()
     all_scores = scale * tf.random.stateless_normal([16, 30], seed=[0, 1])
     all_scores = tf.cast(tf.where(all_scores < 0.7 * scale, all_scores, 0.0), dtype)  # with ties
-    rounded, changed = tf.cast(all_scores, tf.float32), set()
+    rounded = tf.cast(all_scores, tf.float32)
+    changed = set()
     for split in ("validation", "test"):
         [(features, labels, _)] = loaded.evaluation_batches(split, experiment.evaluation_batch_size).take(1)
         outputs = loaded.scorer(lambda features, training: all_scores, split)(features, training=False)
@@ -516,7 +523,8 @@ def test_metrics_ignore_excluded_classes(scale, dtype):
 
 def test_users():
     experiment, loaded = retrieval()
-    train, most = loaded.splits["train"], {name: s.max_relevant() for name, s in loaded.splits.items()}
+    train = loaded.splits["train"]
+    most = {name: s.max_relevant() for name, s in loaded.splits.items()}
     assert loaded.max_relevant("test", "train", "validation") == max(most.values()) > min(most.values())
     single = dataclasses.replace(train, labels=np.zeros(len(train), np.int32))
     single = dataclasses.replace(loaded, splits={**loaded.splits, "train": single})
@@ -559,7 +567,8 @@ def test_max_examples_evaluates_the_users_of_training():
     for name in ("validation", "test"):
         expected = np.intersect1d(full.splits[name].features["id"], trained)
         assert 0 < len(expected) < len(full.splits[name])
-        split, rows = loaded.splits[name], np.searchsorted(full.splits[name].features["id"], expected)
+        split = loaded.splits[name]
+        rows = np.searchsorted(full.splits[name].features["id"], expected)
         assert list(split.features) == ["id"]
         np.testing.assert_array_equal(split.features["id"], expected)
         np.testing.assert_array_equal(split.excluded.toarray(), full.splits[name].excluded.toarray()[rows])

@@ -38,7 +38,8 @@ def start(model: tf.keras.Model, task_data: TaskData, experiment: config.Experim
 def names(task_data: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> Head:
     """Returns the directions of the vectors of the class texts by the initial instance encoder."""
     encoder = task_data.inputs.encoder or task_data.build_encoder(encoder_name)
-    texts, tokenizer = task_data.class_texts, task_data.inputs.preprocess
+    texts = task_data.class_texts
+    tokenizer = task_data.inputs.preprocess
     assert texts is not None
     return Head(_unit(class_texts.encode(texts, encoder, tokenizer, batch_size, cache)))
 

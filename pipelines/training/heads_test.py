@@ -21,7 +21,8 @@ def test_every_start_has_a_name():
 def test_vectors_and_bias_are_assigned(monkeypatch):
     head = heads.Head(np.full([3, 2], 7.0), np.array([1.0, 2.0, 3.0]))
     monkeypatch.setitem(heads.STARTS, "means", lambda *_: head)
-    table, bias = tf.Variable(tf.zeros([3, 2])), tf.Variable(tf.zeros([3]))
+    table = tf.Variable(tf.zeros([3, 2]))
+    bias = tf.Variable(tf.zeros([3]))
     model = types.SimpleNamespace(
         class_encoder=types.SimpleNamespace(table=table), interaction=types.SimpleNamespace(bias=bias)
     )
@@ -34,7 +35,8 @@ def test_vectors_and_bias_are_assigned(monkeypatch):
 
 @pytest.mark.nightly
 def test_means_are_those_of_training_examples_when_there_is_no_checkpoint(tmp_path, monkeypatch, rng):
-    x, labels = rng.normal(size=[60, 4]).astype(np.float32), np.arange(60, dtype=np.int32) % 3
+    x = rng.normal(size=[60, 4]).astype(np.float32)
+    labels = np.arange(60, dtype=np.int32) % 3
     splits = {
         name: data.Split({"embedding": x[rows]}, labels[rows])
         for name, rows in (("train", np.s_[:30]), ("validation", np.s_[30:45]), ("test", np.s_[45:]))
@@ -56,7 +58,8 @@ def test_means_are_those_of_training_examples_when_there_is_no_checkpoint(tmp_pa
     starts = []
     monkeypatch.setitem(heads.STARTS, "means", lambda *_: starts.append(1) or heads.Head(means))
 
-    run_dir, strategy = TrainingDirectory(tmp_path / "run", experiment), tf.distribute.get_strategy()
+    run_dir = TrainingDirectory(tmp_path / "run", experiment)
+    strategy = tf.distribute.get_strategy()
     build = functools.partial(rank_training.build_trainer, experiment, loaded, run_dir, strategy, False)
     trainer = build()
     np.testing.assert_allclose(trainer._task.model.class_encoder.table, means, rtol=1e-6)

@@ -26,10 +26,12 @@ def initialize(
     if hasattr(model, "rank_sorter"):
         pairs.append(("rank_sorter", model.rank_sorter, getattr(source, "rank_sorter", None)))
     same_classes = loaded.class_names == source_classes
-    copied, others = [], []
+    copied = []
+    others = []
     for part, target_layer, source_layer in pairs:
         weights = "trainable_weights" if part == "class_encoder" else "weights"
-        targets, sources = getattr(target_layer, weights, []), list(getattr(source_layer, weights, []))
+        targets = getattr(target_layer, weights, [])
+        sources = list(getattr(source_layer, weights, []))
         sources += [None] * (len(targets) - len(sources))
         for target, weight in zip(targets, sources):  # noqa: B905, surplus weights of the source fit nothing
             name = f"{part}/{target.name.removesuffix(':0')} {target.shape.as_list()}"

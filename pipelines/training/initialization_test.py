@@ -74,7 +74,9 @@ def small_model(value):
 
 
 def test_a_trained_sorter_is_taken_over(caplog):
-    new, source, without = small_model(1.0), small_model(1.0), small_model(1.0)
+    new = small_model(1.0)
+    source = small_model(1.0)
+    without = small_model(1.0)
     for model, value in ((new, 0.5), (source, 2.0)):
         model.rank_sorter = tf.keras.layers.Dense(1, kernel_initializer=tf.keras.initializers.Constant(value))
         model.rank_sorter(tf.zeros([1, 3]))
@@ -87,7 +89,8 @@ def test_a_trained_sorter_is_taken_over(caplog):
 
 
 def test_fixed_vectors_of_classes_are_those_of_the_new_model():
-    new, source = small_model(7.0), small_model(1.0)
+    new = small_model(7.0)
+    source = small_model(1.0)
     initialization.initialize(new, types.SimpleNamespace(class_names=("a", "b")), source, ("a", "b"))
     assert new.class_encoder.vectors.numpy().tolist() == [[7.0] * 3] * 2
     for weight, value in zip(new.trainable_weights, source.trainable_weights, strict=True):
@@ -96,7 +99,8 @@ def test_fixed_vectors_of_classes_are_those_of_the_new_model():
 
 @pytest.mark.nightly
 def test_a_resumed_run_keeps_its_own_weights(first, tmp_path):
-    path, copy = str(tmp_path / "run"), str(tmp_path / "copy")
+    path = str(tmp_path / "run")
+    copy = str(tmp_path / "copy")
     shutil.copytree(first, copy)
     rank_training.train(small(init_from=copy), path, progress=False)
     shutil.rmtree(copy)  # a resumed run does not need it any more

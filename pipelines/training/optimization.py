@@ -39,7 +39,8 @@ def build_loss(
     Returns:
       A function of a step, from 0, labels, `task.ModelOutputs` and weights to the losses, float32 `[B]`.
     """
-    name, options = loss_config.name, loss_config.options()
+    name = loss_config.name
+    options = loss_config.options()
     known = losses.option_names(name)
     context = {"seed": seed, "max_relevant": max_relevant, "rank_fn": rank_fn}
     options |= {option: value for option, value in context.items() if option in known}
@@ -67,9 +68,11 @@ def build_loss(
 
 def _sorting_error(sorter, outputs, loss_name):
     """Returns the mean absolute error of a sorter's ranks; its gradient reaches the sorter only."""
-    lists, where = tf.stop_gradient(outputs.scores), outputs.where
+    lists = tf.stop_gradient(outputs.scores)
+    where = outputs.where
     if loss_name in losses.BATCH_LOSSES:
-        lists, where = tf.transpose(lists), None if where is None else tf.transpose(where)
+        lists = tf.transpose(lists)
+        where = None if where is None else tf.transpose(where)
     return tf.reduce_mean(tf.abs(sorter(lists, where=where) - sorters.Exact()(lists, where=where)))
 
 
@@ -101,7 +104,8 @@ class _Warmup(LearningRateSchedule):
     """Rises from 0 over the first steps to the rate of a schedule, which it follows then."""
 
     def __init__(self, schedule: LearningRateSchedule, steps: int):
-        self._schedule, self._steps = schedule, steps
+        self._schedule = schedule
+        self._steps = steps
         self._end = schedule(steps)
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:

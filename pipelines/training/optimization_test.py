@@ -45,7 +45,8 @@ def test_temperature_changes_exponentially():
 def test_losses_use_the_temperature_of_the_step():
     section = config.Loss(temperature=4.0, final_temperature=1.0)
     loss = optimization.build_loss(section, temperature=optimization.build_temperature(section, 3))
-    scores, weights = tf.constant([[0.0, 1.0, 3.0], [2.0, 0.0, -1.0]]), tf.constant([1.0, 0.5])
+    scores = tf.constant([[0.0, 1.0, 3.0], [2.0, 0.0, -1.0]])
+    weights = tf.constant([1.0, 0.5])
     outputs = task.ModelOutputs(scores)
     compiled = tf.function(loss, jit_compile=True)
     labels = tf.constant([1, 0])
@@ -57,7 +58,8 @@ def test_losses_use_the_temperature_of_the_step():
 
 def test_losses_ignore_masked_classes():
     loss = optimization.build_loss(config.Loss())
-    scores, where = tf.constant([[0.0, 1.0, 9.0]]), tf.constant([[True, True, False]])
+    scores = tf.constant([[0.0, 1.0, 9.0]])
+    where = tf.constant([[True, True, False]])
     result = loss(0, tf.constant([1]), task.ModelOutputs(scores, where), tf.constant([2.0]))
     np.testing.assert_allclose(result, 2.0 * np.log1p(np.exp([-1.0])), rtol=1e-6)
 
@@ -114,7 +116,8 @@ def test_adam_equals_that_of_keras(rng, name, weight_decay):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_factor_of_a_variable_multiplies_its_rate_and_decay(name, rng):
     options = {"weight_decay": 0.1} if name == "adamw" else {}
-    values, gradients = rng.normal(size=[3]), rng.normal(size=[2, 3]).astype(np.float32)
+    values = rng.normal(size=[3])
+    gradients = rng.normal(size=[2, 3]).astype(np.float32)
     ends = {}
     for rate, factor in ((0.1, 1.0), (0.025, 1.0), (0.1, 0.25)):
         parts = [tf.Variable(values, dtype=tf.float32) for _ in range(2)]
@@ -132,7 +135,8 @@ def test_a_factor_of_a_variable_multiplies_its_rate_and_decay(name, rng):
 
 def test_rates_of_parts_and_of_the_layers_of_an_encoder():
     sizes = {"vocab_size": 9, "hidden_size": 4, "num_layers": 2, "num_heads": 1, "inner_size": 4}
-    encoder, tokens = models.encoders.Bert(**sizes, max_positions=4), tf.ones([1, 2], tf.int32)
+    encoder = models.encoders.Bert(**sizes, max_positions=4)
+    tokens = tf.ones([1, 2], tf.int32)
     model = models.RankModel(
         encoder, models.get("class_encoder", "embedding", num_classes=3, width=4), interactions.Dot(), 3
     )
@@ -166,10 +170,13 @@ def test_rates_of_what_the_model_does_not_train(fields, message):
 
 def test_lazy_adam_updates_the_rows_of_a_batch(rng):
     table = tf.Variable(rng.normal(size=[6, 3]), dtype=tf.float32)
-    before, optimizer = table.numpy(), optimization.build_optimizer(config.Optimizer("lazy_adam"), 0.1)
+    before = table.numpy()
+    optimizer = optimization.build_optimizer(config.Optimizer("lazy_adam"), 0.1)
     optimizer.build([table])
     batches = [([4, 1], rng.normal(size=[2, 3])), ([1, 5], rng.normal(size=[2, 3]))]
-    expected, m, v = before.astype(np.float64), np.zeros([6, 3]), np.zeros([6, 3])
+    expected = before.astype(np.float64)
+    m = np.zeros([6, 3])
+    v = np.zeros([6, 3])
     for t, (rows, values) in enumerate(batches, 1):
         gradient = tf.IndexedSlices(tf.constant(values, tf.float32), tf.constant(rows), [6, 3])
         optimizer.apply_gradients([(gradient, table)])

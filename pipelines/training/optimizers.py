@@ -26,7 +26,8 @@ class ByPart(tf.keras.optimizers.Optimizer):
     @property
     def learning_rate(self) -> tf.Tensor:
         """The rate, times the factor of the variable that is updated."""
-        rate, factor = super().learning_rate, self.__dict__.get("_current", 1.0)
+        rate = super().learning_rate
+        factor = self.__dict__.get("_current", 1.0)
         return rate if factor == 1.0 else factor * rate
 
     @contextlib.contextmanager
@@ -99,18 +100,21 @@ class _Adam(ByPart, tf.keras.optimizers.Adam):
 
     def _compute_current_learning_rate(self) -> None:  # once a step, before its updates
         super()._compute_current_learning_rate()
-        step, rate = tf.cast(self.iterations + 1, tf.float32), tf.cast(self.learning_rate, tf.float32)
+        step = tf.cast(self.iterations + 1, tf.float32)
+        rate = tf.cast(self.learning_rate, tf.float32)
         powers = tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)
         self.__dict__["_of_step"] = rate, *powers  # an attribute would be in checkpoints
 
     def update_step(self, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> None:
         index = self._index_dict[self._var_key(variable)]
-        m, v = self._momentums[index], self._velocities[index]
+        m = self._momentums[index]
+        v = self._velocities[index]
         dtype = variable.dtype
         rate, power_1, power_2 = self._of_step
         if (factor := self._factor(variable)) != 1.0:
             rate = factor * rate
-        beta_1, beta_2 = tf.constant(self.beta_1, dtype), tf.constant(self.beta_2, dtype)
+        beta_1 = tf.constant(self.beta_1, dtype)
+        beta_2 = tf.constant(self.beta_2, dtype)
         if not isinstance(gradient, tf.IndexedSlices):
             tf.raw_ops.ResourceApplyAdam(
                 **{"var": variable.handle, "m": m.handle, "v": v.handle, "grad": gradient, "lr": rate},
@@ -118,8 +122,10 @@ class _Adam(ByPart, tf.keras.optimizers.Adam):
                 epsilon=tf.constant(self.epsilon, dtype),
             )
             return
-        rows, values = gradient.indices, gradient.values
-        old_m, old_v = tf.gather(m, rows), tf.gather(v, rows)
+        rows = gradient.indices
+        values = gradient.values
+        old_m = tf.gather(m, rows)
+        old_v = tf.gather(v, rows)
         new_m = old_m + (values - old_m) * (1.0 - beta_1)
         new_v = old_v + (tf.square(values) - old_v) * (1.0 - beta_2)
         update = new_m * (rate * tf.sqrt(1.0 - power_2) / (1.0 - power_1)) / (tf.sqrt(new_v) + self.epsilon)

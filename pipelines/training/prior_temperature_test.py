@@ -27,7 +27,8 @@ def build_loss(part, train, counts):
 
 @pytest.mark.parametrize("name", [*TRAINED, "gumbel_softmax"])
 def test_a_loss_is_that_of_scores_plus_log_frequencies(name, rng):
-    labels, counts = np.array([2, 0, 1, 5]), np.array([50, 9, 30, 0, 4, 6])
+    labels = np.array([2, 0, 1, 5])
+    counts = np.array([50, 9, 30, 0, 4, 6])
     scores = rng.normal(size=[4, 6]).astype(np.float32)
     part = config.Loss(name, prior_temperature=0.7)
     scale = losses.get(name).options.get("temperature", 1.0)
@@ -62,7 +63,8 @@ def task_of(labels, **changes):
 
 @pytest.mark.parametrize("changes", [{}, {"data.max_train_examples": 9}, {"data.held_out": ("c",)}])
 def test_frequencies_are_those_of_the_training_examples(changes):
-    train, validation = [0] * 7 + [1] * 4 + [2] * 3, [3, 1, 1]
+    train = [0] * 7 + [1] * 4 + [2] * 3
+    validation = [3, 1, 1]
     if changes.get("data.held_out"):
         changes = {**changes, "data.class_weights": "balanced"}
     task, loaded = task_of((train, validation), **changes)

@@ -373,8 +373,10 @@ def test_runs_of_other_data_are_refused(finished, digits, part, problem):
 @pytest.mark.nightly
 def test_a_dataset_in_memory_without_a_test_split(finished, tmp_path):
     """It trains the same weights; the run has no figure of a test, and does not hold its data."""
-    digits, path = data.get("digits"), tmp_path / "memory"
-    train, validation = digits.splits["train"], digits.splits["validation"]
+    digits = data.get("digits")
+    path = tmp_path / "memory"
+    train = digits.splits["train"]
+    validation = digits.splits["validation"]
     in_memory = data.Dataset(digits.class_names, {"train": train, "validation": validation})
     run = rank4class.train(small(), path, dataset=in_memory, progress=False)
     assert run.experiment.data == config.Data("memory")

@@ -178,7 +178,8 @@ def test_resume_with_all_random_draws_and_slots(
 def test_signals_between_evaluations_save_and_stop(
     tmp_path, monkeypatch, assert_ends_undisturbed, changes, number
 ):
-    experiment, path = small(**changes), str(tmp_path / "stopped")
+    experiment = small(**changes)
+    path = str(tmp_path / "stopped")
     build_steps = trainer.build_steps
 
     def signalling(*arguments):
@@ -205,8 +206,10 @@ def test_signals_between_evaluations_save_and_stop(
 @pytest.mark.nightly
 def test_signals_during_evaluations(tmp_path, monkeypatch, assert_ends_undisturbed):
     """Sends signals in two evaluations, which are repeated, and in the final evaluation."""
-    experiment, path = small(**{"optimizer.ema_momentum": 0.9}), str(tmp_path / "stopped")
-    evaluate, calls = evaluator.Evaluator.__call__, []
+    experiment = small(**{"optimizer.ema_momentum": 0.9})
+    path = str(tmp_path / "stopped")
+    evaluate = evaluator.Evaluator.__call__
+    calls = []
 
     def signalling(self, batches, **kwargs):
         calls.append(1)

@@ -23,7 +23,8 @@ from rank4class.pipelines.training import trackers
 MAX_POINTS = 10_000  # of which the projector's layouts stay quick
 MAX_NUMBERS = 4_000_000  # points x width: about 40 MB
 SECONDS_BETWEEN_PICTURES = 60.0
-_VECTORS, _CLASSES = "projector/vectors.tsv", "projector/classes.tsv"
+_VECTORS = "projector/vectors.tsv"
+_CLASSES = "projector/classes.tsv"
 
 
 class Summaries:

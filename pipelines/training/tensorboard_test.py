@@ -103,7 +103,8 @@ def test_projector_has_points_and_names_of_classes(tmp_path, where):
 def test_projector_has_the_most_frequent_classes(tmp_path, monkeypatch, points, numbers, expected):
     monkeypatch.setattr(tensorboard, "MAX_POINTS", points)
     monkeypatch.setattr(tensorboard, "MAX_NUMBERS", numbers)
-    counts, vectors = np.array([3, 1, 4, 2, 4]), np.arange(10.0).reshape(5, 2)
+    counts = np.array([3, 1, 4, 2, 4])
+    vectors = np.arange(10.0).reshape(5, 2)
     tensorboard.write_projector(str(tmp_path), list("abcde"), vectors, {"examples": counts}, counts)
     header, *rows = (tmp_path / "projector" / "classes.tsv").read_text().splitlines()
     assert header == "class\texamples"
@@ -142,10 +143,8 @@ def summary_of(runs, intervals):
 def test_running_tensorboards_read_the_interval_of_a_cell(tmp_path):
     write_points(tmp_path, [0])
     events = read(tmp_path)
-    runs, intervals = (
-        [GridRun(EXPERIMENT, str(tmp_path))],
-        {"top1_error": [1, 2], "ndcg@5": [None, 4], "mrr": None},
-    )
+    runs = [GridRun(EXPERIMENT, str(tmp_path))]
+    intervals = {"top1_error": [1, 2], "ndcg@5": [None, 4], "mrr": None}
     tensorboard_grid.write_grid(runs, summary_of(runs, [intervals]))
     assert {tag for tag in events.Reload().Tags()["tensors"] if tag.startswith("test_interval")} == {
         "test_interval/top1_error_low",
@@ -171,7 +170,8 @@ def test_the_hparams_tab_of_a_grid(tmp_path):
         for (name, rate), seed in itertools.product(rates.items(), (0, 1))
     ]
     for run in runs:
-        rate, seed = run.experiment.optimizer.learning_rate, run.experiment.seed
+        rate = run.experiment.optimizer.learning_rate
+        seed = run.experiment.seed
         write_points(run.path, range(0, 50, 10))
         summaries = tensorboard.Summaries(run.path)
         summaries.write_start(run.experiment)

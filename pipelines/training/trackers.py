@@ -33,7 +33,8 @@ class Tracker:
     """Sends the fields, values and files of a run to a tracker; the first error ends it with a warning."""
 
     def __init__(self, name: str, folder: str):
-        self._name, self._folder = name, folder
+        self._name = name
+        self._folder = folder
         self._queue: queue.SimpleQueue = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._send_all, daemon=True)
         self._thread.start()

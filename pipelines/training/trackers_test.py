@@ -24,7 +24,8 @@ def train(folder, **changes):
 
 def records(content):
     """Yields the records of a file of W&B, in blocks as LevelDB's log has them, after a header of 7 bytes."""
-    position, record = 7, b""
+    position = 7
+    record = b""
     while position + 7 <= len(content):
         left = 32_768 - position % 32_768
         if left < 7:

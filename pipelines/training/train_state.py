@@ -43,10 +43,12 @@ class TrainProgress(tf.train.experimental.PythonState):
         """Returns the step of the best evaluation until a step; None if no value is a number."""
         if monitor is None:
             return None
-        step, best = None, math.nan
+        step = None
+        best = math.nan
         for line in self.history:
             if line["step"] <= until and evaluator.better(monitor, line[monitor], best):
-                step, best = line["step"], line[monitor]
+                step = line["step"]
+                best = line[monitor]
         return step
 
     def gave_up(self, monitor: str | None, patience: int) -> bool:
@@ -73,7 +75,8 @@ class TrainState:
         writes: bool = True,
     ):
         self.progress = TrainProgress()
-        self._monitor, self._writes = monitor, writes
+        self._monitor = monitor
+        self._writes = writes
         last = tf.train.Checkpoint(model=model, optimizer=optimizer, progress=self.progress, owner=Owner(run))
         self._last = Checkpoints(os.path.join(folder, "last"), last, writes)
         self._best = best_checkpoints(folder, model, run, writes)

@@ -45,7 +45,8 @@ def test_patience(values, patience, gave_up):
 
 def test_progress_is_restored_exactly():
     result = progress(0.1 + 0.2, math.nan, math.inf, 1e-320)
-    result.step, result.loss_sum = 2**40 + 1, 1 / 3
+    result.step = 2**40 + 1
+    result.loss_sum = 1 / 3
     read = TrainProgress()
     read.deserialize(result.serialize())
     assert (read.step, read.loss_sum, read.evaluated) == (result.step, result.loss_sum, 40)
@@ -147,7 +148,8 @@ def test_checkpoints_of_other_runs_are_skipped(tmp_path, caplog):
 
 
 def test_run_hash():
-    experiment, hashes = config.Experiment(epochs=3), {"train": "a", "test": "b"}
+    experiment = config.Experiment(epochs=3)
+    hashes = {"train": "a", "test": "b"}
     same = run_hash(experiment, hashes)
     assert run_hash(config.Experiment(epochs=3.0), dict(reversed(hashes.items()))) == same
     assert run_hash(config.override(experiment, {"seed": 1}), hashes) != same

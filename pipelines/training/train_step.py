@@ -116,7 +116,8 @@ def replica_step(
     It is a function of the step's number int64, whether to stop, and the replica's features, labels and
     weights, to its shares of the loss, the gradients' norm and the replicas that stop, float32 `[3]`.
     """
-    replicas, clip_norm = strategy.num_replicas_in_sync, experiment.optimizer.clip_norm
+    replicas = strategy.num_replicas_in_sync
+    clip_norm = experiment.optimizer.clip_norm
     generators = randomness.generators(model)
     differentiate = _differentiate(model, forward, loss, optimizer, experiment, replicas)
     # A `LossScaleOptimizer` cannot aggregate gradients itself.

@@ -131,7 +131,8 @@ def test_two_replicas_equal_one_device(changes, loss):
 def test_lazy_adam_is_adam_on_the_rows_of_the_batches(strategy, clip_norm):
     changes = {"encoder.name": "embedding", "encoder.units": 4, "optimizer.clip_norm": clip_norm}
     users = np.random.default_rng(0).integers(8, size=40).astype(np.int32)  # two of ten have no example
-    results, tables = [], []
+    results = []
+    tables = []
     for name in ("adam", "lazy_adam"):
         experiment = small(**{**changes, "optimizer.name": name})
         loaded = build_task(

@@ -62,24 +62,34 @@ class TrainableRankModel:
         progress: bool = True,
         draw: Draw | None = None,
     ):
-        part, splits = experiment.loss, loaded.splits
+        part = experiment.loss
+        splits = loaded.splits
         self._experiment = experiment
-        self._data, self._strategy, self._progress, self._draw = loaded, strategy, progress, draw
-        self._batch_size, self._seed = experiment.batch_size, experiment.seed
+        self._data = loaded
+        self._strategy = strategy
+        self._progress = progress
+        self._draw = draw
+        self._batch_size = experiment.batch_size
+        self._seed = experiment.seed
         self._evaluation_batch_size = evaluator.batch_size(
             experiment.evaluation_batch_size, len(loaded.class_names), strategy.num_replicas_in_sync
         )
         self._sorter = part.sorter if part.fine_tune else None
         self._chain = Chain(experiment, (loaded.training_counts("test"), len(splits["train"])))
-        self._fitted, self._is_final = Fitted(), False
-        self.loss_name, self.train_examples = part.name, len(splits["train"])
-        self.hashes, self.class_texts, self.evaluated = loaded.hashes, loaded.class_texts, loaded.evaluated
+        self._fitted = Fitted()
+        self._is_final = False
+        self.loss_name = part.name
+        self.train_examples = len(splits["train"])
+        self.hashes = loaded.hashes
+        self.class_texts = loaded.class_texts
+        self.evaluated = loaded.evaluated
         num_classes = loaded.num_scored("validation")
         self.metrics = evaluator.applicable_metrics(experiment.metrics, num_classes)
         if experiment.monitor not in self.metrics:
             problem = f"not defined for {num_classes} classes. Choose another metric."
             raise ValueError(f"monitor={experiment.monitor!r}: {problem}")
-        k, num_trained = getattr(part, "k", 0), loaded.num_scored("train")
+        k = getattr(part, "k", 0)
+        num_trained = loaded.num_scored("train")
         if k >= num_trained:  # the loss would always be 0
             raise ValueError(f"loss.k={k}: selects all {num_trained} training classes. Lower it.")
         self._count_prior = count_priors.get(experiment.count_prior)
@@ -112,7 +122,8 @@ class TrainableRankModel:
         def validation_loss(labels: Any, outputs: ModelOutputs) -> tf.Tensor:
             return of_all(last_step, labels, outputs, tf.ones(tf.shape(outputs.scores)[:1]))
 
-        of_all, last_step = loss_of(*splits), tf.constant(max(0, schedule.total_steps - 1), tf.int64)
+        of_all = loss_of(*splits)
+        last_step = tf.constant(max(0, schedule.total_steps - 1), tf.int64)
         self.loss = loss_of("train")
         encode_classes = getattr(self.model, "encode_classes", None)
         self._miner = evaluator.Evaluator(self.forward, (), strategy=strategy, encode_classes=encode_classes)
@@ -135,7 +146,8 @@ class TrainableRankModel:
             with np.load(io.BytesIO(files.read_bytes(path))) as file:
                 nearest = file["nearest"]
         else:
-            split, count = self._data.splits["train"], self._candidates.num_nearest
+            split = self._data.splits["train"]
+            count = self._candidates.num_nearest
             left_out = split.class_matrix(self._candidates.num_classes)
             if split.excluded is not None:
                 left_out += split.excluded
@@ -238,7 +250,8 @@ class TrainableRankModel:
             if "features" in self._data.class_inputs:  # predictions would encode all texts again
                 run_dir.write_class_vectors(vectors.numpy())
             with files.errors_of(run_dir.path):
-                counts, columns = self._data.training_counts("test"), self._class_columns(test)
+                counts = self._data.training_counts("test")
+                columns = self._class_columns(test)
                 tensorboard.write_projector(run_dir.path, self._data.class_names, vectors, columns, counts)
 
     def _class_columns(self, test: evaluator.EvaluationResult | None) -> dict[str, np.ndarray]:
@@ -259,7 +272,9 @@ def build_candidates(
     nearest: np.ndarray | None = None,
 ) -> Sampled | None:
     """Builds the candidates of the training steps; None if these score all classes."""
-    part, n, candidates = experiment.candidates, loaded.num_scored("train"), None
+    part = experiment.candidates
+    n = loaded.num_scored("train")
+    candidates = None
     if part.name != "all":
         of_data = {"split": loaded.splits["train"], "num_classes": n, "batch_size": experiment.batch_size}
         interaction = models.interactions.protocol_of(models.INTERACTIONS[experiment.interaction.name])

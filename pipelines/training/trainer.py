@@ -40,8 +40,12 @@ class Trainer:
         *,
         progress: bool = True,
     ):
-        self._task, self._optimizer, self._run_dir = task, optimizer, run_dir
-        self._schedule, self._experiment, self._strategy = schedule, experiment, strategy
+        self._task = task
+        self._optimizer = optimizer
+        self._run_dir = run_dir
+        self._schedule = schedule
+        self._experiment = experiment
+        self._strategy = strategy
         self._is_chief = distribution.is_chief(strategy)
         self._verbose = progress and self._is_chief
         self._summary_steps = max(1, schedule.evaluation_steps // SUMMARIES_BETWEEN_EVALUATIONS)
@@ -51,7 +55,8 @@ class Trainer:
         self._steps = build_steps(strategy, task.model, task.forward, task.loss, optimizer, experiment)
         if self._is_chief:
             run_dir.claim(task.hashes, task.class_texts, task.describe)
-        run, folder = run_hash(experiment, task.hashes), run_dir.checkpoints
+        run = run_hash(experiment, task.hashes)
+        folder = run_dir.checkpoints
         self._state = TrainState(folder, task.model, optimizer, schedule.monitor, run, self._is_chief)
         self._progress = self._state.progress
 
@@ -118,8 +123,12 @@ class Trainer:
 
     def take_steps(self, until: int) -> None:
         """Trains until a number of steps in total."""
-        progress, first, loss_sum = self._progress, self._progress.step, 0.0
-        started, waited, total = time.perf_counter(), 0.0, self._schedule.total_steps
+        progress = self._progress
+        first = self._progress.step
+        loss_sum = 0.0
+        started = time.perf_counter()
+        waited = 0.0
+        total = self._schedule.total_steps
         with Progress("training", "step", total, initial=first, disable=not self._verbose) as shown:
             while progress.step < until:
                 results = self._run_steps(min(self._schedule.steps_per_execution, until - progress.step))
@@ -133,7 +142,8 @@ class Trainer:
                         self._write_step_summaries(loss, norm, speed, waited / seconds)
                 loss_sum += float(results.losses.sum())
                 if self._verbose:
-                    epochs, loss = self._schedule.epochs, loss_sum / (progress.step - first)
+                    epochs = self._schedule.epochs
+                    loss = loss_sum / (progress.step - first)
                     epoch = round(progress.step / total * epochs, 1)
                     state = f"epoch {epoch:,g} of {round(epochs, 1):,g}, loss {loss:.4f}"
                     shown.set_postfix_str(state, refresh=False)
@@ -165,7 +175,8 @@ class Trainer:
 
     def _raise_not_finite(self, step: int, loss: float) -> NoReturn:
         """Reports a step, from 0, whose loss or gradient is not finite, and raises FloatingPointError."""
-        rate, name = float(self._schedule.learning_rate(step)), self._task.loss_name
+        rate = float(self._schedule.learning_rate(step))
+        name = self._task.loss_name
         examples = self._task.example_names(step)
         value = f"{loss} but its gradient is not finite" if math.isfinite(loss) else str(loss)
         if self._is_chief:

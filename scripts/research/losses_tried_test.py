@@ -81,7 +81,8 @@ def test_bi_tempered_equals_the_divergence_of_its_paper(tried, scores, t1, t2, s
     for row, value, label in zip(rows, tried.bi_tempered(rows, IDS, t1=t1, t2=t2), IDS, strict=True):
         above = row.max() + 1e6
         level = optimize.brentq(lambda x, row=row: exp_t(row - x).sum() - 1.0, row.max(), above, xtol=1e-12)
-        p, y = exp_t(row - level), np.eye(6)[label]
+        p = exp_t(row - level)
+        y = np.eye(6)[label]
         terms = np.where(y > 0.0, y * (log_t(np.maximum(y, 1e-300)) - log_t(p)), 0.0)
         terms -= (y ** (2.0 - t1) - p ** (2.0 - t1)) / (2.0 - t1)
         np.testing.assert_allclose(value, terms.sum(), rtol=1e-4, atol=1e-6)
@@ -107,7 +108,8 @@ def test_difftopk_equals_rows_of_soft_sort(tried, scores, temperature):
 
 
 def test_sl_at_k_weighs_by_the_lead_over_the_kth_score(tried, scores):
-    third, true = -np.sort(-scores, axis=1)[:, 2], scores[np.arange(6), IDS]
+    third = -np.sort(-scores, axis=1)[:, 2]
+    true = scores[np.arange(6), IDS]
     expected = losses.softmax(scores, IDS) * special.expit((true - third) / 0.5)
     np.testing.assert_allclose(tried.sl_at_k(scores, IDS, k=3, weight_temperature=0.5), expected, rtol=1e-5)
 

@@ -17,7 +17,8 @@ def models_tried():
 
 
 def test_both_start_as_the_plain_part(models_tried):
-    layer, dot = models_tried.LowRank(rank=3), interactions.Dot()
+    layer = models_tried.LowRank(rank=3)
+    dot = interactions.Dot()
     np.testing.assert_array_equal(layer([H, C]), dot([H, C]))
     attended, plain = (cls(4, 8) for cls in (models_tried.Attended, class_encoders.Embedding))
     attended(tf.range(4)), plain(tf.range(4))

@@ -31,7 +31,8 @@ def noisy_goemotions(
     dataset = goemotions(path)
     train = dataset.splits["train"]
     assert isinstance(train.labels, np.ndarray)
-    rng, n = np.random.default_rng(split_seed), len(dataset.class_names)
+    rng = np.random.default_rng(split_seed)
+    n = len(dataset.class_names)
     changed = rng.random(len(train)) < label_noise
     others = (train.labels + rng.integers(1, n, len(train))) % n
     if confusable:

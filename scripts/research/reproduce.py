@@ -81,7 +81,8 @@ def _run(line: str) -> None:
     print(f"$ {shlex.join(['rank4class', command, *arguments])}", flush=True)
     program = [sys.executable, "-m", "rank4class", command, *arguments]
     # In a new session, Ctrl-C does not reach it: it saves after the signal that it is sent below.
-    process, interrupts = subprocess.Popen(program, start_new_session=True), []
+    process = subprocess.Popen(program, start_new_session=True)
+    interrupts = []
     while process.poll() is None:
         try:
             process.wait()

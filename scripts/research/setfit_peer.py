@@ -25,7 +25,8 @@ _SEEDS = flags.DEFINE_multi_integer("seed", [0, 1, 2, 3, 4], "Seeds of the pairs
 
 
 def main() -> None:
-    setfit, datasets = importlib.import_module("setfit"), importlib.import_module("datasets")
+    setfit = importlib.import_module("setfit")
+    datasets = importlib.import_module("datasets")
 
     from rank4class.data.datasets import goemotions
     from rank4class.losses import metrics
@@ -33,10 +34,8 @@ def main() -> None:
     from rank4class.pipelines.task import split_steps
 
     dataset = goemotions.goemotions(_PATH.value)
-    train, test = (
-        split_steps.subsample(dataset.splits["train"], _EXAMPLES.value, seed=0),
-        dataset.splits["test"],
-    )
+    train = split_steps.subsample(dataset.splits["train"], _EXAMPLES.value, seed=0)
+    test = dataset.splits["test"]
     comments = datasets.Dataset.from_dict(
         {"text": train.features["text"].tolist(), "label": train.labels.tolist()}
     )

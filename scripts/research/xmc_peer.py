@@ -67,7 +67,8 @@ def main() -> None:
     unseen = words.labeled_texts(
         os.path.join(_TESTS.value, "unseen.tsv"), dataset.class_names, rows.BadRows("fail")
     )
-    train, tests = dataset.splits["train"], {"descriptions": dataset.splits["test"], "unseen words": unseen}
+    train = dataset.splits["train"]
+    tests = {"descriptions": dataset.splits["test"], "unseen words": unseen}
     vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2, dtype=np.float32)
     features = vectorizer.fit_transform(train.features["text"].tolist())
     labels = scipy.sparse.csr_matrix(train.class_matrix(len(dataset.class_names)), dtype=np.float32)

@@ -58,9 +58,11 @@ class Tokenizer(tf.Module):
 
     def __init__(self, settings: dict[str, Any], special: SpecialTokens, size: int, static_length: bool):
         super().__init__()
-        self._settings, self._max_length = json.dumps(settings), settings["max_length"]
+        self._settings = json.dumps(settings)
+        self._max_length = settings["max_length"]
         arguments.check_at_least(3, section="data.", max_length=self._max_length)
-        self.special, self.size = special, size
+        self.special = special
+        self.size = size
         shorter = () if static_length else (length for length in PADDED_LENGTHS if length < self._max_length)
         self._lengths = (*shorter, self._max_length)
         # One trace for the graphs of all pipelines.
@@ -142,7 +144,8 @@ class Tokenizer(tf.Module):
 
         With two separators the text has two starts, so that the longer of the two has more pieces.
         """
-        text, count = self.pieces(features["text"]), 1 + self.special.two_separators
+        text = self.pieces(features["text"])
+        count = 1 + self.special.two_separators
         segments = [tf.concat([tf.fill([text.nrows(), count], self.special.start), text], axis=1)]
         if "text_pair" in features:
             arguments.check_at_least(4 + count, section="data.", max_length=self._max_length)

@@ -8,7 +8,8 @@ import tensorflow_text as tf_text
 
 from rank4class.data.preprocessing.tokenizers import base
 
-ALBERT, XLM_ROBERTA = "spiece.model", "sentencepiece.bpe.model"
+ALBERT = "spiece.model"
+XLM_ROBERTA = "sentencepiece.bpe.model"
 # Name of the file of a model -> that of its tokenizer in transformers.
 _CLASSES = {ALBERT: "AlbertTokenizer", XLM_ROBERTA: "XLMRobertaTokenizer"}
 _ALBERT_TOKENS = ["<pad>", "[CLS]", "[SEP]"]
@@ -45,9 +46,12 @@ class SentencePiece(base.Tokenizer):
     def __init__(
         self, model: str, file: str, max_length: int, lower_case: bool = True, *, static_length: bool = False
     ):
-        self._content, self._file, self._lower_case = base64.b64decode(model), file, lower_case
+        self._content = base64.b64decode(model)
+        self._file = file
+        self._lower_case = lower_case
         self._tokenizer = tf_text.SentencepieceTokenizer(self._content)
-        special, size = base.SpecialTokens(1, 0, 2, two_separators=True), int(self._tokenizer.vocab_size())
+        special = base.SpecialTokens(1, 0, 2, two_separators=True)
+        size = int(self._tokenizer.vocab_size())
         if file == ALBERT:
             padding, start, end = map(int, self._tokenizer.string_to_id(_ALBERT_TOKENS))
             special = base.SpecialTokens(padding, start, end)
@@ -80,7 +84,8 @@ class SentencePiece(base.Tokenizer):
                 f"{paths[0]}: no such file, and no {XLM_ROBERTA}; a text encoder needs one of them. Add the "
                 "published one."
             )
-        file, config = os.path.basename(path), base.read_config(folder) or {}
+        file = os.path.basename(path)
+        config = base.read_config(folder) or {}
         supported = {
             "tokenizer_class": (f"{_CLASSES[file]}Fast", _CLASSES[file]),
             "do_lower_case": (True, False),

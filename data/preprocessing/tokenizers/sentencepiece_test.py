@@ -54,7 +54,8 @@ def write(tmp_path):
 def ids_of(tokenizer, *texts):
     features = tokenizer({"text": tf.constant(texts)})
     assert {value.dtype for value in features.values()} == {tf.int32}
-    words, masks = features["input_word_ids"].numpy(), features["input_mask"].numpy()
+    words = features["input_word_ids"].numpy()
+    masks = features["input_mask"].numpy()
     return [ids[mask == 1].tolist() for ids, mask in zip(words, masks, strict=True)]
 
 

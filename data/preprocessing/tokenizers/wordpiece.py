@@ -119,7 +119,8 @@ _OF_NORMALIZER = {
 
 
 def _lower_case(folder, vocab):
-    config, newer = base.read_config(folder), os.path.join(folder, "tokenizer.json")
+    config = base.read_config(folder)
+    newer = os.path.join(folder, "tokenizer.json")
     if config is None:
         words = (word for word in vocab if not word.startswith("["))  # special tokens are always capitals
         return not any(word != word.lower() for word in words)

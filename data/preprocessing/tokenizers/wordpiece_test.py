@@ -62,11 +62,13 @@ def test_small_letters_do_not_depend_on_the_locale(monkeypatch):
 def test_batches_are_padded_to_few_lengths(folder):
     tokenizer = WordPiece.from_folder(str(folder), max_length=36)
     static = tokenizer.with_static_length()
-    pieces, lengths = (0, 6, 7, 10, 11, 28, 31, 34, 50), [8, 8, 12, 12, 16, 32, 36, 36, 36]
+    pieces = (0, 6, 7, 10, 11, 28, 31, 34, 50)
+    lengths = [8, 8, 12, 12, 16, 32, 36, 36, 36]
     assert tokenizer.padded_lengths({"text": ["ball " * n for n in pieces]}).numpy().tolist() == lengths
     for n, length in zip(pieces, lengths, strict=True):
         texts = {"text": tf.constant(["ball " * n, "", "play"])}
-        features, padded = tokenizer(texts), static(texts)
+        features = tokenizer(texts)
+        padded = static(texts)
         for name, values in features.items():
             assert values.shape == [3, length], n
             np.testing.assert_array_equal(tf.pad(values, [[0, 0], [0, 36 - length]]), padded[name])
@@ -75,7 +77,8 @@ def test_batches_are_padded_to_few_lengths(folder):
 
 def assert_cuts_pairs(tokenizer, pieces, max_length, start, end, padding, separators=1):
     """Asserts BERT's rule: cut the longer text at its end, or on a tie the pair."""
-    rng, lengths = np.random.default_rng(0), [(a, b) for a in range(12) for b in range(12)]
+    rng = np.random.default_rng(0)
+    lengths = [(a, b) for a in range(12) for b in range(12)]
     pairs = [[rng.choice(list(pieces), n).tolist() for n in pair] for pair in lengths]
     texts, others = ([" ".join(pieces[i] for i in ids) for ids in side] for side in zip(*pairs, strict=True))
     batches = tf.data.Dataset.from_tensors({"text": texts, "text_pair": others}).map(tokenizer)

@@ -51,7 +51,8 @@ class CalibrationStage(Stage):
     """Calibrates the scores by those of the validation split at the end of a training."""
 
     def __init__(self, experiment: config.Experiment):
-        self._experiment, self._fits = experiment, False
+        self._experiment = experiment
+        self._fits = False
 
     def check(self, loaded: TaskData) -> None:
         self._fits = has_calibration(self._experiment, loaded.splits["validation"])
@@ -82,7 +83,8 @@ class CalibrationStage(Stage):
         It has the scores of all examples, or of the `measured_examples`. Without a calibration it stays as it
         is.
         """
-        fitted, split = context.fitted.calibration, context.examples
+        fitted = context.fitted.calibration
+        split = context.examples
         if fitted is None:
             return result
         if not fitted.keeps_order:
@@ -120,9 +122,11 @@ def _ranked_by_probability(
 def _measured(result: EvaluationResult, name: str, split: data.Split) -> tuple[np.ndarray | None, data.Split]:
     """Returns the scores of the `measured_examples`, None if some are not finite, and these examples."""
     assert result.scores is not None
-    scores, rows = result.scores, measured_examples(len(split), result.scores.shape[1])
+    scores = result.scores
+    rows = measured_examples(len(split), result.scores.shape[1])
     if len(rows) < len(split):
-        scores, split = scores if len(scores) == len(rows) else scores[rows], split.select(rows)
+        scores = scores if len(scores) == len(rows) else scores[rows]
+        split = split.select(rows)
     if all(np.isfinite(row).all() for row in scores):  # without an array of their size
         return scores, split
     logging.info("No calibration of the %s split: some of its scores are not finite", name)

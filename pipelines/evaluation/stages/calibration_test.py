@@ -87,7 +87,8 @@ def test_excluded_classes_are_left_out(rng):
 
 def test_metrics_rank_the_classes_by_their_probabilities():
     # The logits (2 - 3, 1, 0) rank the first class last.
-    scores, fitted = [[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]], calibration.Platt((1.0,) * 3, (-3.0, 0.0, 0.0))
+    scores = [[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]]
+    fitted = calibration.Platt((1.0,) * 3, (-3.0, 0.0, 0.0))
     split = data.Split({}, scipy.sparse.csr_array(np.float32([[1, 0, 0], [1, 1, 0]])))
     measured = measure(result_of(scores), fitted, split)
     assert measured.values.tolist() == [[1.0], [0.0]]  # top1_error
@@ -110,8 +111,10 @@ def test_of_many_scores_a_random_part_of_the_examples_is_calibrated(rng, monkeyp
     monkeypatch.setattr(stage, "MAX_SCORES", 60)
     assert len(stage.measured_examples(100, 3)) == 100
     monkeypatch.setattr(calibration, "MAX_PER_CLASS", 2)
-    scores, labels = rng.normal(size=[100, 3]), rng.integers(0, 3, 100)
-    loaded, split = task_of(labels), task_of(labels).splits["test"]
+    scores = rng.normal(size=[100, 3])
+    labels = rng.integers(0, 3, 100)
+    loaded = task_of(labels)
+    split = task_of(labels).splits["test"]
     rows = stage.measured_examples(100, 3)
     assert len(rows) == 20
     assert np.all(np.diff(rows) > 0)
@@ -139,7 +142,8 @@ def test_scores_that_are_not_finite_are_neither_fitted_nor_measured(messages):
 
 
 def test_a_run_writes_the_temperature_of_its_validation_split(digits_run):
-    path, results = pathlib.Path(digits_run.workdir), digits_run.results
+    path = pathlib.Path(digits_run.workdir)
+    results = digits_run.results
     restored = trained_model.restore(path)
     loaded = restored.load_task()
     content = json.loads((path / "calibration.json").read_text())

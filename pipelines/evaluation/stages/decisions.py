@@ -34,7 +34,8 @@ class DecisionStage(Stage):
     """Decides the classes of each example by the rule of an experiment, and measures the decisions."""
 
     def __init__(self, experiment: config.Experiment):
-        self._experiment, self._part = experiment, experiment.thresholds
+        self._experiment = experiment
+        self._part = experiment.thresholds
         self._names = [name for name in experiment.metrics if name in DECISION_METRICS]
         self._has_prior = count_priors.get(experiment.count_prior).is_model
 
@@ -51,7 +52,9 @@ class DecisionStage(Stage):
     def check(self, loaded: TaskData) -> None:
         if not self._is_needed:
             return
-        rule, prior, loss = self._part.name, self._experiment.count_prior.name, self._experiment.loss.name
+        rule = self._part.name
+        prior = self._experiment.count_prior.name
+        loss = self._experiment.loss.name
         validation = loaded.splits["validation"]
         has_rule = rule != "none" or self._has_prior or of_loss(self._experiment) is not None
         if validation.kind.ranks_items:
@@ -100,7 +103,9 @@ class DecisionStage(Stage):
 
         An example with a score that is not finite decides for no class.
         """
-        names, examples, finite = self._names, context.examples, result.top_classes >= 0
+        names = self._names
+        examples = context.examples
+        finite = result.top_classes >= 0
         if not names:
             return result
         if self._part.name != "none" and context.fitted.thresholds is None:
@@ -119,11 +124,13 @@ class DecisionStage(Stage):
 
     def _decide(self, result: EvaluationResult, context: Context) -> np.ndarray:
         """Returns the decided classes of examples that may have several, bool `[N, n]`."""
-        scores, where = result.scores, ranked_classes(context.examples)
+        scores = result.scores
+        where = ranked_classes(context.examples)
         rule = decision_rule(self._experiment, context.fitted)
         assert scores is not None
         assert rule is not None
-        decided, rows = np.zeros(scores.shape, bool), max(1, _BLOCK // scores.shape[1])
+        decided = np.zeros(scores.shape, bool)
+        rows = max(1, _BLOCK // scores.shape[1])
         for first in range(0, len(scores), rows):
             block = slice(first, first + rows)
             ranked = None if where is None else where[block]

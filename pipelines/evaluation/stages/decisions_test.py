@@ -104,7 +104,8 @@ def trained(experiment, path):
     loaded = restored.load_task()
     result = restored.evaluate(loaded, "test", keep_scores=True)
     assert result.summarize() == restored.run_dir.results()["test"]
-    labels, decided = loaded.splits["test"].labels.toarray() > 0, result.decisions.decided.toarray()
+    labels = loaded.splits["test"].labels.toarray() > 0
+    decided = result.decisions.decided.toarray()
     assert 0 < decided.sum() < decided.size
     assert_equal_scikit_learns(restored.run_dir.results()["test"], labels, decided)
     return restored, loaded, result, labels, decided
@@ -134,7 +135,8 @@ def test_all_callers_decide_by_one_rule(tmp_path, rule):
     if rule != "probability":  # whose calibration is fitted after the training's evaluations
         np.testing.assert_array_equal(result.decisions.decided.toarray(), expected)
         assert result.summarize() == run.results["test"]
-    vectors, names = loaded.splits["test"].features["embedding"], list(loaded.class_names)
+    vectors = loaded.splits["test"].features["embedding"]
+    names = list(loaded.class_names)
     np.testing.assert_array_equal(run.outputs(vectors)["in_set"], expected)
     frame = run.predict(vectors, k=10).pivot(index="input", columns="class", values="in_set")
     np.testing.assert_array_equal(frame[names], expected)
@@ -180,14 +182,16 @@ def test_decisions_by_thresholds(tmp_path, monkeypatch):
         "softmax", thresholds=config.Thresholds("f1"), metrics=(*NAMES, "top1_error", "mean_rank")
     )
     _, loaded, result, labels, decided = trained(by_f1, tmp_path / "run")
-    test, names = loaded.splits["test"], list(loaded.class_names)
+    test = loaded.splits["test"]
+    names = list(loaded.class_names)
     run = rank4class.load(tmp_path / "run")
     best = run.predict(test.features["embedding"], k=10)
     np.testing.assert_array_equal(best.pivot(index="input", columns="class", values="in_set")[names], decided)
     assert (np.diff(best["probability"].to_numpy().reshape(-1, 10)) <= 0.0).all()
     assert (np.diff(best["score"].to_numpy().reshape(-1, 10)) > 0.0).any()
     ids = best["class"].map(names.index).to_numpy().reshape(-1, 10)
-    right, results = np.take_along_axis(labels, ids, axis=1), run.results["test"]
+    right = np.take_along_axis(labels, ids, axis=1)
+    results = run.results["test"]
     assert results["top1_error"] == pytest.approx(100 * np.mean(~right[:, 0]))
     ranks = (right * np.arange(1, 11)).sum(axis=1) / right.sum(axis=1)
     assert results["mean_rank"] == pytest.approx(ranks.mean())
@@ -228,7 +232,8 @@ def test_mean_recall_of_examples_of_one_class(rng):
 
 
 def test_scores_that_are_not_finite_decide_for_no_class():
-    top, scores = np.array([0, -1], np.int32), np.float32([[1.0, -1.0], [np.inf, np.nan]])
+    top = np.array([0, -1], np.int32)
+    scores = np.float32([[1.0, -1.0], [np.inf, np.nan]])
     result = EvaluationResult((), np.zeros([2, 0]), top, top, top, scores)
     split = data.Split({}, csr_array(np.float32([[1, 0], [0, 0]])))
     names = ("subset_accuracy", "f1_micro")
@@ -241,7 +246,8 @@ def test_intervals_are_those_of_a_bootstrap(rng):
     labels, decided = rng.random([2, 150, 4]) < 0.4
     decisions = Decisions(("f1_micro", "f1_macro"), csr_array(decided), csr_array(labels))
     draws = rng.multinomial(150, np.full(150, 1 / 150), size=2000)
-    hits, either = draws @ (labels & decided), draws @ labels + draws @ decided
+    hits = draws @ (labels & decided)
+    either = draws @ labels + draws @ decided
     plain = {
         "f1_micro": 2 * hits.sum(axis=1) / either.sum(axis=1),
         "f1_macro": np.mean(2 * hits / either, axis=1),

@@ -26,7 +26,8 @@ class SetStage(Stage):
     """Fits prediction sets to the split "calibration", and measures those of other splits."""
 
     def __init__(self, experiment: config.Experiment):
-        self._experiment, self._part = experiment, experiment.sets
+        self._experiment = experiment
+        self._part = experiment.sets
 
     def check(self, loaded: TaskData) -> None:
         """Raises ValueError if prediction sets do not fit the data; logs how far their coverage may be."""
@@ -85,7 +86,8 @@ def check_examples(part: config.Sets, examples: data.Split) -> None:
 
 def describe(examples: data.Split) -> str:
     """Returns a sentence on the number of calibration examples, and on the coverage of sets for 90%."""
-    size, needed = len(examples), prediction_sets.least_examples(0.9)
+    size = len(examples)
+    needed = prediction_sets.least_examples(0.9)
     if size < needed:
         return f"calibration: {size:,} examples; sets for 90% need {needed}."
     if examples.multi_label:
@@ -105,22 +107,28 @@ class Fit:
     """Prediction sets from the scores of calibration examples, batch after batch."""
 
     def __init__(self, part: config.Sets, examples: data.Split, calibration: Calibration | None):
-        self._part, self._examples, self._calibration = part, examples, calibration
+        self._part = part
+        self._examples = examples
+        self._calibration = calibration
         labels = examples.labels
         self._ends = np.arange(len(examples) + 1) if isinstance(labels, np.ndarray) else labels.indptr
-        self._pairs, self._num_classes = np.empty(self._ends[-1], np.float32), 0
+        self._pairs = np.empty(self._ends[-1], np.float32)
+        self._num_classes = 0
 
     def add(self, rows: np.ndarray, scores: np.ndarray, log_counts: np.ndarray | None) -> None:
         """Adds the scores of the examples `rows`; see `evaluator.Evaluator`."""
         block = _block(self._examples, rows, scores, log_counts, self._calibration)
         pairs = np.concatenate([np.arange(self._ends[row], self._ends[row + 1]) for row in rows])
-        labels, part = self._examples.labels[rows], self._part
+        labels = self._examples.labels[rows]
+        part = self._part
         self._pairs[pairs] = prediction_sets.true_scores(part.name, part.options(), block, labels)
         self._num_classes = scores.shape[1]
 
     def sets(self) -> PredictionSets:
         """Returns the sets, after all examples were added."""
-        part, labels, n = self._part, self._examples.labels, self._num_classes
+        part = self._part
+        labels = self._examples.labels
+        n = self._num_classes
         return prediction_sets.fit(part.name, part.options(), self._pairs, labels, part.by_class, n)
 
 
@@ -128,9 +136,12 @@ class Measurement:
     """Prediction sets of evaluated examples, batch after batch."""
 
     def __init__(self, experiment: config.Experiment, context: Context):
-        examples, sets = context.examples, context.fitted.sets
+        examples = context.examples
+        sets = context.fitted.sets
         assert sets is not None
-        self._examples, self._sets, self._calibration = examples, sets, context.fitted.calibration
+        self._examples = examples
+        self._sets = sets
+        self._calibration = context.fitted.calibration
         stated = ((name, stated_coverage(name)) for name in experiment.metrics)
         self._stated = {name: coverage for name, coverage in stated if coverage is not None}
         evaluated = prediction_sets.evaluated_coverages(sets, [*self._stated.values(), *context.coverages])

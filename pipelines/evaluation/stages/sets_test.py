@@ -186,7 +186,8 @@ def test_calibration_labels_change_neither_checkpoint_nor_temperature(finished, 
 
 def result_of(scores, **changes):
     size = len(scores)
-    values, ids = np.zeros([size, 1], np.float32), np.zeros(size, np.int32)
+    values = np.zeros([size, 1], np.float32)
+    ids = np.zeros(size, np.int32)
     return evaluator.EvaluationResult(
         ("top1_error",), values, ids, ids, values[:, 0], np.float32(scores), **changes
     )
@@ -215,7 +216,8 @@ def test_batches_give_the_sets_of_the_whole(rng, several):
     excluded = csr_array(np.arange(5) == (labels[:, None] + 1) % 5)
     if several:
         labels = csr_array((np.arange(5) == labels[:, None]).astype(np.float32))
-    examples, part = data.Split({}, labels, excluded=excluded), experiment()
+    examples = data.Split({}, labels, excluded=excluded)
+    part = experiment()
     calibration = Platt((1.0,), (0.0,)) if several else Temperature(1.5)
     batches = (None, np.split(rng.permutation(40), [7, 14, 30]))
     fitted, outputs = zip(

@@ -25,7 +25,8 @@ class SplitMetricStage(Stage):
     """
 
     def __init__(self, experiment: config.Experiment, training_sizes: tuple[Any, Any]):
-        self._experiment, self._training_sizes = experiment, training_sizes
+        self._experiment = experiment
+        self._training_sizes = training_sizes
 
     def check(self, loaded: TaskData) -> None:
         for name in self._experiment.metrics:
@@ -38,16 +39,21 @@ class SplitMetricStage(Stage):
         return Needs(best=max((metric.k + 1 for metric in metrics.values() if metric.k), default=0))
 
     def measure(self, context: Context, result: EvaluationResult, consumer: Any = None) -> EvaluationResult:
-        loaded, split = context.loaded, context.split
+        loaded = context.loaded
+        split = context.split
         n = loaded.num_scored(split)
-        metrics, columns, best_values, covered = _metrics(self._experiment, n), {}, {}, {}
+        metrics = _metrics(self._experiment, n)
+        columns = {}
+        best_values = {}
+        covered = {}
         if any(metric.k for metric in metrics.values()):
             a, b = self._experiment.propensity
             propensity = propensities(*self._training_sizes, a=a, b=b).numpy()
             weights = context.examples.class_matrix(n).astype(np.float64)
             weights.data = 1.0 / propensity[... if loaded.ranks_all(split) else loaded.seen][weights.indices]
             classes, gains = _first_classes(result, weights)
-            ideal, sizes = _largest(weights, gains.shape[1]), np.diff(weights.indptr)
+            ideal = _largest(weights, gains.shape[1])
+            sizes = np.diff(weights.indptr)
             for name, metric in metrics.items():
                 first = np.s_[:, : metric.k]
                 if metric.function is not None:
@@ -76,7 +82,8 @@ def _first_classes(
     Of equal scores, relevant classes are last. The weights of those that share the last score, which classes
     further on may have too, are 0, as are all of an example with scores that are not finite.
     """
-    classes, scores = result.best_classes, result.best_scores
+    classes = result.best_classes
+    scores = result.best_scores
     assert classes is not None
     assert scores is not None
     gains = weights[np.arange(len(classes))[:, None], classes].toarray()

@@ -26,7 +26,8 @@ def experiment(*names, **changes):
 
 def evaluate(scores, labels, train, part=None):
     """Returns the evaluation of scores `[N, n]`, for the labels of a test and of a training split."""
-    part, n = part or experiment(), scores.shape[1]
+    part = part or experiment()
+    n = scores.shape[1]
     splits = {
         name: data.Split({"x": np.zeros(s.shape[0])}, s) for name, s in (("test", labels), ("train", train))
     }
@@ -35,7 +36,8 @@ def evaluate(scores, labels, train, part=None):
     evaluator = Evaluator(lambda features, training: ModelOutputs(features), ())
     batches = [(tf.constant(scores, tf.float32), dense, tf.range(len(scores)))]
     sizes = loaded.training_counts("test"), len(splits["train"])
-    stage, context = SplitMetricStage(part, sizes), Context(loaded, "test")
+    stage = SplitMetricStage(part, sizes)
+    context = Context(loaded, "test")
     return stage.measure(context, evaluator(batches, best=stage.needs(context).best))
 
 
@@ -55,12 +57,15 @@ def relevant(labels, n):
 
 def expected_metrics(scores, labels, train, a=0.55, b=1.5):
     """Returns `NAMES` -> their values, in dense arithmetic."""
-    n, size = scores.shape[1], train.shape[0]
-    true, discounts = relevant(labels, n), 1.0 / np.log2([2.0, 3.0, 4.0])
+    n = scores.shape[1]
+    size = train.shape[0]
+    true = relevant(labels, n)
+    discounts = 1.0 / np.log2([2.0, 3.0, 4.0])
     c = (np.log(size) - 1.0) * (b + 1.0) ** a
     weights = true * (1.0 + c * (relevant(train, n).sum(axis=0) + b) ** -a)
     order = np.argsort(-scores, axis=1)
-    gains, ideal = np.take_along_axis(weights, order, axis=1)[:, :3], -np.sort(-weights, axis=1)[:, :3]
+    gains = np.take_along_axis(weights, order, axis=1)[:, :3]
+    ideal = -np.sort(-weights, axis=1)[:, :3]
     sizes = np.maximum(true.sum(axis=1), 1)
     norms = np.array([discounts[: int(min(r, 3))].sum() for r in sizes])
     hits = np.take_along_axis(true, order, axis=1)
@@ -105,7 +110,8 @@ def test_equal_dense_arithmetic(rng, several):
 def test_interval_is_that_of_a_ratio(rng):
     scores, labels, train = draw(rng, several=True)
     result = evaluate(scores, labels, train)
-    values, best = result.values[:, 1], result.whole.best["psp@3"]
+    values = result.values[:, 1]
+    best = result.whole.best["psp@3"]
     draws = rng.multinomial(200, np.full(200, 1 / 200), size=2000)
     expected = np.percentile(100.0 * (draws @ values) / (draws @ best), [2.5, 97.5])
     np.testing.assert_allclose(result.summarize()["intervals"]["psp@3"], expected, atol=0.6)
@@ -134,7 +140,8 @@ def test_ties_and_scores_that_are_not_finite_are_the_worst():
 
 def test_thirds_and_classes_are_relative_to_the_best_possible_value():
     """Class 0 has 8 training examples, class 1 has 2, and class 2 has 1."""
-    train, labels = np.repeat([0, 1, 2], [8, 2, 1]), np.array([0, 0, 1, 2, 2], np.int32)
+    train = np.repeat([0, 1, 2], [8, 2, 1])
+    labels = np.array([0, 0, 1, 2, 2], np.int32)
     scores = np.eye(3)[[0, 1, 1, 1, 2]]
     part = experiment("psp@1", "coverage@1", "median_rank", "top1_error")
     result = evaluate(scores, labels, train, part)

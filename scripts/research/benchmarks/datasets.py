@@ -38,7 +38,8 @@ def _folder_of(write: Callable[[str], None]) -> str:
 
 def _goemotions(folder: str) -> None:
     """Writes comments of GoEmotions' lengths in word pieces, 17 on average."""
-    rng, words = np.random.default_rng(0), _words()
+    rng = np.random.default_rng(0)
+    words = _words()
     _write(folder, "emotions.txt", [f"emotion{i}" for i in range(28)])
     for name, count in (("train", 5000), ("dev", 100), ("test", 100)):
         lengths = np.interp(rng.uniform(0.0, 10.0, count), range(11), GOEMOTIONS_DECILES).round().astype(int)
@@ -48,7 +49,8 @@ def _goemotions(folder: str) -> None:
 
 def _mind(folder: str) -> None:
     """Writes articles of MIND's length, titles of 10.8 words and abstracts of 43 on average."""
-    rng, words = np.random.default_rng(0), _words()
+    rng = np.random.default_rng(0)
+    words = _words()
     rows = []
     for i in range(5000):
         title, abstract = (_text(rng, words, 1 + rng.poisson(mean)) for mean in (9.8, 42.0))
@@ -100,7 +102,8 @@ def _imagenet_records(folder: str) -> None:
 
 def _images(name: str) -> list[bytes]:
     """Returns JPEG images of random pixels, 500 x 375 and about 110 KB, as ImageNet's are on average."""
-    rng, count = np.random.default_rng(0), IMAGES if name == "train" else 2
+    rng = np.random.default_rng(0)
+    count = IMAGES if name == "train" else 2
     pixels = rng.integers(0, 256, [count, 375, 500, 3], dtype=np.uint8)
     return [tf.io.encode_jpeg(image, quality=75).numpy() for image in pixels]
 

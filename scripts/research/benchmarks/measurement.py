@@ -96,7 +96,8 @@ def table(rows: list[Row]) -> list[list[str]]:
     lines = [["name", "XLA", "ms", *(f"x {name}" for name in baselines), "peak MB", memory, *others]]
     for (name, xla), group in itertools.groupby(rows, lambda row: (row.name, row.xla)):
         by_baseline = {row.baseline: row for row in group}
-        row, first = next(iter(by_baseline.values())), by_baseline.get(baselines[0])
+        row = next(iter(by_baseline.values()))
+        first = by_baseline.get(baselines[0])
         ratios = [by_baseline[name].ratio if name in by_baseline else None for name in baselines]
         # A ratio to less than 1 MiB would measure the allocator.
         least = first.baseline_peak_mb if first else None

@@ -135,7 +135,8 @@ class Suite:
             )
         if self.axes.endswith("xK") and parsed[-1] > parsed[1]:
             raise ValueError(f"size={size!r}: K exceeds the number of classes. Choose a smaller K.")
-        needed, memory = TENSORS * 4 * self.values(parsed), memory_bytes()
+        needed = TENSORS * 4 * self.values(parsed)
+        memory = memory_bytes()
         if needed > memory:
             raise ValueError(
                 f"size={size!r}: needs {needed / 2**30:,.0f} GB or more of {memory / 2**30:,.0f} GB of "

@@ -9,7 +9,8 @@ from rank4class.scripts.research.datasets import synthetic  # noqa: F401, regist
 
 def test_examples_lie_around_the_centres_of_their_classes():
     dataset = data.get("synthetic", num_classes=4, num_examples=4000, width=50, spread=0.1)
-    train, test = dataset.splits["train"], dataset.splits["test"]
+    train = dataset.splits["train"]
+    test = dataset.splits["test"]
     assert train.features["embedding"].dtype == np.float32
     centers = np.stack([train.features["embedding"][train.labels == i].mean(axis=0) for i in range(4)])
     offsets = test.features["embedding"] - centers[test.labels]

@@ -10,14 +10,17 @@ from rank4class.models import class_encoders, encoders, interactions
 
 def test_classical_classification_is_ranking_with_dot():
     """Rank4Class, Claim 1: after an epoch, a dense softmax classifier has the weights of the ranker."""
-    count, rng = 10, np.random.default_rng(0)
+    count = 10
+    rng = np.random.default_rng(0)
     images = rng.random([512, 8, 8, 1], np.float32)
     labels = rng.integers(count, size=512)
     tf.keras.utils.set_random_seed(0)
-    encoder, classes = encoders.Mlp(hidden=(32,)), class_encoders.Embedding(count, 32)
+    encoder = encoders.Mlp(hidden=(32,))
+    classes = class_encoders.Embedding(count, 32)
     ranker = models.RankModel(encoder, classes, interactions.Dot(), num_classes=count)
     ranker({"image": images[:1]})
-    hidden, dense = tf.keras.layers.Dense(32, "relu"), tf.keras.layers.Dense(count)
+    hidden = tf.keras.layers.Dense(32, "relu")
+    dense = tf.keras.layers.Dense(count)
     classifier = tf.keras.Sequential([tf.keras.layers.Flatten(), hidden, dense])
     classifier(images[:1])
     [kernel, bias], [vectors] = ranker.encoder.get_weights(), ranker.class_encoder.get_weights()
@@ -31,7 +34,8 @@ def test_classical_classification_is_ranking_with_dot():
         model.compile(tf.keras.optimizers.Adam(0.01), loss)
         model.fit(x, labels, batch_size=64, shuffle=False, verbose=0)
     # The dense kernel is the transposed matrix of class vectors, whose products are summed in another order.
-    ranked, classical = ranker.class_encoder.get_weights()[0].T, dense.get_weights()[0]
+    ranked = ranker.class_encoder.get_weights()[0].T
+    classical = dense.get_weights()[0]
     assert np.abs(classical - vectors.T).max() > 0.05
     np.testing.assert_allclose(ranked, classical, atol=2e-7)
     np.testing.assert_allclose(ranker({"image": images}), classifier(images), atol=2e-6)

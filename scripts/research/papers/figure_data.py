@@ -65,7 +65,8 @@ def measure_counts(folder: str) -> dict[str, Any]:
         loaded = trained.load_task()
         log_counts = trained.evaluate(loaded, keep_scores=True).log_counts
         assert log_counts is not None
-        probabilities, true = np.exp(log_counts), loaded.splits["test"].num_relevant()
+        probabilities = np.exp(log_counts)
+        true = loaded.splits["test"].num_relevant()
         means = [_rounded(probabilities[true == count].mean(axis=0)) for count in result["counts"]]
         result["models"][name] = {"distributions": means, "nll": round(results["test"]["nll"], 4)}
         result["test_examples"] = len(true)
@@ -82,7 +83,8 @@ def measure_digits(folder: str) -> dict[str, Any]:
     trained = trained_model.restore(folder)
     loaded = trained.load_task()
     evaluation = trained.evaluate(loaded, keep_scores=True)
-    calibrated, scores = evaluation.calibrated, evaluation.scores
+    calibrated = evaluation.calibrated
+    scores = evaluation.scores
     assert calibrated is not None
     assert scores is not None
     probabilities = calibrated.calibration.probabilities(scores)

@@ -145,7 +145,8 @@ def sorters(docs: str) -> Figure:
 
 def count_law(docs: str) -> Figure:
     """Draws the predicted number of digits of images by their true number: a learned prior, and none."""
-    data, colors = _data(docs, "counts"), (style.BLUE, style.ORANGE)
+    data = _data(docs, "counts")
+    colors = (style.BLUE, style.ORANGE)
     figure, axes = _panels(2.7, len(data["counts"]), sharey=True)
     last = max(data["counts"]) + 3
     for i, (axis, count) in enumerate(zip(axes, data["counts"], strict=True)):

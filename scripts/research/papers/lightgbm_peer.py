@@ -43,7 +43,8 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     study.check_seeds(seeds)
     compat.require_extra("lightgbm")
     lightgbm = importlib.import_module("lightgbm")
-    dataset, started = loading.read_dataset(experiment.data), time.monotonic()
+    dataset = loading.read_dataset(experiment.data)
+    started = time.monotonic()
     if "items" not in dataset.splits["train"].features:
         raise ValueError(f"data.name={experiment.data.name!r}: no documents with features. Use 'letor'.")
     splits = split_steps.limit_examples(experiment.data, dataset.splits)
@@ -103,7 +104,8 @@ def _present(split: data.Split) -> np.ndarray:
 def _rows(split: data.Split) -> dict[str, np.ndarray]:
     """Returns the documents' features `[R, d]` and grades `[R]`, and the number of documents per query."""
     present = _present(split)
-    features, grades = split.features["items"], split.label_matrix.toarray()
+    features = split.features["items"]
+    grades = split.label_matrix.toarray()
     return {"data": features[present], "label": grades[present], "group": present.sum(axis=1)}
 
 

@@ -52,7 +52,8 @@ def test_values_are_those_of_scikit_learn():
             return items[:, 0]
 
     rng = np.random.default_rng(0)
-    items, grades = rng.normal(size=[5, 6, 2]).astype(np.float32), rng.integers(0, 5, size=[5, 6])
+    items = rng.normal(size=[5, 6, 2]).astype(np.float32)
+    grades = rng.integers(0, 5, size=[5, 6])
     split = data.Split({"items": items}, scipy.sparse.csr_array(grades.astype(np.float32)))
     values = lightgbm_peer._values(FirstFeature(), split, ["ndcg@6"])["ndcg@6"]
     expected = [sklearn.metrics.ndcg_score([2.0 ** grades[i] - 1], [items[i, :, 0]]) for i in range(5)]

@@ -114,7 +114,8 @@ def _provenance(result: Mapping[str, Any]) -> str:
 
 def _units(result: Mapping[str, Any]) -> str:
     """Returns a sentence on the dimensions that the intervals are over."""
-    cells, seeds = result["cells"], len(result["cells"][0]["seeds"])
+    cells = result["cells"]
+    seeds = len(result["cells"][0]["seeds"])
     alone = [m for m in result["metrics"] if any(cell["metrics"][m]["examples"] is None for cell in cells)]
     if seeds == 1:
         return "One seed, with intervals over the examples: all verdicts are on these runs alone."
@@ -136,7 +137,8 @@ def _name(entry: Mapping[str, Any], axes: Sequence[str]) -> list[str]:
 
 
 def _cell_rows(summary: Mapping[str, Any], digits: int) -> list[list[str]]:
-    cells, axes = summary["cells"], _axes(summary["cells"])
+    cells = summary["cells"]
+    axes = _axes(summary["cells"])
     rows = [[*axes, *summary["metrics"]]]
     for cell in cells:
         rows.append(_name(cell, axes))
@@ -231,7 +233,8 @@ def paper_table(result: Mapping[str, Any]) -> list[list[str]]:
     for row in paper_values(result["paper"]) if result["paper"] else ():
         ours = find(result["cells"], name_of(row["cell"]))
         if figure := ours and ours["metrics"].get(row["metric"]):
-            paper, difference = float(row["value"]), "-"
+            paper = float(row["value"])
+            difference = "-"
             if figure["mean"] is not None:
                 ends = [end - paper for end in figure["interval"] or ()]
                 difference = f"{figure['mean'] - paper:+.2f} {_interval(ends, '{:+.2f}'.format)}"
@@ -287,7 +290,8 @@ def cells_page(results: Results, reanalysis: Mapping[str, Any]) -> str:
         "figure follows in parentheses. Each table names the command that runs it with the paper's encoder.",
     ]
     for table in GRIDS:
-        title, data = reproductions[table]["title"], reproductions[table]["data"]
+        title = reproductions[table]["title"]
+        data = reproductions[table]["data"]
         checkpoint = "--checkpoint=CHECKPOINT " if "CHECKPOINT" in data else ""
         command = f"rank4class reproduce --only={table} --data=FOLDER {checkpoint}--workdir=runs/{table}"
         blocks += [f"## {title}", f"`{command}` with {data}."]

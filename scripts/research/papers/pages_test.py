@@ -66,7 +66,8 @@ def test_curves():
 
 
 def test_tuned_values_and_notes(result):
-    mse, softmax = {"loss": "mse", "interaction": "dot"}, {"loss": "softmax", "interaction": "dot"}
+    mse = {"loss": "mse", "interaction": "dot"}
+    softmax = {"loss": "softmax", "interaction": "dot"}
     rates = [(softmax, 0.001), (mse, 0.01), (softmax, 0.003), (softmax, 0.001)]  # of two and three splits
     result |= {
         "tuned": [{"name": name, "fields": {"optimizer.learning_rate": rate}} for name, rate in rates],

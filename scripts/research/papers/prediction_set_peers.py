@@ -36,7 +36,8 @@ def compare(workdir: str, splits: int) -> dict[str, Any]:
         # Probabilities of float64 have no ties, of which MAPIE's top_k takes all.
         parts.append((trained.calibration.probabilities(scores), loaded.splits[split].labels))
     versions = {name: importlib.metadata.version(name) for name in ("mapie", "crepes")}
-    rows, sizes = [["sets", "peer", "examples", "equal"]], {}
+    rows = [["sets", "peer", "examples", "equal"]]
+    sizes = {}
     for name in SCORES:
         sizes[name] = [round(float(_sets(name, parts, c).sum(axis=1).mean()), 4) for c in COVERAGES]
         for peer, theirs in _peers(name, parts).items():

@@ -54,7 +54,8 @@ SWEEPS = [name for name, one in REPRODUCTIONS.items() if one.commands[0].line.st
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_commands_are_sweeps_with_the_baseline_and_cells_of_the_paper(name):
-    reproduction, names = REPRODUCTIONS[name], []
+    reproduction = REPRODUCTIONS[name]
+    names = []
     for command in reproduction.commands:
         if not command.line.startswith("sweep "):
             continue

@@ -132,7 +132,8 @@ def _curves(runs: Sequence[GridRun], command: Command) -> list[dict[str, Any]]:
     """Returns the validation values of the monitored metric of each cell of a sweep."""
     curves: dict[tuple, dict[str, Any]] = {}
     for run in runs:
-        name, monitor = {**run.cell, **command.name}, run.experiment.monitor
+        name = {**run.cell, **command.name}
+        monitor = run.experiment.monitor
         history = RunDirectory(run.path).history()
         curve = curves.setdefault(
             tuple(name.items()), {"name": name, "metric": monitor, "epochs": [], "values": []}
@@ -190,7 +191,8 @@ def _joined(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _join(cells: Sequence[Cell]) -> Cell:
-    first, seeds = cells[0], [seed for cell in cells for seed in cell.seeds]
+    first = cells[0]
+    seeds = [seed for cell in cells for seed in cell.seeds]
     values = {metric: [cell.values[metric] for cell in cells] for metric in first.values}
     if all(list(cell.seeds) == list(first.seeds) for cell in cells):
         return Cell(first.name, first.seeds, {metric: _of_parts(parts) for metric, parts in values.items()})

@@ -92,7 +92,8 @@ def test_parts_of_the_test_set_are_joined():
 
 
 def test_cells_of_other_test_examples_are_refused():
-    first, second = cell([0], [[0.1]], loss="mse"), cell([0], [[0.1]], loss="softmax")
+    first = cell([0], [[0.1]], loss="mse")
+    second = cell([0], [[0.1]], loss="softmax")
     part = {"runs": ["a run"], "cells": [first], "test_examples": [("a", ())]}
     results._check_test_examples([part, {**part, "cells": [second]}])
     results._check_test_examples([part, {"cells": [second], "test_examples": []}])  # a study of sorters

@@ -33,7 +33,8 @@ def run(names: Sequence[str], folder: str | None = None) -> dict[str, dict[str, 
     """Measures rank functions; with a folder, writes their `STUDY_METRICS` to `study.json` in it."""
     if folder is None:
         return measure(names)
-    data, started = {"held-out vectors": ", ".join(STUDY_METRICS)}, time.monotonic()
+    data = {"held-out vectors": ", ".join(STUDY_METRICS)}
+    started = time.monotonic()
     study.check_result(check_folder(folder, "study of sorters"), data)
     for name, n in itertools.product(names, SIZES[:3]):
         rank_functions.get_rank_fn(name, n)  # fails before anything is measured
@@ -97,7 +98,8 @@ def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str
     with np.load(path) as npz:
         if "scores" not in npz:
             raise ValueError(f"{path}: no scores of all classes. Evaluate again with --keep_scores.")
-        scores, origins = npz["scores"], npz["origins"]
+        scores = npz["scores"]
+        origins = npz["origins"]
     finite = np.isfinite(scores).all(axis=1)
     if not finite.all():
         i = int(np.argmin(finite))
@@ -180,7 +182,8 @@ def _parts(scores):
 
 def summary(values: np.ndarray) -> dict[str, float]:
     """Returns the mean of values, and the ends of its 95% interval, of values that are at least 0."""
-    mean, margin = float(values.mean()), 1.96 * float(values.std()) / len(values) ** 0.5
+    mean = float(values.mean())
+    margin = 1.96 * float(values.std()) / len(values) ** 0.5
     return {"mean": mean, "low": max(0.0, mean - margin), "high": mean + margin}
 
 

@@ -55,7 +55,8 @@ def hinge_ap(scores: tf.types.experimental.TensorLike, labels: tf.types.experime
     num_relevant = tf.reduce_sum(tf.cast(positive, tf.float32))
     num_irrelevant = tf.cast(tf.shape(scores)[0], tf.float32) - num_relevant
     valid = (rank[:, None] <= num_irrelevant) & (rank[None, :] <= num_relevant)
-    k, j = rank[None, :], rank[:, None]
+    k = rank[None, :]
+    j = rank[:, None]
     lost_precision = (k / (k + j - 1.0) - k / (k + j)) / num_relevant
     difference = tf.where(valid, relevant[None, :], 0.0) - tf.where(valid, irrelevant[:, None], 0.0)
     terms = tf.where(valid, lost_precision - 2.0 * difference / (num_relevant * num_irrelevant), 0.0)

@@ -77,14 +77,16 @@ class Cnn(FixedLengthSorter):
         self.layers = layers
         self.net = tf.keras.Sequential(name="net")
         # Spreads the kinks of the first ReLUs over the range of scores, which would take long to learn.
-        kernel_width, beta = 1, tf.keras.initializers.RandomUniform(-2.0, 2.0)
+        kernel_width = 1
+        beta = tf.keras.initializers.RandomUniform(-2.0, 2.0)
         with precision.scope("float32"):
             for i in range(layers - 1):
                 options = {"padding": "same", "use_bias": False, "name": f"convolution_{i}"}
                 self.net.add(tf.keras.layers.Conv1D(self.FILTERS, kernel_width, **options))
                 self.net.add(tf.keras.layers.BatchNormalization(beta_initializer=beta, name=f"norm_{i}"))
                 self.net.add(tf.keras.layers.ReLU(name=f"relu_{i}"))
-                kernel_width, beta = self.WIDTH, "zeros"
+                kernel_width = self.WIDTH
+                beta = "zeros"
             self.net.add(tf.keras.layers.Conv1D(1, self.WIDTH, padding="same", name="readout"))
             self.net.add(tf.keras.layers.Reshape([-1], name="ranks"))
 
@@ -121,7 +123,8 @@ class Lstm(FixedLengthSorter):
         **kwargs: Any,
     ):
         super().__init__(n, trained, **kwargs)
-        self.units, self.layers = units, layers
+        self.units = units
+        self.layers = layers
         self.net = tf.keras.Sequential(name="net")
         # Spreads the thresholds of the first gates over the range of scores, which would take long to learn.
         spread = tf.keras.initializers.RandomUniform(-6.0, 6.0)
@@ -143,7 +146,8 @@ def fill_masked(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """
     scores = tf.where(where, scores, 0.0)
     sorted_scores = tf.gather(scores, descending(scores, where), batch_dims=1)
-    size, num_masked = list_size(scores, where), _num_masked(where)
+    size = list_size(scores, where)
+    num_masked = _num_masked(where)
     # Multiples of the golden ratio give an order that is evenly spread and looks random.
     key = tf.cumsum(tf.cast(~where, tf.int32), axis=1) * 40_503 % 65_536
     shuffled = tf.argsort(tf.argsort(tf.where(where, 65_536, key), axis=1, stable=True), axis=1)
@@ -158,7 +162,8 @@ def fill_masked(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
 
 def ranks_without_masked(ranks: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """Converts ranks in a list of `fill_masked` to ranks without masked classes; exact ranks stay exact."""
-    size, num_masked = list_size(ranks, where), _num_masked(where)
+    size = list_size(ranks, where)
+    num_masked = _num_masked(where)
 
     def filled_rank(rank: tf.Tensor) -> tf.Tensor:
         return rank + tf.floor((rank - 0.5) * num_masked / size + 1 / 6)

@@ -14,7 +14,8 @@ SCORES = np.random.default_rng(1).normal(size=[8, 10]).astype(np.float32)
 def filled_list(scores, where):
     """Returns one list as `fill_masked` defines it, one score at a time."""
     scores = np.where(where, scores, 0.0).astype(np.float64)
-    size, num_masked = where.sum(), (~where).sum()
+    size = where.sum()
+    num_masked = (~where).sum()
     in_order = np.sort(scores[where])[::-1]
     keys = np.arange(1, num_masked + 1) * 40_503 % 65_536
     for i, j in zip(np.flatnonzero(~where), np.argsort(np.argsort(keys)) + 1, strict=True):

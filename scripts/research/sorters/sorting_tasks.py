@@ -45,7 +45,8 @@ def relevant_vectors(seed: int, counts: Sequence[int] = (5_000, 1_000, 2_000)) -
     >>> print(relevant_vectors(seed=0, counts=(50, 20, 30))["train"][1].sum())
     10.0
     """
-    rng, width = np.random.default_rng(seed), 20
+    rng = np.random.default_rng(seed)
+    width = 20
     weights = [rng.normal(size=[width, 32]), rng.normal(size=[32, 32]), rng.normal(size=[32])]
 
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:

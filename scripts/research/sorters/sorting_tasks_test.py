@@ -8,7 +8,9 @@ from rank4class.scripts.research.sorters import sorting_tasks
 
 @pytest.mark.parametrize("load", [sorting_tasks.relevant_vectors, sorting_tasks.pairs])
 def test_seed_determines_the_task(load):
-    first, again, other = load(seed=3), load(seed=3), load(seed=4)
+    first = load(seed=3)
+    again = load(seed=3)
+    other = load(seed=4)
     assert tuple(first) == sorting_tasks.PARTS
     for part in sorting_tasks.PARTS:
         for values, same in zip(first[part], again[part], strict=True):

@@ -91,7 +91,8 @@ def multi_label(experiment: config.Experiment, cache_dir: str | os.PathLike) -> 
         name: (split.features["embedding"], split.label_matrix.toarray().astype(np.float32))
         for name, split in loaded.splits.items()
     }
-    width, classes = train.features["embedding"].shape[1], len(loaded.class_names)
+    width = train.features["embedding"].shape[1]
+    classes = len(loaded.class_names)
     return Study(
         plain=("sigmoid_cross_entropy",),
         ranked=("map_ranks", "map_precision"),

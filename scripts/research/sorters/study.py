@@ -101,7 +101,8 @@ def run(
         return -np.inf if None in values else float(np.mean(values))  # JSON has null for a diverged training
 
     plain = [(name, None) for name in study.plain]
-    test_values, notes = {}, []
+    test_values = {}
+    notes = []
     for name, rank_fn in [*plain, *itertools.product(study.ranked, rank_fns)]:
         choices = []
         for weight in (rank_fn and study.weights) or (1.0,):
@@ -109,7 +110,8 @@ def run(
             rate = search_learning_rate(lambda rate: validation(of_rate(rate)), LEARNING_RATES)  # noqa: B023
             choices.append((weight, rate))
         weight, rate = max(choices, key=lambda choice: validation(train(name, rank_fn, *choice)))
-        results, title = train(name, rank_fn, weight, rate), _title(name, rank_fn)
+        results = train(name, rank_fn, weight, rate)
+        title = _title(name, rank_fn)
         test_values[title] = {m: [result["test"][m] for result in results] for m in study.measures}
         log(f"{title}, learning rate {rate:g}: validation {measure} {validation(results):.2f}")
         notes += boundary_notes(title, "learning rate", rate, LEARNING_RATES)
@@ -202,7 +204,8 @@ def search_learning_rate(value: Callable[[float], float], rates: Sequence[float]
     6
     """
     tried: set[int] = set()
-    center, best = None, len(rates) // 2
+    center = None
+    best = len(rates) // 2
     while best != center:
         center = best
         tried.update(range(max(center - 1, 0), min(center + 2, len(rates))))
@@ -268,7 +271,9 @@ class _Best(tf.keras.callbacks.Callback):
 
     def __init__(self, study: Study, parts: Mapping[str, Any], l1: tf.Variable):
         super().__init__()
-        self._study, self._parts, self._l1 = study, parts, l1
+        self._study = study
+        self._parts = parts
+        self._l1 = l1
         self.values = dict.fromkeys(("validation", "test"), dict.fromkeys(study.measures, -np.inf))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:

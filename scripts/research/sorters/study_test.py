@@ -31,7 +31,8 @@ def _one_rate(monkeypatch):
 def table(tmp_path):
     """Writes a table whose prices depend on sizes and kinds; returns its path."""
     rng = np.random.default_rng(0)
-    size, kind = rng.normal(size=300), rng.choice(["a", "b"], 300)
+    size = rng.normal(size=300)
+    kind = rng.choice(["a", "b"], 300)
     frame = pd.DataFrame({"size": size, "kind": kind, "price": size + 2.0 * (kind == "a")})
     frame.to_csv(tmp_path / "table.csv", index=False)
     return tmp_path / "table.csv"
@@ -123,7 +124,8 @@ def test_search_learning_rate():
 def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path, table):
     task = dataclasses.replace(studies.regression(table, "price"), epochs=1)
     undisturbed = study.run(task, ["handcrafted"], str(tmp_path / "undisturbed"), seeds=(0, 1), log=[].append)
-    trained, train = [], study._train
+    trained = []
+    train = study._train
 
     def kill_at_the_fourth(task, name, rank_fn, weight, parts, rate, seed):
         trained.append((name, seed))
@@ -169,7 +171,8 @@ def test_multi_label(tmp_path):
     assert 1 <= labels.sum(axis=1).min() < labels.sum(axis=1).max() <= 4
 
     # The loss on ranks is added to the cross entropy with its weight.
-    scores, some = tf.random.normal([100, 10], seed=0), tf.constant(labels[:100])
+    scores = tf.random.normal([100, 10], seed=0)
+    some = tf.constant(labels[:100])
     plain = study._loss(task, "sigmoid_cross_entropy", None, 1.0, 0.0)(some, scores)
     both = study._loss(task, "map_ranks", "equivariant", 0.3, 0.0)(some, scores)
     ranked = losses.MeanAveragePrecision(rank_fn=rank_functions.get_rank_fn("equivariant", 100))(some, scores)

@@ -126,7 +126,8 @@ class _Moved(tf.keras.Model):
 
     def __init__(self, sorter: Any, move: float):
         super().__init__()
-        self.sorter, self._move = sorter, move
+        self.sorter = sorter
+        self._move = move
 
     def call(self, features: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
         sort = functools.partial(self.sorter, training=training)

@@ -29,8 +29,10 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
 
 def _naive(name: str, interaction: tf.keras.layers.Layer, h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
     """Returns the scores of an interaction from its formula on explicit pairs."""
-    batch, n = h.shape[0], c.shape[0]
-    h, c = tf.repeat(h[:, None, :], n, axis=1), tf.repeat(c[None, :, :], batch, axis=0)
+    batch = h.shape[0]
+    n = c.shape[0]
+    h = tf.repeat(h[:, None, :], n, axis=1)
+    c = tf.repeat(c[None, :, :], batch, axis=0)
     if name == "dot":
         return tf.reduce_sum(h * c, axis=-1) + interaction.bias
     if name == "bilinear":

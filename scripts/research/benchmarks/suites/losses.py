@@ -66,7 +66,8 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
     if loss.heads:
         scores = tf.stack([scores, scores / 2.0], axis=-1)
     if step.kind == "tensorflow_ranking":
-        loss, labels = _TF_RANKING[step.contender][0](), tf.one_hot(labels, size[1])
+        loss = _TF_RANKING[step.contender][0]()
+        labels = tf.one_hot(labels, size[1])
     return suite.Compiled(suite.value_and_gradient(lambda s, y: loss(y, s)), step.xla, scores, labels)
 
 

@@ -15,7 +15,8 @@ _RELEVANT = " relevant"
 
 
 def _contenders(size: suite.Size) -> list[suite.Step]:
-    of_ids, of_dense = ("softmax_ce", "naive:sparsemax"), ("softmax_ce", "dense_ce")
+    of_ids = ("softmax_ce", "naive:sparsemax")
+    of_dense = ("softmax_ce", "dense_ce")
     against = {
         "rankmax": of_ids,
         "rankmax" + _RELEVANT: of_dense,
@@ -30,7 +31,8 @@ def _contenders(size: suite.Size) -> list[suite.Step]:
 def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
     batch, n, k = size
     scores, labels = suite.scores_and_labels(batch, n)
-    options, is_dense = {}, step.name.endswith(_RELEVANT)
+    options = {}
+    is_dense = step.name.endswith(_RELEVANT)
     if is_dense or step.name == "dense_ce":
         num_relevant = max(1, min(100, n // 10))
         labels = _relevant(batch, n, num_relevant)

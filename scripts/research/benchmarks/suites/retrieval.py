@@ -88,7 +88,8 @@ def _recall(step: suite.Step, size: suite.Size) -> float:
     """Returns the mean fraction of the `k` best classes that a step finds for `RECALL_QUERIES` queries."""
     batch, n, width, _ = size
     _, kind = _parts(step)
-    vectors, queries = vectors_of(kind, n, width), queries_of(kind, RECALL_QUERIES, width)
+    vectors = vectors_of(kind, n, width)
+    queries = queries_of(kind, RECALL_QUERIES, width)
     searches = [_search(each, size) for each in (step, suite.Step(f"exact:{kind}"))]
     hits = []
     for start in range(0, RECALL_QUERIES, batch):

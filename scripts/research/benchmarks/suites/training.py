@@ -59,8 +59,11 @@ class MatrixProducts(suite.Workload):
 
     def __init__(self, experiment: config.Experiment, loaded: TaskData):
         encoder = loaded.build_encoder(experiment.encoder.name)
-        batch, length, width = experiment.batch_size, experiment.data.max_length, encoder.width
-        inner, heads = encoder.config["inner_size"], encoder.config["num_heads"]
+        batch = experiment.batch_size
+        length = experiment.data.max_length
+        width = encoder.width
+        inner = encoder.config["inner_size"]
+        heads = encoder.config["num_heads"]
         dense = [(width, width)] * 4 + [(width, inner), (inner, width)]
         self._layers = [
             (
