@@ -35,7 +35,7 @@ LEVELS = {
     "configs": 1,
     "storage": 1,
     "distribution": 2,
-    "task": 2,
+    "task_data": 2,
     "evaluation": 3,
     "reporting": 4,
     "training": 5,

@@ -19,7 +19,7 @@ from rank4class.pipelines.configs import letor_linear
 from rank4class.pipelines.evaluation import baselines, evaluator, trained_model
 from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.reporting import dataset_report
-from rank4class.pipelines.task import checks, loading
+from rank4class.pipelines.task_data import checks, loading
 from rank4class.pipelines.training import optimization, rank_training
 
 

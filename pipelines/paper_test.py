@@ -10,7 +10,7 @@ import tensorflow as tf
 from rank4class import data
 from rank4class.models import encoders
 from rank4class.pipelines.evaluation.model_building import new_model
-from rank4class.pipelines.task import inputs, task
+from rank4class.pipelines.task_data import inputs, task_data
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.train_step import build_steps
 
@@ -42,7 +42,7 @@ def build_task(experiment, num_classes, examples=2):
         features = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": np.zeros_like(ids)}
     split = data.Split(features, rng.integers(num_classes, size=examples).astype(np.int32))
     encoder_options = {n: value for n, value in experiment.encoder.options().items() if n != "path"}
-    return task.TaskData(
+    return task_data.TaskData(
         class_names=tuple(map(str, range(num_classes))),
         splits=dict.fromkeys(("train", "validation", "test"), split),
         preprocess=None,

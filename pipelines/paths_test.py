@@ -6,7 +6,7 @@ import tensorflow as tf
 from rank4class import data, models
 from rank4class.data.readers import class_tables
 from rank4class.models import checkpoints
-from rank4class.pipelines.task import hashing
+from rank4class.pipelines.task_data import hashing
 
 
 def test_datasets(tmp_path):

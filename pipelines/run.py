@@ -24,8 +24,8 @@ from rank4class.pipelines.export.prediction import Prediction, Predictor
 from rank4class.pipelines.reporting import plots, run_html
 from rank4class.pipelines.reporting.model_card import model_card
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.task import class_frequencies, description
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data import class_frequencies, description
+from rank4class.pipelines.task_data.task_data import TaskData
 from rank4class.pipelines.training import rank_training
 
 SPLITS = ("train", "validation", "test")
@@ -282,15 +282,15 @@ class Run:
         >>> pd.crosstab(table["class"], table["predicted"]).shape  # the confusion matrix
         (10, 10)
         """
-        loaded, result = self._evaluated(split, keep_scores=True, best=1)
-        return worst_examples.frame(result, loaded.splits[split], loaded.scored_class_names(split))
+        task_data, result = self._evaluated(split, keep_scores=True, best=1)
+        return worst_examples.frame(result, task_data.splits[split], task_data.scored_class_names(split))
 
     def _evaluated(
         self, split: str, path: Any = None, on_invalid_row: str = "fail", **options: Any
     ) -> tuple[TaskData, EvaluationResult]:
         arguments.check_choice(SPLITS, split=split)
-        loaded = self._trained.load(path, on_invalid_row)
-        return loaded, self._trained.evaluate(loaded, split, **options)
+        task_data = self._trained.load(path, on_invalid_row)
+        return task_data, self._trained.evaluate(task_data, split, **options)
 
     @property
     def data_hashes(self) -> dict[str, str]:

@@ -34,7 +34,7 @@ from rank4class.models import encoders
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp, goemotions_minilm
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import checks, count_priors, task
+from rank4class.pipelines.task_data import checks, count_priors, task_data
 from rank4class.pipelines.training import optimization, rank_training, train_step
 from rank4class.pipelines.training.trainable_rank_model import TrainableRankModel
 
@@ -349,7 +349,7 @@ def test_losses_can_run_on_a_tpu(name, multi_label):
     def gradient(scores, labels):
         with tf.GradientTape() as tape:
             tape.watch(scores)
-            value = loss(tf.constant(0, tf.int64), labels, task.ModelOutputs(scores), None)
+            value = loss(tf.constant(0, tf.int64), labels, task_data.ModelOutputs(scores), None)
         return value, tape.gradient(value, scores)
 
     assert lower(gradient, tf.ones([8, 10]), labels, double=name in IN_DOUBLE_PRECISION)

@@ -13,7 +13,7 @@ from rank4class import data, losses, models
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import import_user_module
 from rank4class.pipelines.sweep import parallel
-from rank4class.pipelines.task import checks
+from rank4class.pipelines.task_data import checks
 from rank4class.pipelines.training import rank_training
 
 LAYER = """

@@ -37,16 +37,16 @@ def main() -> None:
     name = next(name for name in names if name not in (None, "none"))
     by_class = {} if _BY_CLASS.value is None else {"sets.by_class": _BY_CLASS.value}
     part = config.override(trained.experiment, {"sets.name": name, **by_class}).sets
-    loaded = _LOAD(trained)
+    task_data = _LOAD(trained)
     path = _DATA_PATH.value
     if trained.trained_on(path):
         raise ValueError(
             f"--data.path={path}: the data of the training. Set it to examples that the run has not seen."
         )
-    sets = trained.calibrate(loaded, part)
+    sets = trained.calibrate(task_data, part)
     if not distribution.is_chief(strategy):
         return
-    print(describe(loaded.splits["calibration"]))
+    print(describe(task_data.splits["calibration"]))
     if name == "rank":
         possible = [c for c in (0.8, 0.9, 0.95) if prediction_sets.least_examples(c) <= sets.examples.min()]
         rows = [[f"{coverage:.0%}", f"{sets.limits(coverage).max():.0f}"] for coverage in possible]

@@ -28,7 +28,7 @@ if typing.TYPE_CHECKING:
     import tensorflow as tf
 
     from rank4class.pipelines.evaluation.trained_model import TrainedModel
-    from rank4class.pipelines.task.task import TaskData
+    from rank4class.pipelines.task_data.task_data import TaskData
 
 flags.DEFINE_bool(
     "debug", False, "Print the full traceback of an error, and the messages of TensorFlow and other packages."

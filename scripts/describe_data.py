@@ -20,7 +20,7 @@ _OUTPUT = flags.DEFINE_string("output", None, "Folder of the report; None: runs/
 def main() -> None:
     from rank4class.pipelines.reporting import dataset_report
     from rank4class.pipelines.storage import files
-    from rank4class.pipelines.task import checks, loading
+    from rank4class.pipelines.task_data import checks, loading
 
     experiment = _CONFIG.value
     checks.check(experiment, trains=False)

@@ -57,12 +57,12 @@ def main() -> None:
     coverage = split_report.reported_coverage(trained, _COVERAGE.value)
     if output and is_chief:
         files.make_writable(output, f"--output={output}")  # before the evaluation, which may take long
-    loaded = _LOAD(trained)
+    task_data = _LOAD(trained)
     if trained.trained_on(path):
         logging.warning("%s: the data of the training, on whose examples the metrics are too good", path)
     keep_scores = _KEEP_SCORES.value if output else False
     options = {"coverage": coverage, "keep_scores": keep_scores, "worst": _WORST.value, "path": path}
-    report = split_report.SplitReport(trained, loaded, split, **options)
+    report = split_report.SplitReport(trained, task_data, split, **options)
     if not is_chief:
         return
     _print(report, trained.experiment.monitor)

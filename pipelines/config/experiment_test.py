@@ -5,7 +5,7 @@ import pytest
 
 import rank4class
 from rank4class.pipelines import config, configs
-from rank4class.pipelines.task import checks
+from rank4class.pipelines.task_data import checks
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 

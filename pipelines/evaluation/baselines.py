@@ -14,8 +14,8 @@ from rank4class import data, losses
 from rank4class.losses.metrics.names import is_of_scores
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.task import loading, split_steps
-from rank4class.pipelines.task.task import ModelOutputs, TaskData
+from rank4class.pipelines.task_data import loading, split_steps
+from rank4class.pipelines.task_data.task_data import ModelOutputs, TaskData
 
 MAX_EXAMPLES = 20_000  # that a baseline is measured on
 _BLOCK = 16_384  # training examples that a batch is compared with at a time
@@ -72,17 +72,19 @@ def load(experiment: config.Experiment, workdir: str, dataset: data.Dataset | No
 
 
 def evaluate(
-    loaded: TaskData, split: str, metrics: Sequence[str], batch_size: int
+    task_data: TaskData, split: str, metrics: Sequence[str], batch_size: int
 ) -> dict[str, dict[str, Any]]:
     """Returns the summaries, by name, of baselines on at most `MAX_EXAMPLES` examples of a split."""
-    examples = split_steps.subsample(loaded.splits[split], MAX_EXAMPLES, seed=0)
-    loaded = dataclasses.replace(loaded, splits={**loaded.splits, split: examples})
-    names = rank_metrics(metrics, loaded.num_scored(split))
-    most = loaded.max_relevant(split)
-    batch_size = evaluator.batch_size(batch_size, len(loaded.class_names))
-    models = {"class name": _nearest_name(loaded), "training example": _nearest_example(loaded)}
+    examples = split_steps.subsample(task_data.splits[split], MAX_EXAMPLES, seed=0)
+    task_data = dataclasses.replace(task_data, splits={**task_data.splits, split: examples})
+    names = rank_metrics(metrics, task_data.num_scored(split))
+    most = task_data.max_relevant(split)
+    batch_size = evaluator.batch_size(batch_size, len(task_data.class_names))
+    models = {"class name": _nearest_name(task_data), "training example": _nearest_example(task_data)}
     return {
-        f"nearest {title}": _summary(loaded.scorer(model, split), names, most, loaded.read(split, batch_size))
+        f"nearest {title}": _summary(
+            task_data.scorer(model, split), names, most, task_data.read(split, batch_size)
+        )
         for title, model in models.items()
     }
 
@@ -95,9 +97,9 @@ def _summary(
     return result.summarize()
 
 
-def _nearest_name(loaded: TaskData) -> Callable[..., tf.Tensor]:
+def _nearest_name(task_data: TaskData) -> Callable[..., tf.Tensor]:
     """Returns a function of features to the cosines with the names of the classes, `[B, n]`."""
-    names = tf.math.l2_normalize(loaded.class_inputs["vectors"], axis=1)
+    names = tf.math.l2_normalize(task_data.class_inputs["vectors"], axis=1)
 
     def scores(features: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
         return tf.matmul(tf.math.l2_normalize(features["embedding"], axis=1), names, transpose_b=True)
@@ -105,13 +107,13 @@ def _nearest_name(loaded: TaskData) -> Callable[..., tf.Tensor]:
     return scores
 
 
-def _nearest_example(loaded: TaskData) -> Callable[..., tf.Tensor]:
+def _nearest_example(task_data: TaskData) -> Callable[..., tf.Tensor]:
     """Returns a function of features to the highest cosine with each class's examples, `[B, n]`, or -2."""
-    train = loaded.splits["train"]
-    n = len(loaded.class_names)
-    rows, classes = train.class_matrix(loaded.num_scored("train")).nonzero()
-    if loaded.seen is not None:
-        classes = loaded.seen[classes]
+    train = task_data.splits["train"]
+    n = len(task_data.class_names)
+    rows, classes = train.class_matrix(task_data.num_scored("train")).nonzero()
+    if task_data.seen is not None:
+        classes = task_data.seen[classes]
     vectors = tf.math.l2_normalize(train.features["embedding"], axis=1)
     blocks = [slice(start, start + _BLOCK) for start in range(0, len(rows), _BLOCK)]
 

@@ -8,8 +8,8 @@ import scipy.sparse
 
 from rank4class import data
 from rank4class.pipelines.evaluation import baselines
-from rank4class.pipelines.task.inputs import Inputs
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data.inputs import Inputs
+from rank4class.pipelines.task_data.task_data import TaskData
 
 N, D = 7, 4  # the last class has no training example
 

@@ -13,7 +13,7 @@ from rank4class.pipelines.evaluation.stages.decisions import DecisionStage
 from rank4class.pipelines.evaluation.stages.sets import SetStage
 from rank4class.pipelines.evaluation.stages.split_metrics import SplitMetricStage
 from rank4class.pipelines.evaluation.stages.stage import Context, Fitted, Stage
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data.task_data import TaskData
 
 # Of the name of a split, and `keep_scores`, `best` and `consume` of `Evaluator`; None: it was stopped.
 Score = Callable[[str, bool | np.ndarray, int, Consume | None], EvaluationResult | None]
@@ -38,10 +38,10 @@ class Chain:
             self._sets,
         )
 
-    def check(self, loaded: TaskData) -> None:
+    def check(self, task_data: TaskData) -> None:
         """Raises ValueError if a stage does not fit the data of a training."""
         for stage in self._stages:
-            stage.check(loaded)
+            stage.check(task_data)
 
     def evaluate(
         self,
@@ -71,25 +71,25 @@ class Chain:
             if context.split != "calibration":
                 result = stage.measure(context, result, each.consumer)
         scores = result.scores if keep_scores else None
-        unseen = context.loaded.unseen(context.split)
+        unseen = context.task_data.unseen(context.split)
         return dataclasses.replace(result, scores=scores, unseen=unseen), context.fitted
 
     def validate(
-        self, loaded: TaskData, score: Score, fitted: Fitted, *, is_last: bool
+        self, task_data: TaskData, score: Score, fitted: Fitted, *, is_last: bool
     ) -> tuple[EvaluationResult, Fitted] | None:
         """Evaluates the validation split in a training; see `evaluate`.
 
         Each evaluation fits the thresholds, and the last one the calibration and the prediction sets too.
         """
         fits = self._stages if is_last else (self._decisions,)
-        evaluated = self.evaluate(Context(loaded, "validation", fitted), score, fits=fits)
+        evaluated = self.evaluate(Context(task_data, "validation", fitted), score, fits=fits)
         if evaluated is None or not (is_last and self._has_sets):
             return evaluated
-        calibrated = self.calibrate(loaded, score, evaluated[1])
+        calibrated = self.calibrate(task_data, score, evaluated[1])
         return None if calibrated is None else (evaluated[0], calibrated)
 
-    def calibrate(self, loaded: TaskData, score: Score, fitted: Fitted) -> Fitted | None:
+    def calibrate(self, task_data: TaskData, score: Score, fitted: Fitted) -> Fitted | None:
         """Fits to the split "calibration"; returns all that the run has fitted, or None if stopped."""
-        context = Context(loaded, "calibration", fitted)
+        context = Context(task_data, "calibration", fitted)
         evaluated = self.evaluate(context, score, fits=(self._decisions, self._sets))
         return None if evaluated is None else evaluated[1]

@@ -116,13 +116,13 @@ class Evaluator:
     Excluded classes rank behind all others.
 
     Args:
-      scorer: function of features and `training` to `task.ModelOutputs`.
+      scorer: function of features and `training` to `task_data.ModelOutputs`.
       names: of the metrics.
       max_relevant: largest number of classes of an example; a lower bound makes evaluation faster. None if
         labels are class ids or the number is unknown.
       strategy: of the model; None is one device.
       jit_compile: whether to compile with XLA; ignored with several replicas.
-      loss: function of labels and `task.ModelOutputs` to the losses, `[B]`; None evaluates none.
+      loss: function of labels and `task_data.ModelOutputs` to the losses, `[B]`; None evaluates none.
       encode_classes: function of `training` to the vectors of all classes, called once per evaluation; the
         scorer takes them as `class_vectors`. None for a scorer without them.
     """

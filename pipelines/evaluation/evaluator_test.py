@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 
 from rank4class import data
 from rank4class.pipelines.evaluation import evaluator, statistics
-from rank4class.pipelines.task.task import ModelOutputs
+from rank4class.pipelines.task_data.task_data import ModelOutputs
 
 pytestmark = pytest.mark.usefixtures("all_resamples")
 

@@ -11,8 +11,8 @@ from rank4class.models import class_encoders, precision
 from rank4class.models.rank_model import create_variables
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.task import count_priors, rank_functions
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data import count_priors, rank_functions
+from rank4class.pipelines.task_data.task_data import TaskData
 
 
 def build_model(
@@ -36,17 +36,17 @@ def build_model(
     return model
 
 
-def new_model(experiment: config.Experiment, loaded: TaskData) -> tf.keras.Model:
+def new_model(experiment: config.Experiment, task_data: TaskData) -> tf.keras.Model:
     """Returns a new `models.RankModel` with its variables, or a new `models.ItemModel`."""
-    n = len(loaded.class_names)
-    encoder = loaded.build_encoder(experiment.encoder.name)
+    n = len(task_data.class_names)
+    encoder = task_data.build_encoder(experiment.encoder.name)
     if isinstance(encoder, models.ItemModel):
         return encoder
-    features = loaded.first_example()
+    features = task_data.first_example()
     width = encoder(features).shape[-1]
-    class_encoder = _class_encoder(experiment.class_encoder, n, width, loaded.class_inputs)
+    class_encoder = _class_encoder(experiment.class_encoder, n, width, task_data.class_inputs)
     interaction = models.get("interaction", experiment.interaction.name, **experiment.interaction.options())
-    count_prior = count_priors.get(experiment.count_prior).layer(loaded.splits["train"])
+    count_prior = count_priors.get(experiment.count_prior).layer(task_data.splits["train"])
     model = models.RankModel(encoder, class_encoder, interaction, num_classes=n, count_prior=count_prior)
     create_variables(model, features)
     return model
@@ -80,7 +80,7 @@ def build_rank_fn(experiment: config.Experiment, num_trained: int, strategy: tf.
 
 def build_evaluators(
     experiment: config.Experiment,
-    loaded: TaskData,
+    task_data: TaskData,
     model: tf.keras.Model,
     *,
     strategy: tf.distribute.Strategy | None = None,
@@ -93,11 +93,11 @@ def build_evaluators(
     count_prior = count_priors.get(experiment.count_prior)
 
     def build(*splits: str) -> evaluator.Evaluator:
-        metrics = evaluator.applicable_metrics(experiment.metrics, loaded.num_scored(splits[0]))
+        metrics = evaluator.applicable_metrics(experiment.metrics, task_data.num_scored(splits[0]))
         return evaluator.Evaluator(
-            loaded.scorer(model, splits[0], count_prior),
+            task_data.scorer(model, splits[0], count_prior),
             [name for name in metrics if is_of_scores(name)],
-            max_relevant=loaded.max_relevant(*splits),
+            max_relevant=task_data.max_relevant(*splits),
             strategy=strategy,
             jit_compile=experiment.jit_compile,
             loss=loss if "train" in splits else None,
@@ -106,6 +106,6 @@ def build_evaluators(
 
     evaluators: dict[str, evaluator.Evaluator] = {}
     for ranks_all in (False, True):
-        if splits := [split for split in loaded.splits if loaded.ranks_all(split) == ranks_all]:
+        if splits := [split for split in task_data.splits if task_data.ranks_all(split) == ranks_all]:
             evaluators |= dict.fromkeys(splits, build(*splits))
     return evaluators

@@ -4,7 +4,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from rank4class.pipelines.evaluation import evaluator, per_class, statistics
-from rank4class.pipelines.task.task import ModelOutputs
+from rank4class.pipelines.task_data.task_data import ModelOutputs
 
 NAMES = ("top1_error", "ndcg@2", "mean_rank")
 MEANS = ["top1_error (%)", "ndcg@2 (%)", "mean_rank"]

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from rank4class import data
 from rank4class.pipelines.evaluation import evaluator, per_class, predictions
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.task.task import ModelOutputs
+from rank4class.pipelines.task_data.task_data import ModelOutputs
 
 NAMES = ("top1_error", "mean_rank")
 

@@ -8,7 +8,7 @@ from rank4class.pipelines.evaluation import per_class, prediction_sets, predicti
 from rank4class.pipelines.evaluation.stages import calibration
 from rank4class.pipelines.evaluation.trained_model import TrainedModel
 from rank4class.pipelines.storage.code_version import git_commit
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data.task_data import TaskData
 
 MAX_CLASSES = 40  # for a table of all classes
 WORST_CLASSES = 20  # shown if there are more
@@ -61,7 +61,7 @@ class SplitReport:
     def __init__(
         self,
         trained: TrainedModel,
-        loaded: TaskData,
+        task_data: TaskData,
         split: str,
         *,
         path: str | None = None,
@@ -69,12 +69,12 @@ class SplitReport:
         keep_scores: bool | None = None,
         worst: int | None = None,
     ):
-        examples = loaded.splits[split]
-        class_names = loaded.scored_class_names(split)
+        examples = task_data.splits[split]
+        class_names = task_data.scored_class_names(split)
         self._trained = trained
         self._examples = examples
         self._class_names = class_names
-        self._hashes = {name: loaded.hashes[name] for name in ("classes", split)}
+        self._hashes = {name: task_data.hashes[name] for name in ("classes", split)}
         self.title = path or split
         best = 0
         if keep_scores is None:
@@ -89,15 +89,15 @@ class SplitReport:
         few_scores = len(examples) * len(class_names) <= calibration.MAX_SCORES
         needs_scores = keep_scores or (bool(worst) and few_scores) or has_unknown
         coverages = () if coverage is None else (coverage,)
-        result = trained.evaluate(loaded, split, keep_scores=needs_scores, best=best, coverages=coverages)
-        self.unknown_inputs = trained.evaluate_unknown(loaded, result) if has_unknown else None
+        result = trained.evaluate(task_data, split, keep_scores=needs_scores, best=best, coverages=coverages)
+        self.unknown_inputs = trained.evaluate_unknown(task_data, result) if has_unknown else None
         self.metrics = result.summarize()
         self.sets = {} if result.sets is None or coverage is None else result.sets.metrics(coverage)
         result = result.with_metrics(self.sets)
         self.classes = per_class.per_class(result, examples.labels, class_names)
         self.thirds = self.worst = None
         if not examples.kind.ranks_items:
-            counts = loaded.training_counts(split) if path is None else trained.description.training_counts
+            counts = task_data.training_counts(split) if path is None else trained.description.training_counts
             self.thirds = per_class.by_frequency(result, examples.labels, counts)
         if worst:
             rows = worst_examples.worst(result, worst)

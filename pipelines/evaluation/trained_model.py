@@ -29,9 +29,9 @@ from rank4class.pipelines.evaluation.thresholds import Thresholds
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.checkpoints import best_checkpoints
 from rank4class.pipelines.storage.run_directory import RunDirectory, run_hash
-from rank4class.pipelines.task import checks, description, loading
-from rank4class.pipelines.task.loading import load_data
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data import checks, description, loading
+from rank4class.pipelines.task_data.loading import load_data
+from rank4class.pipelines.task_data.task_data import TaskData
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +62,11 @@ class TrainedModel:
     def load_task(self) -> TaskData:
         """Loads the data of the training, which may not have changed since."""
         try:
-            loaded = load_data(self.experiment, self.run_dir.path, self.description.inputs)
+            task_data = load_data(self.experiment, self.run_dir.path, self.description.inputs)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{self.run_dir.path}: its data are not here. {error}") from error
-        self.run_dir.check_data(loaded.hashes)
-        return loaded
+        self.run_dir.check_data(task_data.hashes)
+        return task_data
 
     def sets_of(self, coverage: float) -> PredictionSets:
         """Returns the prediction sets; raises ValueError if the model has none."""
@@ -103,7 +103,7 @@ class TrainedModel:
 
     def evaluate(
         self,
-        loaded: TaskData,
+        task_data: TaskData,
         split: str = "test",
         *,
         keep_scores: bool = False,
@@ -115,9 +115,9 @@ class TrainedModel:
         The result holds the `best` classes of each example, and with `keep_scores` the scores, if they take
         at most `LARGEST_SCORES`. Sets have these `coverages` too, besides `prediction_sets.COVERAGES`.
         """
-        keep_scores &= predictions.scores_fit(len(loaded.splits[split]), loaded.num_scored(split))
-        context = Context(loaded, split, self.fitted, coverages)
-        score = functools.partial(self._score, loaded)
+        keep_scores &= predictions.scores_fit(len(task_data.splits[split]), task_data.num_scored(split))
+        context = Context(task_data, split, self.fitted, coverages)
+        score = functools.partial(self._score, task_data)
         evaluated = self._chain(self.experiment).evaluate(context, score, keep_scores=keep_scores, best=best)
         assert evaluated is not None  # nothing stops it
         return evaluated[0]
@@ -130,7 +130,7 @@ class TrainedModel:
     def _chain(self, experiment: config.Experiment) -> Chain:
         return Chain(experiment, (self.description.training_counts, self.description.num_train))
 
-    def calibrate(self, loaded: TaskData, sets: config.Sets) -> PredictionSets:
+    def calibrate(self, task_data: TaskData, sets: config.Sets) -> PredictionSets:
         """Fits prediction sets to the split "calibration", writes them to the run's folder, and returns them.
 
         Raises:
@@ -139,15 +139,15 @@ class TrainedModel:
         path = self.run_dir.path
         if self.run_dir.results() is None:
             raise ValueError(f"{path}: not finished, so that its checkpoint may change. Train it to the end.")
-        if "calibration" not in loaded.splits:
+        if "calibration" not in task_data.splits:
             raise ValueError(
                 f"{path}: trained without calibration examples. Train with --sets=threshold, or set "
                 "data.path to labeled examples that the run has not seen, if its dataset reads them."
             )
-        examples = loaded.splits["calibration"]
+        examples = task_data.splits["calibration"]
         hashes = self.run_dir.data_hashes()
         for split in ("train", "validation"):
-            if hashes[split] == loaded.hashes["calibration"]:
+            if hashes[split] == task_data.hashes["calibration"]:
                 raise ValueError(
                     f"data.path: the {split} split of the run. Set it to examples that the run has not seen."
                 )
@@ -160,8 +160,8 @@ class TrainedModel:
         sets_stage.check_examples(sets, examples)
         if not sets_stage.can_fit(experiment, self.calibration):
             raise ValueError(f"sets={sets.name!r}: the scores are not calibrated. Choose 'rank'.")
-        score = functools.partial(self._score, loaded)
-        calibrated = self._chain(experiment).calibrate(loaded, score, self.fitted)
+        score = functools.partial(self._score, task_data)
+        calibrated = self._chain(experiment).calibrate(task_data, score, self.fitted)
         assert calibrated is not None  # nothing stops it
         assert calibrated.sets is not None
         fitted = dataclasses.replace(calibrated.sets, after_training=True)
@@ -171,7 +171,7 @@ class TrainedModel:
 
     def _score(
         self,
-        loaded: TaskData,
+        task_data: TaskData,
         split: str,
         keep_scores: bool | np.ndarray,
         best: int,
@@ -181,25 +181,25 @@ class TrainedModel:
         replicas = self.strategy.num_replicas_in_sync
         batch_size = -(-self.experiment.evaluation_batch_size // replicas) * replicas
         batch_size = evaluator.batch_size(batch_size, len(self.description.class_names), replicas)
-        evaluate = build_evaluators(self.experiment, loaded, self.model, strategy=self.strategy)[split]
+        evaluate = build_evaluators(self.experiment, task_data, self.model, strategy=self.strategy)[split]
         if isinstance(self.strategy, tf.distribute.TPUStrategy):
-            loaded = loaded.with_static_lengths()
-        batches = loaded.read(split, batch_size, self.strategy, "evaluating")
+            task_data = task_data.with_static_lengths()
+        batches = task_data.read(split, batch_size, self.strategy, "evaluating")
         with distribution.lost_worker_errors(self.strategy):
             result = evaluate(batches, keep_scores=keep_scores, best=best, consume=consume)
         assert result is not None  # nothing stops it
         return result
 
-    def evaluate_unknown(self, loaded: TaskData, test: EvaluationResult) -> dict[str, Any] | None:
+    def evaluate_unknown(self, task_data: TaskData, test: EvaluationResult) -> dict[str, Any] | None:
         """Tells the test examples, of the classes `data.held_out`, from those of validation by their scores.
 
         Both have the scores of the trained classes; see `unknown_inputs.evaluate`. None without finite
         scores, or if these exceed `LARGEST_SCORES`.
         """
-        known = self.evaluate(loaded, "validation", keep_scores=True).scores
+        known = self.evaluate(task_data, "validation", keep_scores=True).scores
         if known is None or test.scores is None:
             return None
-        unknown = test.scores[:, loaded.seen]
+        unknown = test.scores[:, task_data.seen]
         if not (np.isfinite(known).all() and np.isfinite(unknown).all()):
             return None
         temperature = self.calibration.temperature if isinstance(self.calibration, Temperature) else 1.0

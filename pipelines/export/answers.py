@@ -11,7 +11,7 @@ from rank4class.losses.ops import set_sizes
 from rank4class.pipelines.evaluation.calibration import Platt, Temperature
 from rank4class.pipelines.evaluation.stages.decisions import Rule, decision_rule
 from rank4class.pipelines.evaluation.trained_model import TrainedModel
-from rank4class.pipelines.task import class_frequencies, count_priors
+from rank4class.pipelines.task_data import class_frequencies, count_priors
 
 Features = Mapping[str, tf.Tensor]
 

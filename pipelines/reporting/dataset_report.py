@@ -19,7 +19,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import baselines, evaluator
 from rank4class.pipelines.reporting import dataset_contents, plots, tables
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.task import inputs, loading, split_steps
+from rank4class.pipelines.task_data import inputs, loading, split_steps
 
 SHOWN_LINES = 50  # of a list in the terminal, and classes in their table
 SHOWN_PAIRS = 3  # duplicates, unreadable images and skipped rows in the terminal

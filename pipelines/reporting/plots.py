@@ -23,7 +23,7 @@ from rank4class.pipelines.evaluation.reliability import BINS, Calibrated
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.reporting.style import COLORS, NOT_FINITE, RIGHT, WRONG, finish
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data.task_data import TaskData
 
 TEXT = 11  # points; TensorBoard scales pictures down to cards of about 330 pixels
 CARD = (4.6, 3.4)  # inches
@@ -38,7 +38,7 @@ LOG_IMBALANCE = 20  # ratio of the largest to the smallest class above which an 
 
 
 def draw_evaluation(
-    loaded: TaskData,
+    task_data: TaskData,
     split: str,
     evaluation: EvaluationResult,
     counts: tuple[np.ndarray, np.ndarray] | None = None,
@@ -47,13 +47,13 @@ def draw_evaluation(
 
     `counts` are the first two arguments of `count_distributions`; None for a model without a count prior.
     """
-    examples = loaded.splits[split]
-    ranks = rank_histogram(evaluation.ranks, loaded.num_scored(split), several=examples.multi_label)
+    examples = task_data.splits[split]
+    ranks = rank_histogram(evaluation.ranks, task_data.num_scored(split), several=examples.multi_label)
     pictures = {"rank_of_the_true_class": ranks}
     finite = evaluation.top_classes >= 0  # the histogram counts the other examples
     if not examples.multi_label and finite.any():
         pictures["confusion_matrix"] = confusion_matrix(
-            examples.labels[finite], evaluation.top_classes[finite], loaded.scored_class_names(split)
+            examples.labels[finite], evaluation.top_classes[finite], task_data.scored_class_names(split)
         )
     if evaluation.calibrated:
         pictures["reliability_diagram"] = reliability_diagram(evaluation.calibrated)
@@ -62,7 +62,7 @@ def draw_evaluation(
     if evaluation.sets:
         pictures["prediction_sets"] = set_sizes(summarize_sets(evaluation.sets))
     if counts is not None:
-        training_counts = loaded.splits["train"].num_relevant()
+        training_counts = task_data.splits["train"].num_relevant()
         pictures["number_of_classes"] = count_distributions(*counts, training_counts)
     return pictures
 

@@ -13,7 +13,7 @@ from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.sweep import parallel, space
 from rank4class.pipelines.sweep.parallel import GridRun, cell_name
 from rank4class.pipelines.sweep.search import Search
-from rank4class.pipelines.task import checks
+from rank4class.pipelines.task_data import checks
 
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
 FIRST_TUNING_SEED = 10_000

@@ -28,7 +28,7 @@ from rank4class.pipelines import config, configs
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.sweep import space
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data.task_data import TaskData
 from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
 from rank4class.pipelines.training.trainable_rank_model import Draw
@@ -322,7 +322,7 @@ def _train(
                 _loaded[key] = rank_training.load_data(one, cache_dir)
             finally:
                 _is_loaded.set()
-        return rank_training.train(one, path, loaded=_loaded[key], progress=False, draw=draw)
+        return rank_training.train(one, path, task_data=_loaded[key], progress=False, draw=draw)
     except (FloatingPointError, ValueError) as error:
         return error
     finally:

@@ -8,8 +8,8 @@ from rank4class import data
 from rank4class.data.candidates import Sampled
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import checks
-from rank4class.pipelines.task.task import ModelOutputs
+from rank4class.pipelines.task_data import checks
+from rank4class.pipelines.task_data.task_data import ModelOutputs
 from rank4class.pipelines.training import optimization, rank_training, trainable_rank_model
 from rank4class.pipelines.training.preemption import Interrupted
 from rank4class.pipelines.training.train_state import TrainState

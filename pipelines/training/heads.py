@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.files import Cache
-from rank4class.pipelines.task import class_texts, frozen_features
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data import class_texts, frozen_features
+from rank4class.pipelines.task_data.task_data import TaskData
 
 
 class Head(NamedTuple):

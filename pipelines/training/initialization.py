@@ -4,14 +4,14 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class import models
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data.task_data import TaskData
 
 # Parts with weights of single classes, which a model of other classes does not take over.
 _PARTS_OF_CLASSES = ("class_encoder", "interaction")
 
 
 def initialize(
-    model: tf.keras.Model, loaded: TaskData, source: tf.keras.Model, source_classes: tuple[str, ...]
+    model: tf.keras.Model, task_data: TaskData, source: tf.keras.Model, source_classes: tuple[str, ...]
 ) -> None:
     """Copies the weights of a trained model that fit a new one, and logs the others by name.
 
@@ -25,7 +25,7 @@ def initialize(
         pairs = [(part, getattr(model, part), getattr(source, part)) for part in models.RankModel.PARTS]
     if hasattr(model, "rank_sorter"):
         pairs.append(("rank_sorter", model.rank_sorter, getattr(source, "rank_sorter", None)))
-    same_classes = loaded.class_names == source_classes
+    same_classes = task_data.class_names == source_classes
     copied = []
     others = []
     for part, target_layer, source_layer in pairs:
@@ -35,7 +35,7 @@ def initialize(
         sources += [None] * (len(targets) - len(sources))
         for target, weight in zip(targets, sources):  # noqa: B905, surplus weights of the source fit nothing
             name = f"{part}/{target.name.removesuffix(':0')} {target.shape.as_list()}"
-            of_classes = part in _PARTS_OF_CLASSES and target.shape[:1] == [len(loaded.class_names)]
+            of_classes = part in _PARTS_OF_CLASSES and target.shape[:1] == [len(task_data.class_names)]
             if weight is None or weight.shape != target.shape or (of_classes and not same_classes):
                 others.append(name)
             else:

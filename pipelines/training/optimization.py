@@ -11,7 +11,7 @@ import tensorflow as tf
 from rank4class import losses
 from rank4class.models import sorters
 from rank4class.pipelines import config
-from rank4class.pipelines.task import count_priors
+from rank4class.pipelines.task_data import count_priors
 from rank4class.pipelines.training.optimizers import ByPart
 from rank4class.registry import OPTIMIZERS
 
@@ -37,7 +37,7 @@ def build_loss(
     With `log_q`, a loss that sums exponentials of scores corrects these for the candidates' probabilities.
 
     Returns:
-      A function of a step, from 0, labels, `task.ModelOutputs` and weights to the losses, float32 `[B]`.
+      A function of a step, from 0, labels, `task_data.ModelOutputs` and weights to the losses, float32 `[B]`.
     """
     name = loss_config.name
     options = loss_config.options()

@@ -5,7 +5,7 @@ import tensorflow as tf
 from rank4class import losses, models
 from rank4class.models import interactions
 from rank4class.pipelines import config
-from rank4class.pipelines.task import task
+from rank4class.pipelines.task_data import task_data
 from rank4class.pipelines.training import optimization
 from rank4class.registry import OPTIMIZERS
 
@@ -47,7 +47,7 @@ def test_losses_use_the_temperature_of_the_step():
     loss = optimization.build_loss(section, temperature=optimization.build_temperature(section, 3))
     scores = tf.constant([[0.0, 1.0, 3.0], [2.0, 0.0, -1.0]])
     weights = tf.constant([1.0, 0.5])
-    outputs = task.ModelOutputs(scores)
+    outputs = task_data.ModelOutputs(scores)
     compiled = tf.function(loss, jit_compile=True)
     labels = tf.constant([1, 0])
     for step, temperature in enumerate((4.0, 2.0, 1.0)):
@@ -60,7 +60,7 @@ def test_losses_ignore_masked_classes():
     loss = optimization.build_loss(config.Loss())
     scores = tf.constant([[0.0, 1.0, 9.0]])
     where = tf.constant([[True, True, False]])
-    result = loss(0, tf.constant([1]), task.ModelOutputs(scores, where), tf.constant([2.0]))
+    result = loss(0, tf.constant([1]), task_data.ModelOutputs(scores, where), tf.constant([2.0]))
     np.testing.assert_allclose(result, 2.0 * np.log1p(np.exp([-1.0])), rtol=1e-6)
 
 

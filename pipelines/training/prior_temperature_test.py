@@ -8,8 +8,8 @@ from scipy.special import log_softmax
 
 from rank4class import data, losses
 from rank4class.pipelines import config
-from rank4class.pipelines.task import class_frequencies
-from rank4class.pipelines.task.task import ModelOutputs
+from rank4class.pipelines.task_data import class_frequencies
+from rank4class.pipelines.task_data.task_data import ModelOutputs
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.pipelines.training.trainable_rank_model import TrainableRankModel
 

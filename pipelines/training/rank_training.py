@@ -12,9 +12,9 @@ from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation.trained_model import restore
 from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
-from rank4class.pipelines.task import checks, hashing
-from rank4class.pipelines.task.loading import load_data
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data import checks, hashing
+from rank4class.pipelines.task_data.loading import load_data
+from rank4class.pipelines.task_data.task_data import TaskData
 from rank4class.pipelines.training import heads, optimization
 from rank4class.pipelines.training.initialization import initialize
 from rank4class.pipelines.training.schedule import build_schedule
@@ -29,7 +29,7 @@ def train(
     *,
     dataset: data.Dataset | None = None,
     strategy: tf.distribute.Strategy | None = None,
-    loaded: TaskData | None = None,
+    task_data: TaskData | None = None,
     progress: bool = True,
     draw: Draw | None = None,
 ) -> dict[str, Any]:
@@ -53,47 +53,47 @@ def train(
     run_dir = TrainingDirectory(path, experiment)
     results = run_dir.results()
     if dataset is not None:
-        loaded = load_data(experiment, run_dir.path, dataset=dataset, progress=progress)
+        task_data = load_data(experiment, run_dir.path, dataset=dataset, progress=progress)
     if results:
         logging.info("%s is finished already", run_dir.path)
-        if loaded is not None:
-            run_dir.check_data(loaded.hashes, loaded.class_texts)
+        if task_data is not None:
+            run_dir.check_data(task_data.hashes, task_data.class_texts)
         return results
     try:
         if distribution.is_chief(strategy):
             run_dir.lock()
-        loaded = loaded or load_data(experiment, run_dir.path, progress=progress)
-        loaded = dataclasses.replace(loaded, hashes=loaded.hashes | hashing.file_hashes(experiment))
-        run_dir.check_data(loaded.hashes, loaded.class_texts)
-        if distribution.reads_remotely(strategy) and loaded.splits["train"].kind.tokenizes:
+        task_data = task_data or load_data(experiment, run_dir.path, progress=progress)
+        task_data = dataclasses.replace(task_data, hashes=task_data.hashes | hashing.file_hashes(experiment))
+        run_dir.check_data(task_data.hashes, task_data.class_texts)
+        if distribution.reads_remotely(strategy) and task_data.splits["train"].kind.tokenizes:
             raise ValueError(
                 "data.cache=False: the servers of this TPU cannot tokenize text. Set it to True to send "
                 "tokens."
             )
         if isinstance(strategy, tf.distribute.TPUStrategy):
-            loaded = loaded.with_static_lengths()
+            task_data = task_data.with_static_lengths()
         if experiment.data.on_invalid_row == "fail" and not has_checkpoint(run_dir.checkpoints):
-            _check_evaluated_images(loaded, experiment.evaluation_batch_size)
-        return build_trainer(experiment, loaded, run_dir, strategy, progress, draw).train()
+            _check_evaluated_images(task_data, experiment.evaluation_batch_size)
+        return build_trainer(experiment, task_data, run_dir, strategy, progress, draw).train()
     finally:
         run_dir.unlock()
 
 
-def _check_evaluated_images(loaded: TaskData, batch_size: int) -> None:
+def _check_evaluated_images(task_data: TaskData, batch_size: int) -> None:
     """Raises ValueError for the first image of the evaluations that cannot be read.
 
     It reads them once, as an evaluation does; otherwise training would stop there, maybe hours later.
     """
-    if loaded.splits["train"].kind.reads_files:
-        by_identity = {id(split): name for name, split in loaded.splits.items() if name != "train"}
+    if task_data.splits["train"].kind.reads_files:
+        by_identity = {id(split): name for name, split in task_data.splits.items() if name != "train"}
         for name in by_identity.values():
-            for _ in loaded.read(name, batch_size, title="reading"):
+            for _ in task_data.read(name, batch_size, title="reading"):
                 pass
 
 
 def build_trainer(
     experiment: config.Experiment,
-    loaded: TaskData,
+    task_data: TaskData,
     run_dir: TrainingDirectory,
     strategy: tf.distribute.Strategy,
     progress: bool = True,
@@ -101,16 +101,16 @@ def build_trainer(
 ) -> Trainer:
     """Builds model and optimizer of an experiment, and the trainer that joins them in a run directory."""
     tf.keras.utils.set_random_seed(experiment.seed)
-    schedule = build_schedule(experiment, len(loaded.splits["train"]))
+    schedule = build_schedule(experiment, len(task_data.splits["train"]))
     progress &= distribution.is_chief(strategy)
-    task = TrainableRankModel(experiment, loaded, schedule, strategy, progress, draw)
+    task = TrainableRankModel(experiment, task_data, schedule, strategy, progress, draw)
     is_new = not has_checkpoint(run_dir.checkpoints)
     if is_new:
-        heads.start(task.model, loaded, experiment, Cache(run_dir.path, progress))
+        heads.start(task.model, task_data, experiment, Cache(run_dir.path, progress))
     if is_new and experiment.init_from is not None:
         try:
             source = restore(experiment.init_from, strategy=strategy)
-            initialize(task.model, loaded, source.model, source.description.class_names)
+            initialize(task.model, task_data, source.model, source.description.class_names)
         except (FileNotFoundError, ValueError) as error:
             raise ValueError(f"init_from={experiment.init_from}: {error}") from error
     with strategy.scope():

@@ -199,7 +199,7 @@ def test_the_projector_has_errors_and_examples_of_the_classes(finished_once):
 def test_losses_that_select_all_classes_are_refused(tmp_path, digits):
     experiment = small(**{"loss.name": "rankmax", "loss.k": 10})
     with pytest.raises(ValueError, match=r"loss\.k=10: selects all 10 training classes\. Lower it\."):
-        rank_training.train(experiment, tmp_path / "run", loaded=digits)
+        rank_training.train(experiment, tmp_path / "run", task_data=digits)
     assert not (tmp_path / "run" / "config.json").exists()
 
 
@@ -231,7 +231,7 @@ def test_losses_that_are_not_finite_stop_training(tmp_path, digits):
         r"[\d.]+e\+\d+\. Lower the learning rate, or look at the data \(example \d+, example \d+, "
         r"example \d+ and 61 more; all in .*not_finite.json\); the last checkpoint is from before\.",
     ):
-        rank_training.train(experiment, str(tmp_path), loaded=digits, progress=False)
+        rank_training.train(experiment, str(tmp_path), task_data=digits, progress=False)
     assert RunDirectory(str(tmp_path)).results() is None
     report = json.loads((tmp_path / "not_finite.json").read_text())
     [newest] = [int(path.stem[5:]) for path in (tmp_path / "checkpoints" / "last").glob("*.index")][-1:]
@@ -258,7 +258,7 @@ def test_gradients_that_are_not_finite_stop_training_before_a_checkpoint(
     build_model = trainable_rank_model.build_model
     monkeypatch.setattr(trainable_rank_model, "build_model", build)
     with pytest.raises(FloatingPointError, match=r"but its gradient is not finite at step \d+, learning"):
-        rank_training.train(small(precision=precision), str(tmp_path), loaded=digits, progress=False)
+        rank_training.train(small(precision=precision), str(tmp_path), task_data=digits, progress=False)
     assert not (tmp_path / "checkpoints" / "last").exists()
 
 
@@ -364,7 +364,7 @@ def test_runs_of_other_data_are_refused(finished, digits, part, problem):
     with pytest.raises(ValueError, match=message):
         trained.load_task()
     with pytest.raises(ValueError, match=message):  # finished, and the data are given
-        rank_training.train(small(), str(finished), loaded=digits, progress=False)
+        rank_training.train(small(), str(finished), task_data=digits, progress=False)
     (finished / "results.json").unlink()
     with pytest.raises(ValueError, match=message):
         rank_training.train(small(), str(finished), progress=False)

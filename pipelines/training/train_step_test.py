@@ -8,7 +8,7 @@ from rank4class import data, losses, models
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import model_building
-from rank4class.pipelines.task import inputs, task
+from rank4class.pipelines.task_data import inputs, task_data
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.pipelines.training.train_step import build_steps
 
@@ -32,7 +32,9 @@ def build_task(experiment, make_encoder=None, users=None):
     make = make_encoder or (lambda: models.get("encoder", "mlp", **experiment.encoder.options()))
     splits = dict.fromkeys(("train", "validation", "test"), split)
     weights = np.linspace(0.5, 1.5, 10, dtype=np.float32)
-    return task.TaskData(tuple("abcdefghij"), splits, None, make, inputs.Inputs({}), class_weights=weights)
+    return task_data.TaskData(
+        tuple("abcdefghij"), splits, None, make, inputs.Inputs({}), class_weights=weights
+    )
 
 
 def build(experiment, strategy="default", loaded=None, make_optimizer=None):
@@ -187,12 +189,12 @@ def test_compiled_and_accumulated_steps_are_equal(plain):
 
 def test_accumulation_of_batches_without_a_static_size(monkeypatch, plain):
     """Texts that are grouped by length are such batches on several devices."""
-    static_batches = task.TaskData.training_batches
+    static_batches = task_data.TaskData.training_batches
 
     def batches(*arguments, **kwargs):
         return static_batches(*arguments, **kwargs).unbatch().batch(8)
 
-    monkeypatch.setattr(task.TaskData, "training_batches", batches)
+    monkeypatch.setattr(task_data.TaskData, "training_batches", batches)
     assert_alike(run(small(accumulation_steps=2)), plain)
 
 
@@ -215,9 +217,9 @@ def test_steps_of_a_text_encoder_are_equal_compiled_and_on_two_replicas(tmp_path
     experiment = small(**changes)
     loaded = rank_training.load_data(experiment, str(tmp_path))
     compiled = config.override(experiment, {"jit_compile": True})
-    plain = run(experiment, loaded=loaded)
-    assert_alike(run(compiled, loaded=loaded), plain, rtol=1e-4)
-    assert_alike(run(experiment, MIRRORED, loaded=loaded), plain, rtol=1e-4)
+    plain = run(experiment, task_data=loaded)
+    assert_alike(run(compiled, task_data=loaded), plain, rtol=1e-4)
+    assert_alike(run(experiment, MIRRORED, task_data=loaded), plain, rtol=1e-4)
 
 
 @pytest.mark.nightly
@@ -231,7 +233,7 @@ def test_replicas_add_the_weight_decay_of_an_encoder_once():
     for strategy, penalty, parts in (("default", 0.0, 1), ("default", 7.0, 2), (MIRRORED, 7.0, 1)):
         experiment = small(accumulation_steps=parts)
         loaded = build_task(experiment, lambda penalty=penalty: make(penalty))
-        values.append(run(experiment, strategy, count=1, loaded=loaded)[0][0])
+        values.append(run(experiment, strategy, count=1, task_data=loaded)[0][0])
     np.testing.assert_allclose(values[1:], values[0] + 7.0, rtol=1e-5)
 
 

@@ -24,8 +24,8 @@ from rank4class.pipelines.evaluation.model_building import (
 from rank4class.pipelines.evaluation.stages.stage import Context, Fitted
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import class_frequencies, count_priors, description
-from rank4class.pipelines.task.task import ModelOutputs, TaskData
+from rank4class.pipelines.task_data import class_frequencies, count_priors, description
+from rank4class.pipelines.task_data.task_data import ModelOutputs, TaskData
 from rank4class.pipelines.training import optimization, tensorboard
 from rank4class.pipelines.training.schedule import Schedule
 from rank4class.registry import CANDIDATES
@@ -56,51 +56,51 @@ class TrainableRankModel:
     def __init__(
         self,
         experiment: config.Experiment,
-        loaded: TaskData,
+        task_data: TaskData,
         schedule: Schedule,
         strategy: tf.distribute.Strategy,
         progress: bool = True,
         draw: Draw | None = None,
     ):
         part = experiment.loss
-        splits = loaded.splits
+        splits = task_data.splits
         self._experiment = experiment
-        self._data = loaded
+        self._data = task_data
         self._strategy = strategy
         self._progress = progress
         self._draw = draw
         self._batch_size = experiment.batch_size
         self._seed = experiment.seed
         self._evaluation_batch_size = evaluator.batch_size(
-            experiment.evaluation_batch_size, len(loaded.class_names), strategy.num_replicas_in_sync
+            experiment.evaluation_batch_size, len(task_data.class_names), strategy.num_replicas_in_sync
         )
         self._sorter = part.sorter if part.fine_tune else None
-        self._chain = Chain(experiment, (loaded.training_counts("test"), len(splits["train"])))
+        self._chain = Chain(experiment, (task_data.training_counts("test"), len(splits["train"])))
         self._fitted = Fitted()
         self._is_final = False
         self.loss_name = part.name
         self.train_examples = len(splits["train"])
-        self.hashes = loaded.hashes
-        self.class_texts = loaded.class_texts
-        self.evaluated = loaded.evaluated
-        num_classes = loaded.num_scored("validation")
+        self.hashes = task_data.hashes
+        self.class_texts = task_data.class_texts
+        self.evaluated = task_data.evaluated
+        num_classes = task_data.num_scored("validation")
         self.metrics = evaluator.applicable_metrics(experiment.metrics, num_classes)
         if experiment.monitor not in self.metrics:
             problem = f"not defined for {num_classes} classes. Choose another metric."
             raise ValueError(f"monitor={experiment.monitor!r}: {problem}")
         k = getattr(part, "k", 0)
-        num_trained = loaded.num_scored("train")
+        num_trained = task_data.num_scored("train")
         if k >= num_trained:  # the loss would always be 0
             raise ValueError(f"loss.k={k}: selects all {num_trained} training classes. Lower it.")
         self._count_prior = count_priors.get(experiment.count_prior)
         self._count_prior.check_examples(part, splits["train"])
-        log_prior = class_frequencies.log_prior(part, splits["train"], loaded.training_counts("train"))
-        self._candidates = build_candidates(experiment, loaded, strategy)
+        log_prior = class_frequencies.log_prior(part, splits["train"], task_data.training_counts("train"))
+        self._candidates = build_candidates(experiment, task_data, strategy)
         self.mines = isinstance(self._candidates, Mined)
-        self._chain.check(loaded)
-        make = functools.partial(new_model, experiment, loaded)
+        self._chain.check(task_data)
+        make = functools.partial(new_model, experiment, task_data)
         self.model = build_model(experiment, make, num_trained, strategy)
-        self.forward = loaded.scorer(self.model, "train", self._count_prior)
+        self.forward = task_data.scorer(self.model, "train", self._count_prior)
         rank_fn = None
         if hasattr(self.model, "rank_sorter"):
             rank_fn = self.model.rank_sorter.rank_fn
@@ -113,7 +113,7 @@ class TrainableRankModel:
                 seed=experiment.seed,
                 temperature=schedule.temperature,
                 count_prior=self._count_prior,
-                max_relevant=loaded.max_relevant(*names),
+                max_relevant=task_data.max_relevant(*names),
                 rank_fn=rank_fn,
                 log_prior=log_prior,
                 log_q=getattr(experiment.candidates, "log_q", False),
@@ -128,7 +128,7 @@ class TrainableRankModel:
         encode_classes = getattr(self.model, "encode_classes", None)
         self._miner = evaluator.Evaluator(self.forward, (), strategy=strategy, encode_classes=encode_classes)
         loss = None if part.name in losses.BATCH_LOSSES else validation_loss
-        self._evaluators = build_evaluators(experiment, loaded, self.model, strategy=strategy, loss=loss)
+        self._evaluators = build_evaluators(experiment, task_data, self.model, strategy=strategy, loss=loss)
 
     def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
         """Returns a worker's batches from a step on, each of features, labels and weights."""
@@ -176,9 +176,9 @@ class TrainableRankModel:
         split = self._data.splits["train"]
         return [split.origin(i) for i in self._data.training_examples(self._batch_size, self._seed, step)]
 
-    def _read(self, split: str, loaded: TaskData, title: str = "evaluating") -> Iterable[tuple]:
+    def _read(self, split: str, task_data: TaskData, title: str = "evaluating") -> Iterable[tuple]:
         title = title if self._progress else ""
-        return loaded.read(split, self._evaluation_batch_size, self._strategy, title)
+        return task_data.read(split, self._evaluation_batch_size, self._strategy, title)
 
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
         """Evaluates a split; None if `should_stop`, called before each batch, returned True."""
@@ -267,16 +267,16 @@ class TrainableRankModel:
 
 def build_candidates(
     experiment: config.Experiment,
-    loaded: TaskData,
+    task_data: TaskData,
     strategy: tf.distribute.Strategy,
     nearest: np.ndarray | None = None,
 ) -> Sampled | None:
     """Builds the candidates of the training steps; None if these score all classes."""
     part = experiment.candidates
-    n = loaded.num_scored("train")
+    n = task_data.num_scored("train")
     candidates = None
     if part.name != "all":
-        of_data = {"split": loaded.splits["train"], "num_classes": n, "batch_size": experiment.batch_size}
+        of_data = {"split": task_data.splits["train"], "num_classes": n, "batch_size": experiment.batch_size}
         interaction = models.interactions.protocol_of(models.INTERACTIONS[experiment.interaction.name])
         is_on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         of_data["padded"] = experiment.jit_compile or is_on_tpu or interaction.in_blocks

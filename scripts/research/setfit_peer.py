@@ -31,7 +31,7 @@ def main() -> None:
     from rank4class.data.datasets import goemotions
     from rank4class.losses import metrics
     from rank4class.pipelines.reporting import tables
-    from rank4class.pipelines.task import split_steps
+    from rank4class.pipelines.task_data import split_steps
 
     dataset = goemotions.goemotions(_PATH.value)
     train = split_steps.subsample(dataset.splits["train"], _EXAMPLES.value, seed=0)

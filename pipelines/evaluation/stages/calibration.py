@@ -12,7 +12,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import calibration, evaluator, reliability
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.stages.stage import Context, Fitted, Needs, Stage
-from rank4class.pipelines.task.task import ModelOutputs, TaskData
+from rank4class.pipelines.task_data.task_data import ModelOutputs, TaskData
 
 _BATCH = 256  # examples that are ranked at a time
 
@@ -54,14 +54,14 @@ class CalibrationStage(Stage):
         self._experiment = experiment
         self._fits = False
 
-    def check(self, loaded: TaskData) -> None:
-        self._fits = has_calibration(self._experiment, loaded.splits["validation"])
+    def check(self, task_data: TaskData) -> None:
+        self._fits = has_calibration(self._experiment, task_data.splits["validation"])
 
     def needs(self, context: Context) -> Needs:
         # All evaluations of a training keep the scores: the last ones run the function that is compiled.
         if context.split == "calibration" or not (self._fits or context.fitted.calibration):
             return Needs()
-        return Needs(measured_examples(len(context.examples), context.loaded.num_scored(context.split)))
+        return Needs(measured_examples(len(context.examples), context.task_data.num_scored(context.split)))
 
     def fit(self, context: Context, result: EvaluationResult, consumer: Any) -> Fitted:
         """Fits a calibration to finite scores.

@@ -17,8 +17,8 @@ from rank4class.pipelines.evaluation import calibration, trained_model
 from rank4class.pipelines.evaluation.stages import calibration as stage
 from rank4class.pipelines.evaluation.stages.sets_test import GRADED, ITEMS, SEVERAL, result_of
 from rank4class.pipelines.evaluation.stages.stage import Context, Fitted
-from rank4class.pipelines.task.inputs import Inputs
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data.inputs import Inputs
+from rank4class.pipelines.task_data.task_data import TaskData
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from rank4class.pipelines.evaluation.split_metrics import Decisions, of_counts
 from rank4class.pipelines.evaluation.stages.calibration import ranked_classes
 from rank4class.pipelines.evaluation.stages.stage import Context, Fitted, Needs, Stage
 from rank4class.pipelines.evaluation.thresholds import Thresholds
-from rank4class.pipelines.task import count_priors
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data import count_priors
+from rank4class.pipelines.task_data.task_data import TaskData
 from rank4class.registry import LOSSES, THRESHOLDS
 
 Rule = Callable[[Any, Any, Any], tf.Tensor]  # see `decision_rule`
@@ -49,13 +49,13 @@ class DecisionStage(Stage):
     def _is_needed(self) -> bool:
         return self._part.name != "none" or bool(self._names)
 
-    def check(self, loaded: TaskData) -> None:
+    def check(self, task_data: TaskData) -> None:
         if not self._is_needed:
             return
         rule = self._part.name
         prior = self._experiment.count_prior.name
         loss = self._experiment.loss.name
-        validation = loaded.splits["validation"]
+        validation = task_data.splits["validation"]
         has_rule = rule != "none" or self._has_prior or of_loss(self._experiment) is not None
         if validation.kind.ranks_items:
             raise ValueError(f"{self._field}: the items of a list are not classes. Leave it out.")
@@ -75,8 +75,8 @@ class DecisionStage(Stage):
             raise ValueError(
                 f"thresholds.confidence={confidence}: needs calibration examples. Set sets to 'threshold'."
             )
-        for name in loaded.evaluated:
-            self.needs(Context(loaded, name))
+        for name in task_data.evaluated:
+            self.needs(Context(task_data, name))
 
     def needs(self, context: Context) -> Needs:
         if not (context.examples.multi_label and self._is_needed):
@@ -111,7 +111,7 @@ class DecisionStage(Stage):
         if self._part.name != "none" and context.fitted.thresholds is None:
             logging.info("No %s: the thresholds are fitted at the end of the training", ", ".join(names))
             return result
-        relevant = examples.class_matrix(context.loaded.num_scored(context.split))
+        relevant = examples.class_matrix(context.task_data.num_scored(context.split))
         if examples.multi_label:
             decided = scipy.sparse.csr_array(self._decide(result, context) & finite[:, None])
         else:

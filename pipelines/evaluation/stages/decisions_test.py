@@ -26,7 +26,7 @@ from rank4class.pipelines.evaluation.split_metrics import Decisions
 from rank4class.pipelines.evaluation.stages.decisions import DecisionStage
 from rank4class.pipelines.evaluation.stages.sets_test import ITEMS, SEVERAL, task_of
 from rank4class.pipelines.evaluation.stages.stage import Context
-from rank4class.pipelines.task.count_priors_test import digits
+from rank4class.pipelines.task_data.count_priors_test import digits
 from rank4class.pipelines.training import rank_training
 
 ONE = data.Split({}, np.array([0, 1, 2]))

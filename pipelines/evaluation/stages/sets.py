@@ -16,8 +16,8 @@ from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
 from rank4class.pipelines.evaluation.stages.stage import Context, Fitted, Needs, Stage
-from rank4class.pipelines.task import count_priors
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data import count_priors
+from rank4class.pipelines.task_data.task_data import TaskData
 
 FEW = 500  # calibration examples, with fewer of which a warning says how far the coverage may be
 
@@ -29,7 +29,7 @@ class SetStage(Stage):
         self._experiment = experiment
         self._part = experiment.sets
 
-    def check(self, loaded: TaskData) -> None:
+    def check(self, task_data: TaskData) -> None:
         """Raises ValueError if prediction sets do not fit the data; logs how far their coverage may be."""
         part = self._part
         if part.name == "none":
@@ -39,7 +39,7 @@ class SetStage(Stage):
                 f"sets={part.name!r}: cannot cover the classes of data.held_out, which no calibration "
                 "example has. Set sets to 'none'."
             )
-        examples = loaded.splits["calibration"]
+        examples = task_data.splits["calibration"]
         check_examples(part, examples)
         for metric in self._experiment.metrics:
             needed = prediction_sets.least_examples(stated_coverage(metric) or 0.0)

@@ -17,8 +17,8 @@ from rank4class.pipelines.evaluation import evaluator, prediction_sets, trained_
 from rank4class.pipelines.evaluation.calibration import Platt, Temperature
 from rank4class.pipelines.evaluation.stages import sets as stage
 from rank4class.pipelines.evaluation.stages.stage import Context, Fitted
-from rank4class.pipelines.task import checks
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data import checks
+from rank4class.pipelines.task_data.task_data import TaskData
 from rank4class.pipelines.training import rank_training
 
 SEVERAL = data.Split({}, csr_array(np.eye(4, 3, dtype=np.float32)))
@@ -177,7 +177,7 @@ def test_calibration_labels_change_neither_checkpoint_nor_temperature(finished, 
     changed = rank_training.load_data(experiment(), tmp_path)
     changed = dataclasses.replace(changed, splits=splits, hashes=hashes)
     tf.keras.backend.clear_session()
-    rank_training.train(experiment(), tmp_path / "run", loaded=changed, progress=False)
+    rank_training.train(experiment(), tmp_path / "run", task_data=changed, progress=False)
     second = trained_model.restore(tmp_path / "run")
     assert (second.step, second.calibration) == (first.step, first.calibration)
     np.testing.assert_equal(first.model.get_weights(), second.model.get_weights())

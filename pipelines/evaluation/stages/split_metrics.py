@@ -15,7 +15,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult, applicable_metrics
 from rank4class.pipelines.evaluation.split_metrics import SplitMetrics
 from rank4class.pipelines.evaluation.stages.stage import Context, Needs, Stage
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data.task_data import TaskData
 
 
 class SplitMetricStage(Stage):
@@ -28,20 +28,20 @@ class SplitMetricStage(Stage):
         self._experiment = experiment
         self._training_sizes = training_sizes
 
-    def check(self, loaded: TaskData) -> None:
+    def check(self, task_data: TaskData) -> None:
         for name in self._experiment.metrics:
             metric = split_metric(name)
-            if metric and metric.k and loaded.splits["validation"].kind.ranks_items:
+            if metric and metric.k and task_data.splits["validation"].kind.ranks_items:
                 raise ValueError(f"metrics={name!r}: the items of a list are not classes. Leave it out.")
 
     def needs(self, context: Context) -> Needs:
-        metrics = _metrics(self._experiment, context.loaded.num_scored(context.split))
+        metrics = _metrics(self._experiment, context.task_data.num_scored(context.split))
         return Needs(best=max((metric.k + 1 for metric in metrics.values() if metric.k), default=0))
 
     def measure(self, context: Context, result: EvaluationResult, consumer: Any = None) -> EvaluationResult:
-        loaded = context.loaded
+        task_data = context.task_data
         split = context.split
-        n = loaded.num_scored(split)
+        n = task_data.num_scored(split)
         metrics = _metrics(self._experiment, n)
         columns = {}
         best_values = {}
@@ -50,7 +50,9 @@ class SplitMetricStage(Stage):
             a, b = self._experiment.propensity
             propensity = propensities(*self._training_sizes, a=a, b=b).numpy()
             weights = context.examples.class_matrix(n).astype(np.float64)
-            weights.data = 1.0 / propensity[... if loaded.ranks_all(split) else loaded.seen][weights.indices]
+            weights.data = (
+                1.0 / propensity[... if task_data.ranks_all(split) else task_data.seen][weights.indices]
+            )
             classes, gains = _first_classes(result, weights)
             ideal = _largest(weights, gains.shape[1])
             sizes = np.diff(weights.indptr)

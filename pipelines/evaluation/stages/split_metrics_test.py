@@ -15,7 +15,7 @@ from rank4class.pipelines.evaluation import per_class
 from rank4class.pipelines.evaluation.evaluator import Evaluator
 from rank4class.pipelines.evaluation.stages.split_metrics import SplitMetricStage
 from rank4class.pipelines.evaluation.stages.stage import Context
-from rank4class.pipelines.task.task import ModelOutputs, TaskData
+from rank4class.pipelines.task_data.task_data import ModelOutputs, TaskData
 
 NAMES = ("psp@1", "psp@3", "psndcg@3", "psr@3", "coverage@1", "coverage@3", "median_rank")
 

@@ -11,7 +11,7 @@ from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
 from rank4class.pipelines.evaluation.thresholds import Thresholds
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data.task_data import TaskData
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,20 +41,20 @@ class Needs(NamedTuple):
 class Context:
     """A split of some data that is evaluated, and what the run has fitted before."""
 
-    loaded: TaskData
+    task_data: TaskData
     split: str
     fitted: Fitted = Fitted()
     coverages: Collection[float] = ()  # of prediction sets, besides those of the metrics and of `COVERAGES`
 
     @property
     def examples(self) -> data.Split:
-        return self.loaded.splits[self.split]
+        return self.task_data.splits[self.split]
 
 
 class Stage(Protocol):
     """A part of each evaluation, built once from an experiment."""
 
-    def check(self, loaded: TaskData) -> None:
+    def check(self, task_data: TaskData) -> None:
         """Raises ValueError if the experiment does not fit the data of a training."""
 
     def needs(self, context: Context) -> Needs:

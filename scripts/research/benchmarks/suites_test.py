@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rank4class import losses, models
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.task import rank_functions
+from rank4class.pipelines.task_data import rank_functions
 from rank4class.scripts.research.benchmarks import datasets, suite, suites
 from rank4class.scripts.research.benchmarks.suites import data, metrics, retrieval, training
 

@@ -62,11 +62,11 @@ def measure_counts(folder: str) -> dict[str, Any]:
         path = os.path.join(folder, name)
         results = rank_training.train(config.override(experiment, COUNT_FIELDS), path, progress=False)
         trained = trained_model.restore(path)
-        loaded = trained.load_task()
-        log_counts = trained.evaluate(loaded, keep_scores=True).log_counts
+        task_data = trained.load_task()
+        log_counts = trained.evaluate(task_data, keep_scores=True).log_counts
         assert log_counts is not None
         probabilities = np.exp(log_counts)
-        true = loaded.splits["test"].num_relevant()
+        true = task_data.splits["test"].num_relevant()
         means = [_rounded(probabilities[true == count].mean(axis=0)) for count in result["counts"]]
         result["models"][name] = {"distributions": means, "nll": round(results["test"]["nll"], 4)}
         result["test_examples"] = len(true)
@@ -81,14 +81,14 @@ def measure_digits(folder: str) -> dict[str, Any]:
     """
     rank_training.train(digits_mlp.get_config(), folder, progress=False)
     trained = trained_model.restore(folder)
-    loaded = trained.load_task()
-    evaluation = trained.evaluate(loaded, keep_scores=True)
+    task_data = trained.load_task()
+    evaluation = trained.evaluate(task_data, keep_scores=True)
     calibrated = evaluation.calibrated
     scores = evaluation.scores
     assert calibrated is not None
     assert scores is not None
     probabilities = calibrated.calibration.probabilities(scores)
-    split = loaded.splits["test"]
+    split = task_data.splits["test"]
     labels = np.asarray(split.labels)
     margins = probabilities.max(axis=1) - probabilities[np.arange(len(labels)), labels]
     index = int(np.argmin(np.where(evaluation.ranks == 2, margins, np.inf)))

@@ -15,7 +15,7 @@ import numpy as np
 from rank4class import compat, data, losses
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import check_folder
-from rank4class.pipelines.task import checks, hashing, loading, split_steps
+from rank4class.pipelines.task_data import checks, hashing, loading, split_steps
 from rank4class.scripts.research.sorters import study
 
 LEAVES = (7, 15, 31)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from rank4class import arguments
 from rank4class.pipelines.storage.run_directory import check_folder
-from rank4class.pipelines.task import rank_functions
+from rank4class.pipelines.task_data import rank_functions
 from rank4class.scripts.research.sorters import (
     networks,  # noqa: F401, registers its sorters
     score_vectors,

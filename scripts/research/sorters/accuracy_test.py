@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from rank4class.pipelines.task import rank_functions
+from rank4class.pipelines.task_data import rank_functions
 from rank4class.scripts.research.sorters import accuracy, score_vectors
 
 

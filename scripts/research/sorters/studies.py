@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import check_folder
-from rank4class.pipelines.task import checks
+from rank4class.pipelines.task_data import checks
 from rank4class.pipelines.training import rank_training
 from rank4class.scripts.research.sorters import sorting_tasks
 from rank4class.scripts.research.sorters.study import Study

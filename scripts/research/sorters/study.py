@@ -19,7 +19,7 @@ import tensorflow as tf
 from rank4class import arguments
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import check_folder, read_json, write_json
-from rank4class.pipelines.task import rank_functions
+from rank4class.pipelines.task_data import rank_functions
 from rank4class.pipelines.training.session import provenance
 from rank4class.scripts.research.sorters import SEEDS
 from rank4class.scripts.research.sorters.batch_losses import LOSSES

@@ -17,7 +17,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import read_json
 from rank4class.pipelines.sweep import grid_summary, grid_tables
-from rank4class.pipelines.task import rank_functions
+from rank4class.pipelines.task_data import rank_functions
 from rank4class.scripts.research.papers import results
 from rank4class.scripts.research.sorters import accuracy, batch_losses, score_vectors, studies, study
 

@@ -14,7 +14,7 @@ from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import check_folder, read_json, write_json
-from rank4class.pipelines.task import checks
+from rank4class.pipelines.task_data import checks
 from rank4class.pipelines.training import optimization
 from rank4class.scripts.research.sorters import accuracy, networks, score_vectors
 

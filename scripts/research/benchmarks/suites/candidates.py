@@ -10,8 +10,8 @@ import tensorflow as tf
 from rank4class import data, models
 from rank4class.data.candidates import Sampled
 from rank4class.pipelines import config
-from rank4class.pipelines.task.inputs import Inputs
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data.inputs import Inputs
+from rank4class.pipelines.task_data.task_data import TaskData
 from rank4class.pipelines.training import optimization, train_step
 from rank4class.scripts.research.benchmarks import suite
 

@@ -27,8 +27,8 @@ class Reading(suite.Workload):
 def _build(step: suite.Step, size: suite.Size) -> Reading:
     experiment = datasets.EXPERIMENTS[step.contender]()
     [experiment.batch_size] = size
-    loaded = rank_training.load_data(experiment, datasets.root())
-    batches = loaded.training_batches(experiment.batch_size, experiment.seed)
+    task_data = rank_training.load_data(experiment, datasets.root())
+    batches = task_data.training_batches(experiment.batch_size, experiment.seed)
     batches = batches.with_options(_one_thread()) if step.kind == "one_thread" else batches
     return Reading(batches, _count(step))
 

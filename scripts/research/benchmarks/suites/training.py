@@ -16,7 +16,7 @@ from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data.task_data import TaskData
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.scripts.research.benchmarks import datasets, suite
 
@@ -31,12 +31,12 @@ OVERRIDES: dict[str, dict[str, Any]] = {
 class Bare(suite.Workload):
     """Model, loss and optimizer in one function, on one batch."""
 
-    def __init__(self, experiment: config.Experiment, loaded: TaskData):
-        model = new_model(experiment, loaded)
+    def __init__(self, experiment: config.Experiment, task_data: TaskData):
+        model = new_model(experiment, task_data)
         optimizer = optimization.build_optimizer(experiment.optimizer, experiment.optimizer.learning_rate)
         optimizer.build(model.trainable_variables)
         loss = losses.get(experiment.loss.name)
-        features, labels, _ = next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
+        features, labels, _ = next(iter(task_data.training_batches(experiment.batch_size, experiment.seed)))
 
         @tf.function
         def step() -> tf.Tensor:
@@ -57,8 +57,8 @@ class Bare(suite.Workload):
 class MatrixProducts(suite.Workload):
     """The matrix products of the encoder's step, forward and backward, and nothing else."""
 
-    def __init__(self, experiment: config.Experiment, loaded: TaskData):
-        encoder = loaded.build_encoder(experiment.encoder.name)
+    def __init__(self, experiment: config.Experiment, task_data: TaskData):
+        encoder = task_data.build_encoder(experiment.encoder.name)
         batch = experiment.batch_size
         length = experiment.data.max_length
         width = encoder.width
@@ -94,11 +94,11 @@ class MatrixProducts(suite.Workload):
 class Training(suite.Workload):
     """A training with all that it reads, checks and writes between two evaluations."""
 
-    def __init__(self, experiment: config.Experiment, loaded: TaskData):
+    def __init__(self, experiment: config.Experiment, task_data: TaskData):
         self._folder = tempfile.TemporaryDirectory()
         run_dir = TrainingDirectory(self._folder.name, experiment)
         strategy = tf.distribute.get_strategy()
-        self.trainer = rank_training.build_trainer(experiment, loaded, run_dir, strategy, progress=False)
+        self.trainer = rank_training.build_trainer(experiment, task_data, run_dir, strategy, progress=False)
         self.trainer.resume()
         self._ends = itertools.count(STEPS, STEPS)
         self()
@@ -112,11 +112,11 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
     [experiment.batch_size] = size
     changes = {"data.group_by_length": False, **OVERRIDES.get(step.name, {})}
     experiment = config.override(experiment, changes)
-    loaded = rank_training.load_data(experiment, "")
+    task_data = rank_training.load_data(experiment, "")
     if step.name != GROUPED:
-        loaded = loaded.with_static_lengths()
+        task_data = task_data.with_static_lengths()
     workloads = {"bare": Bare, "matrix_products": MatrixProducts}
-    return workloads.get(step.name, Training)(experiment, loaded)
+    return workloads.get(step.name, Training)(experiment, task_data)
 
 
 SUITE = suite.Suite(

@@ -18,8 +18,8 @@ from rank4class.pipelines.evaluation import evaluator, trained_model
 from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
-from rank4class.pipelines.task import checks, class_texts, description, frozen_features, hashing
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data import checks, class_texts, description, frozen_features, hashing
+from rank4class.pipelines.task_data.task_data import TaskData
 from rank4class.pipelines.training import rank_training, trainable_rank_model
 
 pytestmark = pytest.mark.usefixtures("generated_data")
@@ -191,7 +191,7 @@ def test_held_out_classes(tiny_goemotions, tiny_bert, tmp_path):
     test = loaded.splits["test"]
     assert len(test) == (full["test"].labels == 1).sum() > 0
     assert set(test.labels) == {1}
-    results = rank_training.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
+    results = rank_training.train(experiment, str(tmp_path / "run"), task_data=loaded, progress=False)
     assert results["test"]["examples"] == len(test)
     assert 1.0 <= results["validation"]["mean_rank"] <= 2.0
     run = rank4class.load(tmp_path / "run")
@@ -277,7 +277,7 @@ def test_changed_class_texts_are_refused(tiny_goemotions, tiny_bert, tmp_path):
     path = str(tmp_path / "run")
     texts.write_text("joy\tgreat\nanger\tawful\nneutral\ttable\n")
     experiment, loaded = load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
-    rank_training.train(experiment, path, loaded=loaded, progress=False)
+    rank_training.train(experiment, path, task_data=loaded, progress=False)
     before = trained_model.restore(path).model.encode_classes().numpy()
     texts.write_text("joy\tawful\nanger\tgreat\nneutral\ttable\n")
     # A restored model keeps the texts of its training.
@@ -425,13 +425,13 @@ def test_errors_of_corrupt_images(image_files, tmp_path, monkeypatch):
         next(iter(loaded.read("train", experiment.evaluation_batch_size)))
     single = config.override(experiment, {"batch_size": 1, "evaluation_batch_size": 1})
     with pytest.raises(ValueError, match=f"{corrupt_image}: cannot be read: "):
-        rank_training.train(single, str(tmp_path / "run"), loaded=loaded, progress=False)
+        rank_training.train(single, str(tmp_path / "run"), task_data=loaded, progress=False)
     assert len(list(loaded.read("validation", experiment.evaluation_batch_size))) == 1
     cut = write_corrupt(tmp_path / "val" / "dark" / "cut.JPEG")
     _, loaded = loaded_with(config.Data(name="imagenet", path=image_files))
     monkeypatch.setattr(rank_training, "build_trainer", None)  # the training does not start
     with pytest.raises(ValueError, match=f"{cut}: cannot be read: "):
-        rank_training.train(experiment, str(tmp_path / "other"), loaded=loaded, progress=False)
+        rank_training.train(experiment, str(tmp_path / "other"), task_data=loaded, progress=False)
 
 
 @pytest.mark.nightly

@@ -15,9 +15,9 @@ from rank4class import models
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.code_version import numeric_environment
 from rank4class.pipelines.storage.files import Cache
-from rank4class.pipelines.task import hashing
-from rank4class.pipelines.task.inputs import write_encoder
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data import hashing
+from rank4class.pipelines.task_data.inputs import write_encoder
+from rank4class.pipelines.task_data.task_data import TaskData
 
 _VERSION = 1  # of the outputs: raise it when code changes those of an unchanged encoder
 

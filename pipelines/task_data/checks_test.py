@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from rank4class.pipelines import config
-from rank4class.pipelines.task import checks
+from rank4class.pipelines.task_data import checks
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import trained_model
-from rank4class.pipelines.task import checks, rank_functions, task
+from rank4class.pipelines.task_data import checks, rank_functions, task_data
 from rank4class.pipelines.training import optimization, rank_training
 
 NAMES = ("sigmoid", "neural_sort", "soft_sort", "exact", "handcrafted", "equivariant")
@@ -35,7 +35,9 @@ def test_build_loss_uses_the_rank_function():
         rank_fn = rank_functions.get_rank_fn(name, 10)
         built = optimization.build_loss(small(**{"loss.rank_fn": name}).loss, rank_fn=rank_fn)
         labels = tf.constant([0, 1, 2, 3, 4, 5])
-        values = built(tf.constant(0, tf.int64), labels, task.ModelOutputs(tf.constant(SCORES)), tf.ones([6]))
+        values = built(
+            tf.constant(0, tf.int64), labels, task_data.ModelOutputs(tf.constant(SCORES)), tf.ones([6])
+        )
         expected = losses.approx_ndcg(SCORES, labels, rank_fn=rank_fn)
         np.testing.assert_allclose(values, expected, rtol=1e-6)
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 from rank4class import data
 from rank4class.data.candidates import Sampled
 from rank4class.models.encoders.base import missing_features
-from rank4class.pipelines.task import count_priors
-from rank4class.pipelines.task.inputs import Inputs
+from rank4class.pipelines.task_data import count_priors
+from rank4class.pipelines.task_data.inputs import Inputs
 from rank4class.progress import Progress
 
 

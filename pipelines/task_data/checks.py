@@ -11,7 +11,7 @@ from rank4class import arguments, losses, models
 from rank4class.losses.metrics.names import stated_coverage
 from rank4class.losses.ops import ranks
 from rank4class.pipelines import config
-from rank4class.pipelines.task import class_frequencies, count_priors, rank_functions
+from rank4class.pipelines.task_data import class_frequencies, count_priors, rank_functions
 from rank4class.registry import DATASETS, OPTIMIZERS, SET_SCORES, SORTERS, THRESHOLDS
 
 _POSITIVE = (

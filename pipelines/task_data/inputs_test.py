@@ -10,7 +10,7 @@ import tensorflow as tf
 from rank4class import data, models
 from rank4class.data.preprocessing.tokenizers.wordpiece import WordPiece
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.task import inputs
+from rank4class.pipelines.task_data import inputs
 
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "ball"]
 

@@ -18,7 +18,7 @@ from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.export.inputs_test import assert_takes_no_rows
 from rank4class.pipelines.reporting import plots
-from rank4class.pipelines.task import checks, count_priors
+from rank4class.pipelines.task_data import checks, count_priors
 from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.rank_training_test import events_of
 
@@ -98,7 +98,7 @@ def learned(loaded, tmp_path_factory):
         metrics=("nll", "exact_match", "subset_accuracy", "f1_micro"),
     )
     path = tmp_path_factory.mktemp("learned") / "run"
-    rank_training.train(experiment, path, loaded=loaded, progress=False, draw=plots.draw_evaluation)
+    rank_training.train(experiment, path, task_data=loaded, progress=False, draw=plots.draw_evaluation)
     return rank4class.load(path)
 
 

@@ -12,9 +12,9 @@ from rank4class.data import candidates
 from rank4class.data.dataset import map_splits
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.files import Cache
-from rank4class.pipelines.task import class_texts, frozen_features, hashing, split_steps
-from rank4class.pipelines.task.inputs import Inputs, build_inputs, with_lengths
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data import class_texts, frozen_features, hashing, split_steps
+from rank4class.pipelines.task_data.inputs import Inputs, build_inputs, with_lengths
+from rank4class.pipelines.task_data.task_data import TaskData
 
 Step = Callable[[TaskData], TaskData]
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from rank4class import strict_json
 from rank4class.models.rank_model import create_variables
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.task import inputs
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data import inputs
+from rank4class.pipelines.task_data.task_data import TaskData
 
 SORTER = "sorter.safetensors"
 

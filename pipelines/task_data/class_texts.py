@@ -10,8 +10,8 @@ from rank4class import data, models
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.files import Cache
-from rank4class.pipelines.task import frozen_features, hashing, inputs
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data import frozen_features, hashing, inputs
+from rank4class.pipelines.task_data.task_data import TaskData
 
 
 def add(

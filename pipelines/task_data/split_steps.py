@@ -10,7 +10,7 @@ from rank4class import data
 from rank4class.data.dataset import map_splits
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.task.task import TaskData
+from rank4class.pipelines.task_data.task_data import TaskData
 
 
 def limit_examples(data_config: config.Data, splits: Mapping[str, data.Split]) -> dict[str, data.Split]:
