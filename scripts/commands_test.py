@@ -325,6 +325,7 @@ SWEEP_ERRORS = {
     "--vary=encoder.dropout=0.1,lots": "error: vary='encoder.dropout=0.1,lots': encoder.dropout='lots': not",
     "--baseline=mse,dot": "error: baseline=mse,dot: not a cell of the grid. Choose one of these:",
     "--loss=mse": "error: --loss=mse: not in --losses. Add it there, or leave it out.",
+    "--tuning_seeds=2": "error: --tuning_seeds: nothing is tuned. Add --tune, or leave it out.",
 }
 SWEEP = "sweep DIGITS --losses=softmax --interactions=dot --seed=0 --workdir=new"
 ERRORS |= {f"{SWEEP} {flag}": message for flag, message in SWEEP_ERRORS.items()}

@@ -82,6 +82,8 @@ def main() -> None:
         name = flags.FLAGS[part].value
         if name is not None and name not in [title.partition("@")[0] for title in axis.value]:
             raise ValueError(f"--{part}={name}: not in --{axis.name}. Add it there, or leave it out.")
+    if flags.FLAGS["tuning_seeds"].present and not tune:
+        raise ValueError("--tuning_seeds: nothing is tuned. Add --tune, or leave it out.")
     baseline = report.parse_baseline(_BASELINE.value, grid.build_cells(base, **cells), cells["vary"])
     options = {flag.name: flag.value for flag in _OPTIONS}
     with parallel.connect(_EXECUTOR.value) as (executor, workers):

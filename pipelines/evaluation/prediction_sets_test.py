@@ -192,3 +192,19 @@ def test_json_keeps_the_limits(by_class):
     again = PredictionSets.from_json(json.loads(files.to_json(sets.to_json())))
     for coverage in (0.5, 0.9):
         np.testing.assert_array_equal(again.limits(coverage), sets.limits(coverage))
+
+
+def test_several_classes_have_the_expected_recall():
+    rng, size, n = np.random.default_rng(0), 4000, 8
+    scores = rng.normal(size=(size, n)).astype(np.float32)
+    labels = scipy.sparse.csr_array(
+        (rng.random((size, n)) < 1 / (1 + np.exp(2 - 2 * scores))).astype(np.float32)
+    )
+    probabilities = 1 / (1 + np.exp(2 - 2 * scores))
+    half = size // 2
+    sets = fit("threshold", (probabilities[:half], scores[:half], None), labels[:half])
+    relevant = labels[half:].toarray() > 0
+    hits = (_in_sets(sets, probabilities[half:], 0.9) & relevant).sum(axis=1)
+    counts = relevant.sum(axis=1)
+    recalls = np.where(counts > 0, hits / np.maximum(counts, 1), 1.0)
+    assert 0.88 < recalls.mean() < 0.92

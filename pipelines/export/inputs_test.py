@@ -256,3 +256,14 @@ def test_queries_with_documents(tmp_path, write_queries):
     answers = model.signatures["rank"](items=x[None], excluded=tf.zeros([1, 3], tf.bool))
     assert answers["positions"][0].numpy().tolist() == order.tolist()
     assert_takes_no_rows(model)
+
+
+def test_predictions_of_texts_of_several_lengths_keep_their_order(text_run, tmp_path):
+    texts = [("great " if i % 3 else "bad ") * (1 + i * 7 % 19) for i in range(24)]
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+    text_run.predict_file(tmp_path / "in.txt", tmp_path / "out.tsv", k=1, batch_size=2)
+    frame = pd.read_csv(tmp_path / "out.tsv", sep="\t")
+    assert frame["input"].tolist() == [f"{tmp_path}/in.txt:{1 + i}" for i in range(24)]
+    one_by_one = [text_run.scores([text]).max() for text in texts]
+    np.testing.assert_allclose(frame["score_1"], one_by_one, rtol=1e-5, atol=1e-6)
+    assert len(np.unique(one_by_one)) > 12

@@ -14,7 +14,7 @@ from rank4class import data
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import prediction_sets
-from rank4class.pipelines.export import prediction, prediction_files
+from rank4class.pipelines.export import answers, prediction, prediction_files
 from rank4class.pipelines.run_test import READERS
 
 NAMES = ("rank", "threshold", "adaptive")
@@ -138,18 +138,6 @@ def test_an_input_has_one_set_in_all_batches(repeated):
             np.testing.assert_array_equal(other, in_set[first : first + size])
 
 
-@pytest.mark.nightly
-def test_an_input_has_one_set_in_exports(repeated, tmp_path):
-    run, inputs, _ = repeated
-    for coverage in (0.5, 0.9):
-        run.export(tmp_path / f"{coverage}", coverage=coverage)
-        score = tf.saved_model.load(str(tmp_path / f"{coverage}")).signatures["score"]
-        for size in (1, 64):
-            batches = (tf.constant(inputs[i : i + size]) for i in range(0, 1000, size))
-            in_set = np.concatenate([score(image=batch)["in_set"] for batch in batches])
-            np.testing.assert_array_equal(in_set, run.outputs(inputs, coverage=coverage)["in_set"])
-
-
 @pytest.mark.parametrize("ending", READERS)
 def test_files_of_sets(run, images, array, tmp_path, ending):
     output = tmp_path / f"sets.{ending}"
@@ -227,3 +215,59 @@ def test_models_without_sets(digits_run, run, images, tmp_path):
         with pytest.raises(ValueError, match=message):
             run.export(tmp_path / "model", coverage=0.9, **options)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_excluded_classes_are_in_no_set(runs, images, name):
+    excluded = np.arange(360)[:, None] % 10 == np.arange(10)
+    module = answers.Answers(runs[name]._trained, 0.99)
+    features = {"image": tf.constant(images), "excluded": tf.constant(excluded)}
+    results = {key: value.numpy() for key, value in module.score(features).items()}
+    assert not (results["in_set"] & excluded).any()
+    assert results["in_set"].any(axis=1).all()
+    best = {key: value.numpy() for key, value in module.classify(features, None).items()}
+    for row in range(360):
+        ids = best["classes"][row, : results["set_size"][row]].astype(int)
+        assert sorted(ids) == np.flatnonzero(results["in_set"][row]).tolist()
+
+
+@pytest.mark.nightly
+def test_an_input_has_one_set_in_exports_and_requests(repeated, tmp_path):
+    served_models = pytest.importorskip("rank4class.pipelines.export.serving_test")
+    run, inputs, _ = repeated
+    for coverage in (0.5, 0.65, 0.8, 0.9):
+        sets = run.outputs(inputs, coverage=coverage)["in_set"]
+        folder = tmp_path / f"{coverage}" / "1"
+        run.export(folder, coverage=coverage)
+        score = tf.saved_model.load(str(folder)).signatures["score"]
+        for size in (1, 64):
+            batches = (tf.constant(inputs[i : i + size]) for i in range(0, 1000, size))
+            in_set = np.concatenate([score(image=batch)["in_set"] for batch in batches])
+            np.testing.assert_array_equal(in_set, sets)
+        with served_models.served(served_models.serving.app(folder, "model")) as address:
+            for first, size in ((0, 1000), *((i, 1) for i in range(50)), (100, 64)):
+                body = {"signature_name": "score", "inputs": inputs[first : first + size].tolist()}
+                status, answer = served_models.request(address, "model:predict", body)
+                assert status == 200
+                np.testing.assert_array_equal(answer["outputs"]["in_set"], sets[first : first + size])
+
+
+@pytest.mark.nightly
+def test_exported_sets_are_the_predicted_ones(run, images, tmp_path):
+    run.export(tmp_path / "model", coverage=COVERAGE)
+    model, batch = tf.saved_model.load(str(tmp_path / "model")), tf.constant(images)
+    expected = run.outputs(images, coverage=COVERAGE)
+    scored, best = (model.signatures[name](image=batch) for name in ("score", "classify"))
+    for name in ("in_set", "set_size"):
+        np.testing.assert_array_equal(scored[name], expected[name])
+    np.testing.assert_array_equal(best["set_size"], expected["set_size"])
+    frame = run.predict(images, k=10, coverage=COVERAGE)  # the export does not cut the sets
+    assert best["in_set"].numpy().ravel().tolist() == frame["in_set"].tolist()
+    stated = json.loads((tmp_path / "model" / "prediction_sets.json").read_text())
+    assert stated["limits"] == pytest.approx(run._trained.sets.limits(COVERAGE).tolist())
+    assert (stated["score"], stated["coverage"]) == ("threshold", COVERAGE)
+    card = (tmp_path / "model" / "README.md").read_text()
+    low, high = prediction_sets.coverage_interval(359, COVERAGE)
+    assert "contains the class of an input with a probability of at least 0.9" in card
+    assert "- Calibration examples: 359" in card
+    assert f"{low:.3f} to {high:.3f}" in card

@@ -118,6 +118,8 @@ def run_grid(
     _check_values("vary", base, build_cells(base, losses, interactions), vary, "List values.")
     cells = build_cells(base, losses, interactions, vary)
     _check_values("tune", base, cells, tune, "Add --trials=N, or list values." if trials is None else None)
+    if trials is not None and not tune:
+        raise ValueError(f"trials={trials}: nothing is tuned. Add --tune, or leave it out.")
     if both := tune.keys() & vary.keys():
         raise ValueError(f"tune={min(both)}: --vary sets this field. Leave one of the two out.")
     lists = {
@@ -175,6 +177,10 @@ def check_overrides(
         flag = "--losses" if field == "loss.rank_fn" and by_titles else flag
         if flag:
             raise ValueError(f"config.{field}: {flag} of the grid sets this field. Leave one of the two out.")
+        alternative = {"epochs": "steps", "steps": "epochs"}.get(field)  # a training uses one of the two
+        if alternative in {**tune, **(vary or {})}:
+            flag = "--tune" if alternative in tune else "--vary"
+            raise ValueError(f"config.{field}: {flag} sets {alternative}. Leave one of the two out.")
         if not any(config.has_field(cell, field) for cell in cells):
             raise ValueError(f"config.{field}: no loss or interaction of this grid has it. Leave it out.")
         swapped = field.startswith(("loss.", "interaction.")) and field != "loss.rank_fn"

@@ -14,6 +14,7 @@ from rank4class.pipelines.evaluation import trained_model
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory, write_json
 from rank4class.pipelines.sweep import grid, parallel, report, space, tensorboard_grid
+from rank4class.pipelines.training import rank_training
 
 RATE = "optimizer.learning_rate"
 
@@ -253,6 +254,7 @@ def test_types_of_tuned_fields():
         ({"tune": {RATE: (0.1, 0.2, 0.1)}}, "values of optimizer.learning_rate=0.1: repeated, so its runs"),
         ({"tune": {"seed": (0, 1)}}, "tune=seed: the seeds show the variation by chance. Choose another"),
         ({"tune": {"loss.name": ("mse",)}}, "tune=loss.name: --losses of the grid sets this field. Choose"),
+        ({"trials": 3}, "trials=3: nothing is tuned. Add --tune, or leave it out."),
         ({"tune": {RATE: space.Range(0.1, 1.0)}}, "learning_rate=0.1:1: a range needs .* --trials=N, or"),
         ({"tune": {"data.max_examples": (10, 20)}}, "all runs of a grid share the data"),
         ({"tune": {"monitor": ("ndcg@5",)}}, "tune=monitor: different metrics cannot be compared. Choose"),
@@ -274,13 +276,18 @@ def test_invalid_axes_are_refused_before_training(tmp_path, changes, message):
         ({"interaction.name": "dot"}, "config.interaction.name: --interactions of the grid sets"),
         ({"seed": 3}, "config.seed: --seed of the grid sets"),
         ({RATE: 0.1}, f"config.{RATE}: --tune of the grid sets"),
+        ({"steps": 3}, "config.steps: --tune sets epochs. Leave one of the two out"),
         ({"loss.kappa": 3.0}, "config.loss.kappa: no loss or interaction of this grid has it"),
         ({"interaction.units": 8}, "config.interaction.units: no loss or interaction of this grid has it"),
         ({"loss.rank_fn": "cnn"}, "config.loss.rank_fn: no loss or interaction of this grid has it"),
     ],
 )
 def test_overrides_without_effect_are_refused(changes, message):
-    axes = {"losses": ["softmax", "mse"], "interactions": ["dot"], "tune": {RATE: (0.1, 0.2)}}
+    axes = {
+        "losses": ["softmax", "mse"],
+        "interactions": ["dot"],
+        "tune": {RATE: (0.1, 0.2), "epochs": (1, 2)},
+    }
     with pytest.raises(ValueError, match=message):
         grid.check_overrides(changes, base(), **axes)
     axes["losses"], softmax = ["softmax", "approx_ndcg"], config.override(base(), {"loss.name": "softmax"})
@@ -313,3 +320,11 @@ def test_a_run_folder_of_an_earlier_choice_is_named(tmp_path, trained_by):
     axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 1}
     with pytest.raises(ValueError, match=r"holds another experiment .* Or remove .*mse-dot-seed0, to train"):
         trained_by(tmp_path, lambda one: -one.optimizer.learning_rate, tune={RATE: (1, 2)}, **axes)
+
+
+@pytest.mark.nightly
+def test_tuned_runs_equal_runs_of_train_and_depend_on_the_seed(tuned, tmp_path):
+    _, runs, _, _ = tuned
+    rank_training.train(runs[3].experiment, str(tmp_path / "alone"), progress=False)
+    other_seed, same = (RunDirectory(run.path).history() for run in runs[2:])
+    assert RunDirectory(str(tmp_path / "alone")).history() == same != other_seed

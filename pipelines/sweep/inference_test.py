@@ -278,3 +278,14 @@ def test_one_seed_can_pass_the_correction_of_many_comparisons():
     for comparisons in (1, 300, 3000):
         p_value = inference.paired_p_value(differences, estimate, comparisons)
         assert 2.0 * comparisons * p_value < statistics.LEVEL
+
+
+@pytest.mark.nightly
+def test_a_detectable_difference_is_found_in_four_of_five_sweeps(rng):
+    """The variances of the seeds and of the examples are 1 each, without other noise."""
+    estimate = inference.Estimate(0.0, 0.0, ((1 / 8, 7.0), (1 / 100, 99.0)))
+    difference, found = inference.detectable(estimate, 8, 0.05)[8], 0
+    for _ in range(1000):
+        values = difference + rng.normal(size=[8, 1]) + rng.normal(size=100)
+        found += inference.paired_estimate(values, bounded=False).excludes_zero(0.05)
+    assert 0.75 < found / 1000 < 0.85

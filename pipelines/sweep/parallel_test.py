@@ -235,3 +235,22 @@ def test_a_run_leaves_no_model_in_memory(monkeypatch):
         assert made[0]() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.nightly
+def test_processes_do_not_change_results(tmp_path):
+    alone, together = runs_below(tmp_path / "alone"), runs_below(tmp_path / "together")
+    for run in alone:
+        rank_training.train(run.experiment, run.path, progress=False)
+    diverging = GridRun(base(**{"optimizer.learning_rate": 1e30}), f"{tmp_path}/diverging")
+    outcomes = dict(train_all([diverging, *together], jobs=2))
+    for one, other in zip(alone, together, strict=True):
+        assert outcomes[other] == RunDirectory(one.path).results()
+        for name in FILES:
+            with open(os.path.join(one.path, name)) as left, open(os.path.join(other.path, name)) as right:
+                assert left.read() == right.read()
+        commands = [RunDirectory(run.path).sessions()[0]["command"] for run in (one, other)]
+        assert commands[0] == commands[1]
+    assert isinstance(outcomes[diverging], FloatingPointError)
+    assert "loss='softmax': " in str(outcomes[diverging])
+    assert not multiprocessing.active_children()
