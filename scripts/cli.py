@@ -82,7 +82,8 @@ def define_config(required: bool = True) -> flags.FlagHolder:
     if required:
         flags.mark_flag_as_required("config")
     for kind, part in config.PARTS.items():
-        flags.DEFINE_string(kind, None, f"Replaces this part of the config: {', '.join(part.names())}.")
+        names = [name for name in part.names() if part.entries.module_of_user(name) is None]
+        flags.DEFINE_string(kind, None, f"Replaces this part of the config: {', '.join(names)}.")
         flags.DEFINE_string(f"config.{kind}.name", None, "", module_name=_FIELDS)  # the same
     return holder
 

@@ -29,6 +29,8 @@ from rank4class.pipelines.evaluation.stages.stage import Context
 from rank4class.pipelines.task_data.count_priors_test import digits
 from rank4class.pipelines.training import rank_training
 
+pytestmark = pytest.mark.usefixtures("generated_data")
+
 ONE = data.Split({}, np.array([0, 1, 2]))
 NAMES = ("f1_micro", "f1_macro", "subset_accuracy")
 RECALL = config.Thresholds("recall", at_least=0.9)
