@@ -46,7 +46,7 @@ class SplitReport:
 
     Args:
       trained: the model.
-      loaded: the data of its training, or a labeled file.
+      task_data: that of its training, or of a labeled file.
       split: name of a split of these.
       path: of the labeled file; None for the data of the training.
       coverage: of the reported prediction sets, see `reported_coverage`; None reports none.
