@@ -81,8 +81,8 @@ def make(tmp_path, monkeypatch, write_bert_folder):
             monkeypatch.setitem(resnet.RESNET_SPECS, 50, stages)
         if made.encoder.name in ("bert", "electra"):
             made.encoder.path = encoder(made.encoder.name)
-        if made.data.name in WRITERS:
-            made.data.path = str(WRITERS[made.data.name](tmp_path))
+        if "path" in made.data.fields:
+            made.data.path = str(WRITERS.get(made.data.name, str)(tmp_path))
         if made.candidates.name != "all":
             made.candidates.count = 16
         made.data.max_length = min(made.data.max_length, 32)  # number of positions of the small encoder

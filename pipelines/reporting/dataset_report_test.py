@@ -273,6 +273,7 @@ def test_many_classes(tmp_path):
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("generated_data")
 def test_retrieval_by_hand(tmp_path):
     relevant = csr_array(np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0]], np.float32))
     splits = data.draw_pairs(relevant, {"validation": 0.17, "test": 0.3}, seed=1)

@@ -284,7 +284,7 @@ def test_one_seed_can_pass_the_correction_of_many_comparisons():
 def test_a_detectable_difference_is_found_in_four_of_five_sweeps(rng):
     """The variances of the seeds and of the examples are 1 each, without other noise."""
     estimate = inference.Estimate(0.0, 0.0, ((1 / 8, 7.0), (1 / 100, 99.0)))
-    difference, found = inference.detectable(estimate, 8, 0.05)[8], 0
+    difference, found = inference.detectable(estimate, 8, np.array([8]), 0.05)[0], 0
     for _ in range(1000):
         values = difference + rng.normal(size=[8, 1]) + rng.normal(size=100)
         found += inference.paired_estimate(values, bounded=False).excludes_zero(0.05)

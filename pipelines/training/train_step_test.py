@@ -217,9 +217,9 @@ def test_steps_of_a_text_encoder_are_equal_compiled_and_on_two_replicas(tmp_path
     experiment = small(**changes)
     loaded = rank_training.load_data(experiment, str(tmp_path))
     compiled = config.override(experiment, {"jit_compile": True})
-    plain = run(experiment, task_data=loaded)
-    assert_alike(run(compiled, task_data=loaded), plain, rtol=1e-4)
-    assert_alike(run(experiment, MIRRORED, task_data=loaded), plain, rtol=1e-4)
+    plain = run(experiment, loaded=loaded)
+    assert_alike(run(compiled, loaded=loaded), plain, rtol=1e-4)
+    assert_alike(run(experiment, MIRRORED, loaded=loaded), plain, rtol=1e-4)
 
 
 @pytest.mark.nightly
@@ -233,7 +233,7 @@ def test_replicas_add_the_weight_decay_of_an_encoder_once():
     for strategy, penalty, parts in (("default", 0.0, 1), ("default", 7.0, 2), (MIRRORED, 7.0, 1)):
         experiment = small(accumulation_steps=parts)
         loaded = build_task(experiment, lambda penalty=penalty: make(penalty))
-        values.append(run(experiment, strategy, count=1, task_data=loaded)[0][0])
+        values.append(run(experiment, strategy, count=1, loaded=loaded)[0][0])
     np.testing.assert_allclose(values[1:], values[0] + 7.0, rtol=1e-5)
 
 
