@@ -21,7 +21,7 @@ NO_RANGE = {
     "path", "tfds_dir", "classes", "multi_label", "text_column", "text_pair_column", "label_column",
     "image_column", "vector_column", "feature_columns", "label_separator", "label_columns",
     "exclude_known", "feature_names", "label", "tests", "gcide",
-    "split_seed",  # which `pipelines.task.checks` checks
+    "split_seed",  # which `pipelines.task_data.checks` checks
 }  # fmt: skip
 OPTIONS = [(name, option) for name in data.DATASETS for option in data.DATASETS.options(name)]
 

@@ -29,7 +29,7 @@ _POSITIVE = (
 _NOT_NEGATIVE = ("data.split_seed", "epochs", "min_steps", "patience")
 _CHOICES = {
     "data.augmentation": ("none", "flip", "affine_flip", "random_crop"),
-    "class_encoder.init": config.STARTS,
+    "class_encoder.init": tuple(config.STARTS),
     "precision": ("float32", "mixed_float16", "mixed_bfloat16"),
     "calibration": ("auto", "none"),
 }
@@ -126,7 +126,7 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
         "encoder.frozen=True: a frozen encoder requires pretrained weights. Set encoder.path.",
     )
     yield (
-        class_encoder.init in ("names", "means") and not encoder.path and encoder.name != "identity",
+        config.STARTS.get(class_encoder.init, False) and not encoder.path and encoder.name != "identity",
         f"class_encoder.init={class_encoder.init!r}: needs the vectors of a pretrained encoder. Set "
         "encoder.path.",
     )

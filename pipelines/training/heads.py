@@ -5,7 +5,7 @@ validate or calibrate. It is called for a new model, and not for one that a chec
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -49,16 +49,20 @@ def means(task_data: TaskData, encoder_name: str, batch_size: int, cache: Cache)
 
     The vectors are those of the initial instance encoder.
     """
-    train = task_data.splits["train"]
-    vectors = train.features.get("embedding")
-    if vectors is None:
-        vectors = frozen_features.encode_train(task_data, encoder_name, batch_size, cache)
-    vectors = vectors if scipy.sparse.issparse(vectors) else np.asarray(vectors)  # reads stored rows
-    sums = train.class_matrix(task_data.num_scored("train")).T @ vectors
+    vectors = train_vectors(task_data, encoder_name, batch_size, cache)
+    sums = task_data.splits["train"].class_matrix(task_data.num_scored("train")).T @ vectors
     means = np.zeros([len(task_data.class_names), vectors.shape[1]])
     seen = ... if task_data.seen is None else task_data.seen
     means[seen] = _unit(sums.toarray() if scipy.sparse.issparse(sums) else sums)
     return Head(means)
+
+
+def train_vectors(task_data: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> Any:
+    """Returns the vectors of the training examples by the initial encoder, `[N, d]`, dense or sparse."""
+    vectors = task_data.splits["train"].features.get("embedding")
+    if vectors is None:
+        vectors = frozen_features.encode_train(task_data, encoder_name, batch_size, cache)
+    return vectors if scipy.sparse.issparse(vectors) else np.asarray(vectors)  # reads stored rows
 
 
 # Of the task, the name of its encoder, the number of examples that are encoded at a time, and the cache.
