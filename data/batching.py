@@ -68,12 +68,12 @@ def training_batches(
         seeds = tf.stack([tf.fill(tf.shape(positions), tf.cast(seed, tf.int64)), positions], axis=1)
         return preprocess(features, seeds)
 
-    example_weights = _example_weights(split, class_weights)
+    weights = example_weights(split, class_weights)
 
     @_plain
     def with_positions(step, indices):
         positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
-        batch = indices, positions, tf.gather(example_weights, indices)
+        batch = indices, positions, tf.gather(weights, indices)
         return batch if candidates is None else (*batch, *candidates.of_step(seed, step, indices))
 
     steps = tf.data.Dataset.counter(tf.cast(start_step, tf.int64))
@@ -278,7 +278,7 @@ def _gather(index_batches, split, prepare, candidates=None):
     return index_batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def _example_weights(split, class_weights):
+def example_weights(split: Split, class_weights: Sequence[float] | np.ndarray | None) -> np.ndarray:
     """Returns the weight of each example, float32 `[N]`: see `training_batches`."""
     if class_weights is None:
         return np.ones(len(split), np.float32)

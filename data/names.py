@@ -4,6 +4,7 @@ from rank4class.data.batching import (
     UNREADABLE,
     evaluation_batches,
     evaluation_order,
+    example_weights,
     in_order,
     naming_errors,
     raise_first_unreadable,

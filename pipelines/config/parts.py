@@ -380,6 +380,9 @@ class Sets(Part):
 class Optimizer(Part):
     """The optimizer and the schedule of its learning rate.
 
+    "lbfgs" solves the head of a frozen encoder, or of vectors, for each strength `C` of a penalty; the best
+    one by `monitor` is the model. It has no learning rate, and reads no `epochs`, `steps` and `batch_size`.
+
     Attributes:
       learning_rate: the rate before any decay.
       warmup_fraction: fraction of all steps, in [0, 1), over which the rate rises from 0. The decay begins at
@@ -398,6 +401,19 @@ class Optimizer(Part):
     entries = registry.OPTIMIZERS
     default = "adam"
     provided = ("schedule",)
+    derived: ClassVar = {
+        "schedule": (
+            "learning_rate",
+            "warmup_fraction",
+            "decay",
+            "clip_norm",
+            "ema_momentum",
+            "encoder_multiplier",
+            "class_encoder_multiplier",
+            "interaction_multiplier",
+            "layer_decay",
+        )
+    }
 
     learning_rate: float = 1e-3
     warmup_fraction: float = 0.0

@@ -159,6 +159,20 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
             f"{field}={value}: not supported by optimizer 'lazy_adam', whose gradients have as many rows as "
             f"the batch looks up. Set {field} to {plain}, or choose 'adam'.",
         )
+    for is_wrong, other in (
+        (not encoder.frozen and encoder.name != "identity", "a frozen encoder. Set encoder.frozen=True"),
+        (experiment.interaction.name != "dot", "interaction 'dot'. Choose it"),
+        (class_encoder.name != "embedding", "class encoder 'embedding'. Choose it"),
+        (experiment.candidates.name != "all", "candidates 'all'. Choose it"),
+        (experiment.count_prior.name == "learned", "no learned count prior. Choose 'empirical'"),
+        (experiment.loss.name in losses.BATCH_LOSSES, "a loss of single examples. Choose 'softmax'"),
+        (experiment.loss.fine_tune, "a fixed sorter. Set loss.fine_tune=False"),
+    ):
+        yield (
+            is_wrong and "learning_rate" not in experiment.optimizer.fields,
+            f"optimizer={experiment.optimizer.name!r}: needs {other}, or optimizer 'adam' with "
+            "learning_rate=0.01.",
+        )
     sets = experiment.sets.name
     has_prior = count_priors.get(experiment.count_prior).is_model
     yield (
@@ -191,6 +205,9 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
 def check_optimizer(optimizer: config.Optimizer) -> None:
     """Raises ValueError, with the field, if an optimizer cannot be built."""
     with arguments.in_section("optimizer."):
+        if "learning_rate" not in optimizer.fields:
+            OPTIMIZERS.build(optimizer.name, **optimizer.options())
+            return
         arguments.check_choice(config.DECAYS, decay=optimizer.decay)
         arguments.check_positive(learning_rate=optimizer.learning_rate, clip_norm=optimizer.clip_norm)
         arguments.check_fraction(warmup_fraction=optimizer.warmup_fraction)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from rank4class import arguments
+from rank4class.pipelines.training.solver import Lbfgs
 from rank4class.registry import OPTIMIZERS
 
 Schedule: TypeAlias = float | tf.keras.optimizers.schedules.LearningRateSchedule
@@ -82,6 +83,15 @@ def sgd(schedule: Schedule, momentum: float = 0.0, **average: Any) -> tf.keras.o
     """Returns stochastic gradient descent, with momentum."""
     arguments.check_fraction(momentum=momentum)
     return _Sgd(schedule, momentum=momentum, **average)
+
+
+@OPTIMIZERS.register("lbfgs")
+def lbfgs(C: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), tol: float = 1e-5) -> Lbfgs:
+    """Returns the solver of the head of frozen features, see `Lbfgs`."""
+    if not C:
+        raise ValueError("C=(): no strength. Give positive numbers.")
+    arguments.check_positive(tol=tol, **{f"C[{i}]": each for i, each in enumerate(C)})
+    return Lbfgs(C, tol)
 
 
 class _Adagrad(ByPart, tf.keras.optimizers.Adagrad):

@@ -19,8 +19,10 @@ from rank4class.pipelines.training import heads, optimization
 from rank4class.pipelines.training.initialization import initialize
 from rank4class.pipelines.training.schedule import build_schedule
 from rank4class.pipelines.training.train_state import has_checkpoint
+from rank4class.pipelines.training.train_step import build_steps
 from rank4class.pipelines.training.trainable_rank_model import Draw, TrainableRankModel
 from rank4class.pipelines.training.trainer import Trainer
+from rank4class.registry import OPTIMIZERS
 
 
 def train(
@@ -114,7 +116,14 @@ def build_trainer(
         except (FileNotFoundError, ValueError) as error:
             raise ValueError(f"init_from={experiment.init_from}: {error}") from error
     with strategy.scope():
-        optimizer = optimization.build_optimizer(
-            experiment.optimizer, schedule.learning_rate, experiment.precision, task.model
-        )
-    return Trainer(task, optimizer, run_dir, schedule, experiment, strategy, progress=progress)
+        part = experiment.optimizer
+        if schedule.learning_rate is None:
+            optimizer = OPTIMIZERS.build(part.name, **part.options())
+            steps = optimizer.build_steps(task.model, task_data, task.loss)
+        else:
+            optimizer = optimization.build_optimizer(
+                part, schedule.learning_rate, experiment.precision, task.model
+            )
+            optimizer.build(task.model.trainable_variables)
+            steps = build_steps(strategy, task.model, task.forward, task.loss, optimizer, experiment)
+    return Trainer(task, optimizer, steps, run_dir, schedule, experiment, strategy, progress=progress)

@@ -14,14 +14,20 @@ class Schedule:
     """The steps of a training, and its values that change with the step."""
 
     total_steps: int
-    epochs: float  # passes over the training examples
+    epochs: float | None  # passes over the training examples; None for a solver, which chooses them
     evaluation_steps: int  # between two evaluations
-    learning_rate: Callable[[int], Any]  # function of a step
+    learning_rate: Callable[[int], Any] | None = None  # function of a step; None for a solver
     temperature: Callable[[int], Any] | None = None  # of the loss, by step; None if it is constant
+    C: Callable[[int], Any] | None = None  # inverse strength of the solver's penalty, by step
     checkpoint_steps: int | None = None  # between checkpoints, besides one after each evaluation
     steps_per_execution: int = 1  # between two looks at signals
     monitor: str | None = None  # metric that selects the best model; None selects the last
     patience: int = 0  # evaluations without a better one after which training stops; 0 never stops early
+
+    def values(self, step: int) -> dict[str, Any]:
+        """Returns the values that change with the step, by name."""
+        functions = {"learning_rate": self.learning_rate, "temperature": self.temperature, "C": self.C}
+        return {name: function(step) for name, function in functions.items() if function is not None}
 
     def evaluates_after(self, step: int) -> bool:
         """Whether an evaluation follows a number of steps."""
@@ -35,6 +41,16 @@ class Schedule:
 
 def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedule:
     """Returns the `Schedule` of an experiment with a number of training examples."""
+    if "learning_rate" not in experiment.optimizer.fields:
+        strengths = experiment.optimizer.C
+        return Schedule(
+            total_steps=len(strengths),
+            epochs=None,
+            evaluation_steps=1,
+            C=strengths.__getitem__,
+            monitor=experiment.monitor,
+            patience=experiment.patience,
+        )
     # Products before quotients: 50 epochs of 11 examples in batches of 10 are 55 steps, not 56 by rounding.
     steps_of_epochs = math.ceil(experiment.epochs * train_examples / experiment.batch_size)
     total_steps = experiment.steps or max(experiment.min_steps, steps_of_epochs)

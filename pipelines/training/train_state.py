@@ -18,7 +18,7 @@ class TrainProgress(tf.train.experimental.PythonState):
     def __init__(self):
         self.step = 0
         self.loss_sum = 0.0  # of the steps since the last evaluation
-        self.history = []  # of evaluations: step, training loss, learning rate, validation metrics
+        self.history = []  # of evaluations: step, training loss, values of the schedule, validation metrics
 
     def serialize(self) -> str:
         # JSON in Python restores floats exactly.
@@ -32,11 +32,11 @@ class TrainProgress(tf.train.experimental.PythonState):
         """The step of the last evaluation, -1 before the first."""
         return self.history[-1]["step"] if self.history else -1
 
-    def add_evaluation(self, learning_rate: float, metrics: dict[str, float]) -> None:
-        """Adds an evaluation at the current step to the history."""
+    def add_evaluation(self, values: dict[str, float], metrics: dict[str, float]) -> None:
+        """Adds an evaluation at the current step, with values of the schedule, to the history."""
         steps = self.step - max(0, self.evaluated)
         loss = self.loss_sum / steps if steps else math.nan
-        self.history.append({"step": self.step, "loss": loss, "learning_rate": learning_rate, **metrics})
+        self.history.append({"step": self.step, "loss": loss, **values, **metrics})
         self.loss_sum = 0.0
 
     def best_step(self, monitor: str | None, until: float = math.inf) -> int | None:

@@ -24,6 +24,7 @@ class StepResults:
     gradient_norms: np.ndarray  # before clipping, float32 [count]
     waited: float  # seconds that the steps waited for their batches
     stopping: bool  # whether any worker asked to stop
+    examples: int  # that the steps read
 
 
 def build_steps(
@@ -47,7 +48,8 @@ def build_steps(
         arguments = tf.constant(first, tf.int64), tf.constant(count, tf.int32), tf.constant(stopping)
         values, waited = run(iterator, *arguments)
         losses, norms, stops = values.numpy().T
-        return StepResults(losses, norms, float(waited), bool(stops.any()))
+        examples = len(losses) * experiment.batch_size
+        return StepResults(losses, norms, float(waited), bool(stops.any()), examples)
 
     return take_steps
 

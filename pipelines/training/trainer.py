@@ -4,6 +4,7 @@ import contextlib
 import math
 import signal
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -19,7 +20,7 @@ from rank4class.pipelines.training.schedule import Schedule
 from rank4class.pipelines.training.session import Session
 from rank4class.pipelines.training.tensorboard import Summaries
 from rank4class.pipelines.training.train_state import TrainState
-from rank4class.pipelines.training.train_step import StepResults, build_steps
+from rank4class.pipelines.training.train_step import StepResults
 from rank4class.pipelines.training.trainable_rank_model import TrainableRankModel
 from rank4class.progress import Progress, time_left
 
@@ -33,6 +34,7 @@ class Trainer:
         self,
         task: TrainableRankModel,
         optimizer: tf.keras.optimizers.Optimizer,
+        steps: Callable[..., StepResults],
         run_dir: TrainingDirectory,
         schedule: Schedule,
         experiment: config.Experiment,
@@ -50,9 +52,7 @@ class Trainer:
         self._verbose = progress and self._is_chief
         self._summary_steps = max(1, schedule.evaluation_steps // SUMMARIES_BETWEEN_EVALUATIONS)
         self._interruption = Interruption()
-        with strategy.scope():
-            optimizer.build(task.model.trainable_variables)
-        self._steps = build_steps(strategy, task.model, task.forward, task.loss, optimizer, experiment)
+        self._steps = steps
         if self._is_chief:
             run_dir.claim(task.hashes, task.class_texts, task.describe)
         run = run_hash(experiment, task.hashes)
@@ -88,8 +88,11 @@ class Trainer:
             self._run_dir.check_shared(self._task.hashes, self._task.class_texts)
         schedule = self._schedule
         if self._verbose:
-            sizes = f"steps={schedule.total_steps:,}, batch_size={self._experiment.batch_size:,}"
-            print(f"Training: epochs={round(schedule.epochs, 1):,g}, {sizes}", flush=True)
+            sizes = f"steps={schedule.total_steps:,}"
+            if schedule.epochs is not None:
+                sizes = f"epochs={round(schedule.epochs, 1):,g}, {sizes}"
+                sizes += f", batch_size={self._experiment.batch_size:,}"
+            print(f"Training: {sizes}", flush=True)
         if step:
             logging.info("Resuming after step %d of %d", step, schedule.total_steps)
         if self._is_chief and step:
@@ -128,13 +131,15 @@ class Trainer:
         loss_sum = 0.0
         started = time.perf_counter()
         waited = 0.0
+        examples = 0
         total = self._schedule.total_steps
         with Progress("training", "step", total, initial=first, disable=not self._verbose) as shown:
             while progress.step < until:
                 results = self._run_steps(min(self._schedule.steps_per_execution, until - progress.step))
                 waited += results.waited
                 seconds = time.perf_counter() - started
-                speed = (progress.step - first + len(results.losses)) * self._experiment.batch_size / seconds
+                examples += results.examples
+                speed = examples / seconds
                 for loss, norm in zip(results.losses.tolist(), results.gradient_norms.tolist(), strict=True):
                     progress.step += 1
                     progress.loss_sum += loss
@@ -142,10 +147,8 @@ class Trainer:
                         self._write_step_summaries(loss, norm, speed, waited / seconds)
                 loss_sum += float(results.losses.sum())
                 if self._verbose:
-                    epochs = self._schedule.epochs
                     loss = loss_sum / (progress.step - first)
-                    epoch = round(progress.step / total * epochs, 1)
-                    state = f"epoch {epoch:,g} of {round(epochs, 1):,g}, loss {loss:.4f}"
+                    state = f"{self._position()}, loss {loss:.4f}"
                     shown.set_postfix_str(state, refresh=False)
                     shown.update(len(results.losses))
                 if results.stopping:
@@ -154,6 +157,15 @@ class Trainer:
             left = time_left(seconds, progress.step - first, total - progress.step)
             state += f", {speed:,.1f} examples/s, waited for data {waited / seconds:.1%} of the time"
             print(f"step {progress.step:,} of {total:,}, {state}{left and f', {left}'}", flush=True)
+
+    def _position(self) -> str:
+        """Returns the epoch, or the strength of the solver's penalty, after the last step."""
+        step = self._progress.step
+        epochs = self._schedule.epochs
+        if epochs is None:
+            return f"C {self._schedule.values(step - 1)['C']:g}"
+        epoch = round(step / self._schedule.total_steps * epochs, 1)
+        return f"epoch {epoch:,g} of {round(epochs, 1):,g}"
 
     def _run_steps(self, count: int) -> StepResults:
         """Runs steps on the next batches; raises FloatingPointError if one of them is not finite."""
@@ -175,17 +187,18 @@ class Trainer:
 
     def _raise_not_finite(self, step: int, loss: float) -> NoReturn:
         """Reports a step, from 0, whose loss or gradient is not finite, and raises FloatingPointError."""
-        rate = float(self._schedule.learning_rate(step))
+        changing = {name: float(each) for name, each in self._schedule.values(step).items()}
         name = self._task.loss_name
         examples = self._task.example_names(step)
         value = f"{loss} but its gradient is not finite" if math.isfinite(loss) else str(loss)
         if self._is_chief:
-            report = {"step": step + 1, "loss": name, "value": value, "learning_rate": rate}
+            report = {"step": step + 1, "loss": name, "value": value, **changing}
             write_json(self._run_dir.not_finite, {**report, "examples": examples})
+        shown = ", ".join(f"{name.replace('_', ' ')} {each:.3g}" for name, each in changing.items())
         first_names = ", ".join(examples[:3])
         more = f" and {len(examples) - 3} more" if len(examples) > 3 else ""
         raise FloatingPointError(
-            f"loss={name!r}: {value} at step {step + 1}, learning rate {rate:.3g}. Lower the learning rate, "
+            f"loss={name!r}: {value} at step {step + 1}, {shown}. Lower the learning rate, "
             f"or look at the data ({first_names}{more}; all in {self._run_dir.not_finite}); the last "
             "checkpoint is from before."
         )
@@ -195,12 +208,10 @@ class Trainer:
         values = {
             f"loss/train/{self._task.loss_name}": loss,  # losses differ in their scales
             "optimization/gradient_norm": norm,
-            "optimization/learning_rate": self._schedule.learning_rate(step - 1),
             "speed/examples_per_second": speed,
             "speed/waiting_share": waiting,
         }
-        if self._schedule.temperature is not None:
-            values["optimization/temperature"] = self._schedule.temperature(step - 1)
+        values |= {f"optimization/{name}": each for name, each in self._schedule.values(step - 1).items()}
         self._summaries.write_scalars(values, step)
 
     def _evaluate(self) -> EvaluationResult:
@@ -208,8 +219,9 @@ class Trainer:
         with optimization.averaged(self._task.model, self._optimizer):
             evaluation = self._task.evaluate("validation", self._should_stop)
             if evaluation is not None:
-                rate = float(self._schedule.learning_rate(max(0, self._progress.step - 1)))
-                self._progress.add_evaluation(rate, evaluation.means())
+                changing = self._schedule.values(max(0, self._progress.step - 1))
+                values = {name: float(each) for name, each in changing.items()}
+                self._progress.add_evaluation(values, evaluation.means())
                 self._state.save_best()
         if evaluation is None:
             self._save_and_stop()

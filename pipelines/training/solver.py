@@ -1,0 +1,160 @@
+"""The head of frozen features, solved by L-BFGS: one strength of an L2 penalty per step."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse
+import tensorflow as tf
+from absl import logging
+
+from rank4class import data
+from rank4class.pipelines.task_data.task_data import ModelOutputs, TaskData
+from rank4class.pipelines.training.train_step import Loss, StepResults
+
+MAX_ITERATIONS = 1_000  # for one strength
+MAX_PRODUCTS = 10**11  # multiplications of a pass over the examples
+_BLOCK = 2**22  # scores, or values of dense features, at a time
+
+
+class Lbfgs(tf.Module):
+    r"""Solves the class vectors and biases of dot products with fixed features, for each strength in turn.
+
+    With weights $w_i$, losses $\ell_i$ and features $h_i$ of the training examples it minimizes
+
+    $$\sum_i w_i \ell_i(V h_i + b) + \frac{\sigma^2}{2 C} \lVert V \rVert^2, \quad
+    \sigma^2 = \frac{1}{N} \sum_i \lVert h_i \rVert^2.$$
+
+    So `C` is that of scikit-learn's `LogisticRegression` on features divided by $\sigma$, and a change of
+    their unit changes nothing. Each strength starts from the solution of the one before. The result has no
+    seed, no learning rate and no batches; for a convex loss it is the only minimum. A pass over `N` examples
+    costs `O(N n d)` time, `O(nnz n)` for sparse features, and memory for a block of scores; a strength takes
+    some 20 to 100 passes.
+
+    Args:
+      C: inverse strengths of the penalty, positive, in their order.
+      tol: largest absolute derivative, of the objective over `N` by scaled weights, at which it stops.
+
+    References:
+      Liu, Nocedal (1989), "On the limited memory BFGS method for large scale optimization".
+    """
+
+    use_ema = False  # as a Keras optimizer without moving averages
+
+    def __init__(self, C: tuple[float, ...], tol: float):
+        super().__init__()
+        self._strengths = C
+        self._tol = tol
+
+    def build_steps(
+        self, model: tf.keras.Model, task_data: TaskData, loss: Loss
+    ) -> Callable[..., StepResults]:
+        """Returns a function as that of `train_step.build_steps`; a step is a strength.
+
+        Raises:
+          ValueError: the training data are too large.
+        """
+        head = _Head(model, task_data, loss)
+
+        def take_steps(batches: Any, first: int, count: int, stopping: bool = False) -> StepResults:
+            solved = [head.solve(self._strengths[step], self._tol) for step in range(first, first + count)]
+            values, norms, passes = np.array(solved).T
+            examples = int(passes.sum()) * head.num_examples
+            return StepResults(values, norms, waited=0.0, stopping=stopping, examples=examples)
+
+        return take_steps
+
+
+class _Head:
+    """The class vectors and biases of a model, and the objective that they minimize."""
+
+    def __init__(self, model: tf.keras.Model, task_data: TaskData, loss: Loss):
+        split = task_data.splits["train"]
+        self._split = split
+        self._features = split.features["embedding"]
+        self._weights = data.example_weights(split, task_data.class_weights)
+        self._table = model.class_encoder.table
+        self._bias = model.interaction.bias if model.interaction.use_bias else None
+        self._classes = np.arange(len(task_data.class_names)) if task_data.seen is None else task_data.seen
+        self.num_examples, width = self._features.shape
+        products = self.num_examples * width * len(self._classes)
+        if products > MAX_PRODUCTS:
+            raise ValueError(
+                f"optimizer='lbfgs': a pass takes {products:.1e} multiplications, more than "
+                f"{MAX_PRODUCTS:.0e}. Choose optimizer 'adam' with learning_rate=0.01."
+            )
+        self._block_size = max(1, _BLOCK // max(len(self._classes), width))
+        squares = sum(np.square(getattr(rows, "data", rows)).sum() for _, rows in self._blocks())
+        self._scale = float(np.sqrt(max(squares / self.num_examples, 1e-12)))
+
+        def of_scores(scores, labels, where, weights):
+            with tf.GradientTape() as tape:
+                tape.watch(scores)
+                losses = loss(tf.constant(0, tf.int64), labels, ModelOutputs(scores, where), weights)
+                total = tf.reduce_sum(tf.cast(losses, tf.float64))
+            return total, tape.gradient(total, scores)
+
+        self._of_scores = tf.function(of_scores, autograph=False, reduce_retracing=True)
+
+    def solve(self, C: float, tol: float) -> tuple[float, float, int]:
+        """Solves for a strength; returns the mean loss, the norm of the gradient and the number of passes."""
+        table = self._table.numpy()
+        bias = None if self._bias is None else self._bias.numpy()
+        start = [self._scale * table[self._classes]]
+        if bias is not None:
+            start.append(bias[self._classes, None])
+        solution = scipy.optimize.minimize(
+            self._objective,
+            np.concatenate(start, axis=1, dtype=np.float64).ravel(),
+            args=(1.0 / C,),
+            jac=True,
+            method="L-BFGS-B",
+            options={"gtol": tol, "ftol": 0.0, "maxiter": MAX_ITERATIONS, "maxfun": 2 * MAX_ITERATIONS},
+        )
+        if solution.nit == MAX_ITERATIONS:
+            logging.warning("optimizer='lbfgs': C=%g has not converged after %d iterations", C, solution.nit)
+        head = solution.x.reshape(len(self._classes), -1)
+        width = table.shape[1]
+        table[self._classes] = head[:, :width] / self._scale
+        self._table.assign(table)
+        if bias is not None:
+            bias[self._classes] = head[:, width]
+            self._bias.assign(bias)
+        penalty = np.square(head[:, :width]).sum() / (2.0 * C * self.num_examples)
+        return solution.fun - penalty, float(np.linalg.norm(solution.jac)), solution.nfev
+
+    def _objective(self, flat: np.ndarray, penalty: float) -> tuple[float, np.ndarray]:
+        """Returns the objective and its gradient, over the number of examples."""
+        width = self._features.shape[1]
+        head = flat.reshape(len(self._classes), -1)
+        vectors = head[:, :width]
+        scaled = (vectors.T / self._scale).astype(np.float32)
+        value = 0.5 * penalty * np.square(vectors).sum()
+        gradient = np.zeros_like(head)
+        gradient[:, :width] = penalty * vectors
+        for block, features in self._blocks():
+            scores = features @ scaled
+            if self._bias is not None:
+                scores += head[:, width].astype(np.float32)
+            loss, slopes = self._of_scores(scores, *self._targets(block))
+            slopes = slopes.numpy()
+            value += float(loss)
+            gradient[:, :width] += (features.T @ slopes).T / self._scale
+            if self._bias is not None:
+                gradient[:, width] += slopes.sum(axis=0)
+        return value / self.num_examples, gradient.ravel() / self.num_examples
+
+    def _blocks(self) -> Iterator[tuple[slice, Any]]:
+        """Yields slices of the examples, and their features, dense or sparse."""
+        for first in range(0, self.num_examples, self._block_size):
+            block = slice(first, first + self._block_size)
+            rows = self._features[block]
+            yield block, rows if scipy.sparse.issparse(rows) else np.asarray(rows)
+
+    def _targets(self, block: slice) -> tuple[Any, Any, Any]:
+        """Returns labels, which classes are ranked, and weights of a block of examples."""
+        labels = self._split.label_matrix[block].toarray() if self._split.multi_label else self._split.labels[block]
+        excluded = self._split.excluded
+        where = None if excluded is None else ~excluded[block].toarray()
+        return labels, where, self._weights[block]
