@@ -154,7 +154,8 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """Returns a copy of an experiment with changed fields, dotted name -> value.
 
     The name of a part swaps the part, before its other fields are set; see `parts.Part.swapped`. A change of
-    `epochs` sets `steps` to None and `min_steps` to 0.
+    `epochs` sets `steps` to None and `min_steps` to 0. A change that freezes the encoder chooses optimizer
+    "lbfgs" if it can solve the head, unless the optimizer, `epochs`, `steps` or `batch_size` change too.
 
     Raises:
       ValueError: the experiment has no such field, or the changes set both `epochs` and `steps`.
@@ -171,6 +172,8 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
         section, _, field = dotted.rpartition(".")
         if field != "name":
             setattr(getattr(copied, section) if section else copied, field, value)
+    if copied.encoder.frozen and not experiment.encoder.frozen and not _trains_by_steps(copied, changes):
+        copied.optimizer = parts.Optimizer("lbfgs")
     if "epochs" in changes and "min_steps" not in changes:
         copied.min_steps = 0
     if changes.get("epochs") is not None and copied.steps is not None:
@@ -178,6 +181,17 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
             raise ValueError(f"steps={steps}: epochs={changes['epochs']} is set too. Set one of them.")
         copied.steps = None
     return copied
+
+
+def _trains_by_steps(experiment: Experiment, changes: Mapping[str, Any]) -> bool:
+    """Returns whether changes set steps of an optimizer, or a part needs them."""
+    is_solved = {"class_encoder": "embedding", "interaction": "dot", "candidates": "all"}
+    return (
+        any(name.startswith("optimizer.") for name in changes)
+        or not {"epochs", "steps", "batch_size"}.isdisjoint(changes)
+        or any(getattr(experiment, kind).name != name for kind, name in is_solved.items())
+        or experiment.count_prior.name == "learned"
+    )
 
 
 def check_field(experiment: Experiment, dotted: str) -> None:

@@ -24,6 +24,8 @@ from rank4class.pipelines.training.trainable_rank_model import Draw, TrainableRa
 from rank4class.pipelines.training.trainer import Trainer
 from rank4class.registry import OPTIMIZERS
 
+_LEAST_RATE_OF_HEAD = 5e-4
+
 
 def train(
     experiment: config.Experiment,
@@ -115,8 +117,14 @@ def build_trainer(
             initialize(task.model, task_data, source.model, source.description.class_names)
         except (FileNotFoundError, ValueError) as error:
             raise ValueError(f"init_from={experiment.init_from}: {error}") from error
+    part = experiment.optimizer
+    if experiment.encoder.frozen and getattr(part, "learning_rate", 1.0) < _LEAST_RATE_OF_HEAD:
+        logging.warning(
+            "optimizer.learning_rate=%g: a rate for fine-tuning, at which the head of a frozen encoder "
+            "hardly learns. Set --optimizer=lbfgs, or a rate of 0.003 to 0.03",
+            part.learning_rate,
+        )
     with strategy.scope():
-        part = experiment.optimizer
         if schedule.learning_rate is None:
             optimizer = OPTIMIZERS.build(part.name, **part.options())
             steps = optimizer.build_steps(task.model, task_data, task.loss)

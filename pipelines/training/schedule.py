@@ -8,6 +8,8 @@ from typing import Any
 from rank4class.pipelines import config
 from rank4class.pipelines.training import optimization
 
+_PATIENCE = 2  # strengths of the penalty, of which the weaker ones take longer
+
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
@@ -49,7 +51,7 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
             evaluation_steps=1,
             C=strengths.__getitem__,
             monitor=experiment.monitor,
-            patience=experiment.patience,
+            patience=experiment.patience or _PATIENCE,
         )
     # Products before quotients: 50 epochs of 11 examples in batches of 10 are 55 steps, not 56 by rounding.
     steps_of_epochs = math.ceil(experiment.epochs * train_examples / experiment.batch_size)

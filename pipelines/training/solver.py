@@ -24,13 +24,13 @@ class Lbfgs(tf.Module):
     With weights $w_i$, losses $\ell_i$ and features $h_i$ of the training examples it minimizes
 
     $$\sum_i w_i \ell_i(V h_i + b) + \frac{\sigma^2}{2 C} \lVert V \rVert^2, \quad
-    \sigma^2 = \frac{1}{N} \sum_i \lVert h_i \rVert^2.$$
+    \sigma^2 = \frac{1}{N} \sum_i \lVert h_i - \mu \rVert^2,$$
 
-    So `C` is that of scikit-learn's `LogisticRegression` on features divided by $\sigma$, and a change of
-    their unit changes nothing. Each strength starts from the solution of the one before. The result has no
-    seed, no learning rate and no batches; for a convex loss it is the only minimum. A pass over `N` examples
-    costs `O(N n d)` time, `O(nnz n)` for sparse features, and memory for a block of scores; a strength takes
-    some 20 to 100 passes.
+    where $\mu$ is the mean of the features, or 0 without biases. So `C` is that of scikit-learn's
+    `LogisticRegression` on features divided by $\sigma$, and a change of their unit or origin changes nothing.
+    Each strength starts from the solution of the one before. The result has no seed, no learning rate and no
+    batches; for a convex loss it is the only minimum. A pass over `N` examples costs `O(N n d)` time,
+    `O(nnz n)` for sparse features, and memory for a block of scores; a strength takes some 20 to 100 passes.
 
     Args:
       C: inverse strengths of the penalty, positive, in their order.
@@ -85,8 +85,15 @@ class _Head:
                 f"{MAX_PRODUCTS:.0e}. Choose optimizer 'adam' with learning_rate=0.01."
             )
         self._block_size = max(1, _BLOCK // max(len(self._classes), width))
-        squares = sum(np.square(getattr(rows, "data", rows)).sum() for _, rows in self._blocks())
-        self._scale = float(np.sqrt(max(squares / self.num_examples, 1e-12)))
+        squares = 0.0
+        sums = np.zeros(width)
+        for _, rows in self._blocks():
+            squares += float(np.square(rows.data if scipy.sparse.issparse(rows) else rows).sum())
+            sums += rows.sum(axis=0)
+        # Of centered features the weights and the bias are independent: fewer passes, and the same solution.
+        self._center = sums / self.num_examples if model.interaction.use_bias else np.zeros(width)
+        variance = squares / self.num_examples - np.square(self._center).sum()
+        self._scale = float(np.sqrt(max(variance, 1e-12)))
 
         def of_scores(scores, labels, where, weights):
             with tf.GradientTape() as tape:
@@ -100,13 +107,14 @@ class _Head:
     def solve(self, C: float, tol: float) -> tuple[float, float, int]:
         """Solves for a strength; returns the mean loss, the norm of the gradient and the number of passes."""
         table = self._table.numpy()
-        bias = None if self._bias is None else self._bias.numpy()
-        start = [self._scale * table[self._classes]]
-        if bias is not None:
-            start.append(bias[self._classes, None])
+        vectors = table[self._classes].astype(np.float64)
+        start = [self._scale * vectors]
+        if self._bias is not None:
+            bias = self._bias.numpy()
+            start.append((bias[self._classes] + vectors @ self._center)[:, None])
         solution = scipy.optimize.minimize(
             self._objective,
-            np.concatenate(start, axis=1, dtype=np.float64).ravel(),
+            np.concatenate(start, axis=1).ravel(),
             args=(1.0 / C,),
             jac=True,
             method="L-BFGS-B",
@@ -116,10 +124,11 @@ class _Head:
             logging.warning("optimizer='lbfgs': C=%g has not converged after %d iterations", C, solution.nit)
         head = solution.x.reshape(len(self._classes), -1)
         width = table.shape[1]
-        table[self._classes] = head[:, :width] / self._scale
+        vectors = head[:, :width] / self._scale
+        table[self._classes] = vectors
         self._table.assign(table)
-        if bias is not None:
-            bias[self._classes] = head[:, width]
+        if self._bias is not None:
+            bias[self._classes] = head[:, width] - vectors @ self._center
             self._bias.assign(bias)
         penalty = np.square(head[:, :width]).sum() / (2.0 * C * self.num_examples)
         return solution.fun - penalty, float(np.linalg.norm(solution.jac)), solution.nfev
@@ -129,20 +138,22 @@ class _Head:
         width = self._features.shape[1]
         head = flat.reshape(len(self._classes), -1)
         vectors = head[:, :width]
-        scaled = (vectors.T / self._scale).astype(np.float32)
+        columns = (vectors.T / self._scale).astype(np.float32)
+        offsets = -self._center @ columns
+        if self._bias is not None:
+            offsets += head[:, width]
+        offsets = offsets.astype(np.float32)
         value = 0.5 * penalty * np.square(vectors).sum()
         gradient = np.zeros_like(head)
         gradient[:, :width] = penalty * vectors
         for block, features in self._blocks():
-            scores = features @ scaled
-            if self._bias is not None:
-                scores += head[:, width].astype(np.float32)
+            scores = features @ columns + offsets
             loss, slopes = self._of_scores(scores, *self._targets(block))
             slopes = slopes.numpy()
             value += float(loss)
-            gradient[:, :width] += (features.T @ slopes).T / self._scale
-            if self._bias is not None:
-                gradient[:, width] += slopes.sum(axis=0)
+            sums = slopes.sum(axis=0, dtype=np.float64)
+            gradient[:, :width] += ((features.T @ slopes).T - np.outer(sums, self._center)) / self._scale
+            gradient[:, width:] += sums[:, None]
         return value / self.num_examples, gradient.ravel() / self.num_examples
 
     def _blocks(self) -> Iterator[tuple[slice, Any]]:
@@ -154,7 +165,11 @@ class _Head:
 
     def _targets(self, block: slice) -> tuple[Any, Any, Any]:
         """Returns labels, which classes are ranked, and weights of a block of examples."""
-        labels = self._split.label_matrix[block].toarray() if self._split.multi_label else self._split.labels[block]
+        labels = (
+            self._split.label_matrix[block].toarray()
+            if self._split.multi_label
+            else self._split.labels[block]
+        )
         excluded = self._split.excluded
         where = None if excluded is None else ~excluded[block].toarray()
         return labels, where, self._weights[block]

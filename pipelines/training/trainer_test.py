@@ -8,6 +8,7 @@ import tensorflow as tf
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import RunDirectory, TrainingDirectory
 from rank4class.pipelines.training.schedule import Schedule
+from rank4class.pipelines.training.train_step import build_steps
 from rank4class.pipelines.training.trainer import Trainer
 
 
@@ -84,7 +85,10 @@ def train(task, path, total_steps):
     run_dir = TrainingDirectory(path, config.Experiment())
     experiment = config.Experiment(batch_size=4)
     try:
-        return Trainer(task, optimizer, run_dir, schedule, experiment, strategy, progress=False).train()
+        optimizer.build(task.model.trainable_variables)
+        steps = build_steps(strategy, task.model, task.forward, task.loss, optimizer, experiment)
+        trainer = Trainer(task, optimizer, steps, run_dir, schedule, experiment, strategy, progress=False)
+        return trainer.train()
     finally:
         run_dir.unlock()
 

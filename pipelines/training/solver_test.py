@@ -1,0 +1,196 @@
+"""The head that L-BFGS solves is scikit-learn's logistic regression, whatever the unit of the features."""
+
+import shutil
+
+import numpy as np
+import pytest
+import scipy.sparse
+import sklearn.linear_model
+import sklearn.multiclass
+from sklearn.datasets import load_digits
+
+from rank4class import data
+from rank4class.pipelines import config
+from rank4class.pipelines.evaluation.trained_model import restore
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.training import rank_training, solver
+from rank4class.pipelines.training.train_state import TrainState
+
+pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Returns the means of blocks of the images as vectors, float32 `[900, 16]`, and their digits."""
+    x, y = load_digits(return_X_y=True)
+    blocks = x[:900].reshape(-1, 4, 2, 4, 2).mean(axis=(2, 4))
+    return blocks.reshape(-1, 16).astype(np.float32), y[:900].astype(np.int32)
+
+
+def dataset(x, y, classes=10):
+    rows = {"train": np.s_[:500], "validation": np.s_[500:700], "test": np.s_[700:]}
+    return data.Dataset(
+        tuple(map(str, range(classes))),
+        {name: data.Split({"embedding": x[each]}, y[each]) for name, each in rows.items()},
+    )
+
+
+def linear(**changes):
+    return config.override(
+        config.Experiment(
+            data=config.Data("memory"),
+            encoder=config.Encoder("identity"),
+            optimizer=config.Optimizer("lbfgs", C=(1.0,), tol=1e-6),
+            metrics=("top1_error",),
+            monitor="top1_error",
+        ),
+        {name.replace("__", "."): value for name, value in changes.items()},
+    )
+
+
+def scale_of(x):
+    """Returns the unit of `C`: the root mean squared distance of the training vectors to their mean."""
+    train = x[:500].astype(np.float64)
+    return np.sqrt(np.square(train - train.mean(axis=0)).sum(axis=1).mean())
+
+
+def scores_of(folder, x):
+    """Returns the scores of a run, less their means."""
+    model = restore(str(folder)).model
+    scores = model({"embedding": x}).numpy().astype(np.float64)
+    return scores - scores.mean(axis=1, keepdims=True)
+
+
+def test_softmax_is_logistic_regression(tmp_path, digits):
+    x, y = digits
+    scale = scale_of(x)
+    results = rank_training.train(linear(), tmp_path / "run", dataset=dataset(x, y), progress=False)
+    peer = sklearn.linear_model.LogisticRegression(C=1.0, tol=1e-8, max_iter=10_000)
+    peer.fit(x[:500] / scale, y[:500])
+    expected = peer.decision_function(x / scale)
+    scores = scores_of(tmp_path / "run", x)
+    np.testing.assert_allclose(scores, expected - expected.mean(axis=1, keepdims=True), atol=1e-3)
+    assert results["test"]["top1_error"] == pytest.approx(
+        100 * np.mean(peer.predict(x[700:] / scale) != y[700:])
+    )
+
+
+@pytest.mark.nightly
+def test_several_labels_are_one_against_the_rest(tmp_path, digits):
+    x, y = digits
+    labels = np.stack([y % 2 == 0, y > 4, y == 3], axis=1)
+    loss = {"loss__name": "sigmoid_cross_entropy", "data__class_weights": "none"}
+    labeled = dataset(x, scipy.sparse.csr_array(labels.astype(np.float32)), classes=3)
+    rank_training.train(linear(**loss), tmp_path / "run", dataset=labeled, progress=False)
+    scale = scale_of(x)
+    # The loss is the mean over the three classes.
+    peer = sklearn.linear_model.LogisticRegression(C=1 / 3, tol=1e-8, max_iter=10_000)
+    peer = sklearn.multiclass.OneVsRestClassifier(peer).fit(x[:500] / scale, labels[:500])
+    model = restore(str(tmp_path / "run")).model
+    expected = peer.decision_function(x / scale)
+    np.testing.assert_allclose(model({"embedding": x}), expected, atol=1e-3)
+
+
+@pytest.mark.nightly
+def test_sparse_weighted_and_small_blocks_of_another_unit_give_one_head(tmp_path, digits, monkeypatch):
+    x, y = digits
+    part = linear(data__class_weights="balanced")
+    rank_training.train(part, tmp_path / "dense", dataset=dataset(x, y), progress=False)
+    monkeypatch.setattr(solver, "_BLOCK", 16 * 200)
+    sparse = scipy.sparse.csr_array(x / 1000.0)
+    rank_training.train(part, tmp_path / "sparse", dataset=dataset(sparse, y), progress=False)
+    scores = scores_of(tmp_path / "dense", x)
+    np.testing.assert_allclose(scores_of(tmp_path / "sparse", x / 1000.0), scores, atol=1e-3)
+    peer = sklearn.linear_model.LogisticRegression(C=1.0, tol=1e-8, max_iter=10_000, class_weight="balanced")
+    scale = scale_of(x)
+    expected = peer.fit(x[:500] / scale, y[:500]).decision_function(x / scale)
+    np.testing.assert_allclose(scores, expected - expected.mean(axis=1, keepdims=True), atol=1e-3)
+
+
+@pytest.mark.nightly
+def test_the_best_strength_by_validation_is_the_model_and_a_killed_path_resumes(
+    tmp_path, digits, monkeypatch, assert_same_run
+):
+    x, y = digits
+    y = np.where(np.random.default_rng(0).random(len(y)) < 0.2, (y + 1) % 10, y).astype(np.int32)
+    strengths = (1e-4, 0.3, 1e3)
+    part = linear(optimizer__C=strengths, optimizer__tol=1e-5)
+    results = rank_training.train(part, tmp_path / "run", dataset=dataset(x, y), progress=False)
+    history = RunDirectory(str(tmp_path / "run")).history()
+    assert [line["C"] for line in history] == list(strengths)
+    errors = [line["top1_error"] for line in history]
+    assert results["best_step"] == 1 + int(np.argmin(errors)) == 2
+    assert results["validation"]["top1_error"] == errors[1]
+
+    save = TrainState.save
+
+    def killed(state):
+        save(state)
+        if state.progress.step == 2:
+            shutil.copytree(tmp_path / "killed", tmp_path / "resumed")
+
+    monkeypatch.setattr(TrainState, "save", killed)
+    rank_training.train(part, tmp_path / "killed", dataset=dataset(x, y), progress=False)
+    monkeypatch.setattr(TrainState, "save", save)
+    rank_training.train(part, tmp_path / "resumed", dataset=dataset(x, y), progress=False)
+    assert_same_run(tmp_path / "run", tmp_path / "resumed")
+
+
+@pytest.mark.nightly
+def test_classes_that_training_leaves_out_keep_their_vectors(tmp_path, digits):
+    x, y = digits
+    part = linear(data__held_out=("3", "7"), class_encoder__init="zeros", metrics=("mrr",), monitor="mrr")
+    rank_training.train(part, tmp_path / "run", dataset=dataset(x, y), progress=False)
+    table = restore(str(tmp_path / "run")).model.class_encoder.table.numpy()
+    assert [i for i in range(10) if not table[i].any()] == [3, 7]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"encoder__name": "mlp"},
+            "optimizer='lbfgs': needs a frozen encoder. Set encoder.frozen=True, or opt",
+        ),
+        (
+            {"interaction__name": "lc_mlp"},
+            "optimizer='lbfgs': needs interaction 'dot'. Choose it, or optimizer",
+        ),
+        ({"candidates__name": "sampled"}, "optimizer='lbfgs': needs candidates 'all'. Choose it"),
+        (
+            {"loss__name": "mean_average_precision", "loss__rank_fn": "sigmoid"},
+            "optimizer='lbfgs': needs a loss of single examples",
+        ),
+        ({"optimizer__C": ()}, r"optimizer.C=\(\): not positive numbers. Choose some."),
+        ({"optimizer__C": (1.0, -2.0)}, r"optimizer.C=\(1.0, -2.0\): not positive numbers. Choose some."),
+    ],
+)
+def test_heads_that_cannot_be_solved_are_refused(tmp_path, digits, changes, message):
+    with pytest.raises(ValueError, match=message):
+        rank_training.train(linear(**changes), tmp_path, dataset=dataset(*digits), progress=False)
+
+
+def test_large_data_are_refused(tmp_path, digits, monkeypatch):
+    monkeypatch.setattr(solver, "MAX_PRODUCTS", 500 * 16 * 10 - 1)
+    with pytest.raises(
+        ValueError, match=r"a pass takes 8.0e\+04 multiplications, more than 8e\+04. Choose opt"
+    ):
+        rank_training.train(linear(), tmp_path, dataset=dataset(*digits), progress=False)
+
+
+def test_freezing_the_encoder_chooses_the_solver_unless_steps_are_set():
+    tuned = config.Experiment(encoder=config.Encoder("bert", path="folder"))
+    frozen = {"encoder.frozen": True}
+    assert config.override(tuned, frozen).optimizer == config.Optimizer("lbfgs")
+    for steps in (
+        {"optimizer.learning_rate": 0.1},
+        {"epochs": 3.0},
+        {"interaction.name": "lc_mlp"},
+        {"candidates.name": "sampled"},
+        {"class_encoder.name": "frozen_text"},
+    ):
+        assert config.override(tuned, {**frozen, **steps}).optimizer.name == "adam"
+    assert (
+        config.override(config.override(tuned, {**frozen, "epochs": 3.0}), {"seed": 1}).optimizer.name
+        == "adam"
+    )
