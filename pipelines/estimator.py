@@ -406,7 +406,15 @@ def _read_files(folder: str) -> dict[str, bytes]:
     """Returns name -> content of the files of a run, without those that only a resumption needs."""
     found = (os.path.join(parent, name) for parent, _, names in tf.io.gfile.walk(folder) for name in names)
     paths = {path.removeprefix(os.path.join(folder, "")): path for path in found}
-    others = ("checkpoints/last/", "checkpoints/nearest-", "encoder-", "events.", "features-", "lock")
+    others = (
+        "checkpoints/last/",
+        "checkpoints/nearest-",
+        "encoder-",
+        "events.",
+        "features-",
+        "lock",
+        "starts/",
+    )
     return {name: files.read_bytes(path) for name, path in paths.items() if not name.startswith(others)}
 
 

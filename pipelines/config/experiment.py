@@ -17,7 +17,7 @@ from rank4class.registry import did_you_mean
 # Choices that flags offer before TensorFlow is imported.
 DECAYS = ("none", "linear", "cosine")
 # Start of the head -> whether it needs the vectors of a pretrained encoder.
-STARTS = {"random": False, "zeros": False, "names": True, "means": True}
+STARTS = {"random": False, "zeros": False, "names": True, "means": True, "probe": True}
 STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
 EXPORT_FORMATS = ("saved_model", "huggingface")
 EXPORT_INDICES = ("exact", "scann")

@@ -131,6 +131,10 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
         "encoder.path.",
     )
     yield (
+        class_encoder.init == "probe" and experiment.interaction.name != "dot",
+        "class_encoder.init='probe': solves interaction 'dot'. Choose it, or another start.",
+    )
+    yield (
         class_encoder.name == "text" and encoder.frozen,
         "class_encoder.name='text': it shares the instance encoder, which is frozen. Use 'frozen_text'.",
     )

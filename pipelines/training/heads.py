@@ -1,7 +1,8 @@
 """Starts of the head: the weights of single classes before the first step, by `class_encoder.init`.
 
-A start is a function of the task to a `Head`. It reads the training examples alone, never those that
-validate or calibrate. It is called for a new model, and not for one that a checkpoint restores.
+A start is a function of `Sources` to a `Head`. It reads the training examples, and "probe" chooses its
+strength by validation; none reads the examples that calibrate or test. It is called for a new model, and not
+for one that a checkpoint restores.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,6 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
-from rank4class.pipelines import config
 from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.task_data import class_texts, frozen_features
 from rank4class.pipelines.task_data.task_data import TaskData
@@ -24,32 +24,53 @@ class Head(NamedTuple):
     bias: np.ndarray | None = None  # of interaction "dot", `[n]`; None leaves it at 0
 
 
-def start(model: tf.keras.Model, task_data: TaskData, experiment: config.Experiment, cache: Cache) -> None:
-    """Assigns the head of an experiment to a new model; the model has random ones, and zeros."""
-    if (init := STARTS.get(experiment.class_encoder.init)) is None:
+class Sources(NamedTuple):
+    """What starts read."""
+
+    task_data: TaskData
+    encoder_name: str
+    batch_size: int  # of the examples that are encoded at a time
+    cache: Cache
+    solve: Callable[[], Head]  # returns the head that optimizer "lbfgs" solves for the initial encoder
+
+
+def start(model: tf.keras.Model, init: str, sources: Sources) -> None:
+    """Assigns the head of a start to a new model; the model has random ones, and zeros."""
+    if init not in STARTS:
         return
-    batch_size = experiment.evaluation_batch_size
-    head = init(task_data, experiment.encoder.name, batch_size, cache)
+    head = STARTS[init](sources)
     model.class_encoder.table.assign(head.vectors)
     if head.bias is not None:
         model.interaction.bias.assign(head.bias)
 
 
-def names(task_data: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> Head:
+def probe(sources: Sources) -> Head:
+    """Returns the head that is solved for the initial encoder.
+
+    References:
+      Kumar, Raghunathan, Jones, Ma, Liang (2022), "Fine-tuning can distort pretrained features and
+      underperform out-of-distribution", section 3.4.
+    """
+    return sources.solve()
+
+
+def names(sources: Sources) -> Head:
     """Returns the directions of the vectors of the class texts by the initial instance encoder."""
-    encoder = task_data.inputs.encoder or task_data.build_encoder(encoder_name)
+    task_data = sources.task_data
+    encoder = task_data.inputs.encoder or task_data.build_encoder(sources.encoder_name)
     texts = task_data.class_texts
     tokenizer = task_data.inputs.preprocess
     assert texts is not None
-    return Head(_unit(class_texts.encode(texts, encoder, tokenizer, batch_size, cache)))
+    return Head(_unit(class_texts.encode(texts, encoder, tokenizer, sources.batch_size, sources.cache)))
 
 
-def means(task_data: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> Head:
+def means(sources: Sources) -> Head:
     """Returns the direction of the mean training vector of each class, or 0 for a class without an example.
 
     The vectors are those of the initial instance encoder.
     """
-    vectors = train_vectors(task_data, encoder_name, batch_size, cache)
+    task_data = sources.task_data
+    vectors = train_vectors(task_data, sources.encoder_name, sources.batch_size, sources.cache)
     sums = task_data.splits["train"].class_matrix(task_data.num_scored("train")).T @ vectors
     means = np.zeros([len(task_data.class_names), vectors.shape[1]])
     seen = ... if task_data.seen is None else task_data.seen
@@ -65,8 +86,7 @@ def train_vectors(task_data: TaskData, encoder_name: str, batch_size: int, cache
     return vectors if scipy.sparse.issparse(vectors) else np.asarray(vectors)  # reads stored rows
 
 
-# Of the task, the name of its encoder, the number of examples that are encoded at a time, and the cache.
-STARTS: dict[str, Callable[[TaskData, str, int, Cache], Head]] = {"names": names, "means": means}
+STARTS: dict[str, Callable[[Sources], Head]] = {"names": names, "means": means, "probe": probe}
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -27,8 +27,7 @@ def test_vectors_and_bias_are_assigned(monkeypatch):
         class_encoder=types.SimpleNamespace(table=table), interaction=types.SimpleNamespace(bias=bias)
     )
     for init, expected in (("zeros", 0.0), ("means", 7.0)):
-        experiment = config.Experiment(class_encoder=config.ClassEncoder("embedding", init=init))
-        heads.start(model, None, experiment, None)
+        heads.start(model, init, None)
         np.testing.assert_array_equal(table, np.full([3, 2], expected))
     np.testing.assert_array_equal(bias, [1.0, 2.0, 3.0])
 
@@ -50,7 +49,7 @@ def test_means_are_those_of_training_examples_when_there_is_no_checkpoint(tmp_pa
         steps=2,
     )
     loaded = rank_training.load_data(experiment, tmp_path, dataset=data.Dataset(("a", "b", "c"), splits))
-    means = heads.means(loaded, "identity", 8, Cache(tmp_path)).vectors
+    means = heads.means(heads.Sources(loaded, "identity", 8, Cache(tmp_path), None)).vectors
     for c in (0, 2):
         mean = x[:30][labels[:30] == c].astype(np.float64).mean(axis=0)
         np.testing.assert_allclose(means[c], mean / np.linalg.norm(mean), rtol=1e-5)
@@ -66,3 +65,25 @@ def test_means_are_those_of_training_examples_when_there_is_no_checkpoint(tmp_pa
     trainer.train()
     build()
     assert len(starts) == 1  # the second one has a checkpoint to resume from
+
+
+@pytest.mark.nightly
+def test_a_probe_starts_from_the_solved_head(tmp_path, rng):
+    y = np.arange(90, dtype=np.int32) % 3
+    x = (rng.normal(size=[90, 4]) + 2.0 * np.eye(4)[y]).astype(np.float32)
+    splits = {
+        name: data.Split({"embedding": x[rows]}, y[rows])
+        for name, rows in (("train", np.s_[:45]), ("validation", np.s_[45:70]), ("test", np.s_[70:]))
+    }
+    dataset = data.Dataset(("a", "b", "c"), splits)
+    fields = {"data": config.Data("memory"), "encoder": config.Encoder("identity"), "metrics": ("mrr",)}
+    solved = config.Experiment(**fields, monitor="mrr", optimizer=config.Optimizer("lbfgs"))
+    probe = config.ClassEncoder("embedding", init="probe")
+    started = config.Experiment(**fields, monitor="mrr", class_encoder=probe, epochs=0.0)
+    expected = rank_training.train(solved, tmp_path / "solved", dataset=dataset, progress=False)
+    results = rank_training.train(started, tmp_path / "started", dataset=dataset, progress=False)
+    assert results["validation"]["mrr"] == expected["validation"]["mrr"]
+    assert results["test"]["mrr"] == expected["test"]["mrr"] > 60.0
+    experiment = config.override(started, {"interaction.name": "cosine"})
+    with pytest.raises(ValueError, match="class_encoder.init='probe': solves interaction 'dot'. Choose it"):
+        rank_training.train(experiment, tmp_path / "cosine", dataset=dataset, progress=False)

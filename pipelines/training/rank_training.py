@@ -1,6 +1,7 @@
 """Training of a rank model: from an experiment to a folder with its best checkpoint and its results."""
 
 import dataclasses
+import functools
 import os
 from typing import Any
 
@@ -12,7 +13,7 @@ from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation.trained_model import restore
 from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
-from rank4class.pipelines.task_data import checks, hashing
+from rank4class.pipelines.task_data import checks, frozen_features, hashing
 from rank4class.pipelines.task_data.loading import load_data
 from rank4class.pipelines.task_data.task_data import TaskData
 from rank4class.pipelines.training import heads, optimization
@@ -95,6 +96,35 @@ def _check_evaluated_images(task_data: TaskData, batch_size: int) -> None:
                 pass
 
 
+def solve_head(
+    experiment: config.Experiment,
+    task_data: TaskData,
+    path: str,
+    strategy: tf.distribute.Strategy,
+    progress: bool = True,
+) -> heads.Head:
+    """Returns the head that optimizer "lbfgs" solves for the initial encoder, by a run in `starts/probe`."""
+    plain = {"class_encoder.init": "zeros", "sets.name": "none", "metrics": (experiment.monitor,)}
+    solved = config.override(experiment, {**plain, "init_from": None})
+    solved.optimizer = config.Optimizer("lbfgs")
+    splits = {name: task_data.splits[name] for name in ("train", "validation")}
+    task_data = dataclasses.replace(task_data, splits=splits, augment=None)
+    if "frozen" in solved.encoder.fields and not solved.encoder.frozen:
+        solved.encoder.frozen = True
+        cache = Cache(path, progress)
+        batch_size = experiment.evaluation_batch_size
+        task_data = frozen_features.encode_splits(experiment.encoder.name, batch_size, cache, task_data)
+    run_dir = TrainingDirectory(os.path.join(path, "starts", "probe"), solved)
+    try:
+        trainer = build_trainer(solved, task_data, run_dir, strategy, progress)
+        trainer.train()
+    finally:
+        run_dir.unlock()
+    table = trainer.model.class_encoder.table.numpy()
+    interaction = trainer.model.interaction
+    return heads.Head(table, interaction.bias.numpy() if interaction.use_bias else None)
+
+
 def build_trainer(
     experiment: config.Experiment,
     task_data: TaskData,
@@ -110,7 +140,11 @@ def build_trainer(
     task = TrainableRankModel(experiment, task_data, schedule, strategy, progress, draw)
     is_new = not has_checkpoint(run_dir.checkpoints)
     if is_new:
-        heads.start(task.model, task_data, experiment, Cache(run_dir.path, progress))
+        solve = functools.partial(solve_head, experiment, task_data, run_dir.path, strategy, progress)
+        encoder = experiment.encoder.name
+        cache = Cache(run_dir.path, progress)
+        sources = heads.Sources(task_data, encoder, experiment.evaluation_batch_size, cache, solve)
+        heads.start(task.model, experiment.class_encoder.init, sources)
     if is_new and experiment.init_from is not None:
         try:
             source = restore(experiment.init_from, strategy=strategy)

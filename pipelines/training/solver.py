@@ -27,8 +27,8 @@ class Lbfgs(tf.Module):
     \sigma^2 = \frac{1}{N} \sum_i \lVert h_i - \mu \rVert^2,$$
 
     where $\mu$ is the mean of the features, or 0 without biases. So `C` is that of scikit-learn's
-    `LogisticRegression` on features divided by $\sigma$, and a change of their unit or origin changes nothing.
-    Each strength starts from the solution of the one before. The result has no seed, no learning rate and no
+    `LogisticRegression` on features divided by $\sigma$, and no change of their unit or origin matters. Each
+    strength starts from the solution of the one before. The result has no seed, no learning rate and no
     batches; for a convex loss it is the only minimum. A pass over `N` examples costs `O(N n d)` time,
     `O(nnz n)` for sparse features, and memory for a block of scores; a strength takes some 20 to 100 passes.
 

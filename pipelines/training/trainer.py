@@ -60,6 +60,11 @@ class Trainer:
         self._state = TrainState(folder, task.model, optimizer, schedule.monitor, run, self._is_chief)
         self._progress = self._state.progress
 
+    @property
+    def model(self) -> tf.keras.Model:
+        """The model, after `train` with the selected weights."""
+        return self._task.model
+
     def train(self) -> dict[str, Any]:
         """Trains to the end; returns the results. Its errors are those of `rank_training.train`."""
         errors = distribution.lost_worker_errors(self._strategy)
