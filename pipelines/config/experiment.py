@@ -22,6 +22,7 @@ STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
 EXPORT_FORMATS = ("saved_model", "huggingface")
 EXPORT_INDICES = ("exact", "scann")
 
+_SEVERAL_LABELS = ("label_separator", "label_columns", "multi_label")  # fields of `data`
 _REMEDY = "Restore the file, or choose another --workdir."
 
 
@@ -153,9 +154,13 @@ def first_difference(left: Any, right: Any) -> tuple[str, Any, Any] | None:
 def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """Returns a copy of an experiment with changed fields, dotted name -> value.
 
-    The name of a part swaps the part, before its other fields are set; see `parts.Part.swapped`. A change of
-    `epochs` sets `steps` to None and `min_steps` to 0. A change that freezes the encoder chooses optimizer
-    "lbfgs" if it can solve the head, unless the optimizer, `epochs`, `steps` or `batch_size` change too.
+    The name of a part swaps the part, before its other fields are set; see `parts.Part.swapped`. Some changes
+    choose others, unless these are given too:
+
+    - `epochs` sets `steps` to None and `min_steps` to 0.
+    - An encoder that becomes frozen, or "identity", chooses the optimizer "lbfgs" if it can solve the head.
+      Fields of the optimizer, `epochs`, `steps` and `batch_size` prevent that.
+    - The fields of `data` for several labels replace the default loss by "sigmoid_cross_entropy".
 
     Raises:
       ValueError: the experiment has no such field, or the changes set both `epochs` and `steps`.
@@ -172,7 +177,10 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
         section, _, field = dotted.rpartition(".")
         if field != "name":
             setattr(getattr(copied, section) if section else copied, field, value)
-    if copied.encoder.frozen and not experiment.encoder.frozen and not _trains_by_steps(copied, changes):
+    has_several = any(changes.get(f"data.{name}") for name in _SEVERAL_LABELS)
+    if has_several and copied.loss == parts.Loss() and "loss.name" not in changes:
+        copied.loss = parts.Loss("sigmoid_cross_entropy")
+    if is_fixed(copied.encoder) and not is_fixed(experiment.encoder) and not trains_by_steps(copied, changes):
         copied.optimizer = parts.Optimizer("lbfgs")
     if "epochs" in changes and "min_steps" not in changes:
         copied.min_steps = 0
@@ -183,8 +191,13 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     return copied
 
 
-def _trains_by_steps(experiment: Experiment, changes: Mapping[str, Any]) -> bool:
-    """Returns whether changes set steps of an optimizer, or a part needs them."""
+def is_fixed(encoder: parts.Encoder) -> bool:
+    """Returns whether the outputs of an encoder are the same in all steps."""
+    return encoder.frozen or encoder.name == "identity"
+
+
+def trains_by_steps(experiment: Experiment, changes: Mapping[str, Any]) -> bool:
+    """Returns whether changes set an optimizer with steps, or a part of the experiment needs one."""
     is_solved = {"class_encoder": "embedding", "interaction": "dot", "candidates": "all"}
     return (
         any(name.startswith("optimizer.") for name in changes)

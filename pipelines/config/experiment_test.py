@@ -20,6 +20,16 @@ def test_override_does_not_change_the_original():
         config.override(first, {"los.name": "mse"})
 
 
+def test_several_labels_choose_the_loss_of_single_classes_unless_one_is_given():
+    default = config.Experiment(data=config.Data("table"))
+    several = {"data.label_separator": "|"}
+    assert config.override(default, several).loss == config.Loss("sigmoid_cross_entropy")
+    assert config.override(default, {"data.label_separator": None}).loss == config.Loss()
+    assert config.override(default, {**several, "loss.name": "softmax"}).loss == config.Loss()
+    listwise = config.override(default, {"loss.name": "approx_ndcg"})
+    assert config.override(listwise, several).loss == config.Loss("approx_ndcg")
+
+
 def test_a_part_is_chosen_by_its_flag():
     with pytest.raises(ValueError, match="^loss: a part of the experiment. Choose one with --loss=NAME.$"):
         config.check_field(config.Experiment(), "loss")

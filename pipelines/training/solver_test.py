@@ -178,10 +178,11 @@ def test_large_data_are_refused(tmp_path, digits, monkeypatch):
         rank_training.train(linear(), tmp_path, dataset=dataset(*digits), progress=False)
 
 
-def test_freezing_the_encoder_chooses_the_solver_unless_steps_are_set():
-    tuned = config.Experiment(encoder=config.Encoder("bert", path="folder"))
+def test_a_fixed_encoder_chooses_the_solver_unless_steps_are_set():
     frozen = {"encoder.frozen": True}
+    tuned = config.Experiment(encoder=config.Encoder("bert", path="folder"))
     assert config.override(tuned, frozen).optimizer == config.Optimizer("lbfgs")
+    assert config.override(tuned, {"encoder.name": "identity"}).optimizer == config.Optimizer("lbfgs")
     for steps in (
         {"optimizer.learning_rate": 0.1},
         {"epochs": 3.0},
@@ -189,8 +190,5 @@ def test_freezing_the_encoder_chooses_the_solver_unless_steps_are_set():
         {"candidates.name": "sampled"},
         {"class_encoder.name": "frozen_text"},
     ):
-        assert config.override(tuned, {**frozen, **steps}).optimizer.name == "adam"
-    assert (
-        config.override(config.override(tuned, {**frozen, "epochs": 3.0}), {"seed": 1}).optimizer.name
-        == "adam"
-    )
+        by_steps = config.override(tuned, {**frozen, **steps})
+        assert by_steps.optimizer.name == config.override(by_steps, {"seed": 1}).optimizer.name == "adam"
