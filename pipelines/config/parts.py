@@ -225,8 +225,9 @@ class ClassEncoder(Part):
 
     Attributes:
       init: vectors of "embedding" before training: "random", "zeros", those of the "names" by the initial
-        instance encoder, or the "means" of the training examples of each class by it. The latter two have
-        length 1, so that with interaction "dot" the initial order is that of the cosine.
+        instance encoder, the "means" of the training examples of each class by it, or a "probe": the head
+        that optimizer "lbfgs" solves for it, with its bias. Names and means have length 1, so that with
+        interaction "dot" the initial order is that of the cosine.
       texts: file of descriptions in place of the names, one class per line: name, tab, description.
       path: folder of another text encoder.
       residual: whether a learned vector of each class, at first 0, is added to that of its text.
