@@ -192,3 +192,12 @@ def test_a_fixed_encoder_chooses_the_solver_unless_steps_are_set():
     ):
         by_steps = config.override(tuned, {**frozen, **steps})
         assert by_steps.optimizer.name == config.override(by_steps, {"seed": 1}).optimizer.name == "adam"
+
+
+@pytest.mark.nightly
+def test_replicas_have_the_same_head(tmp_path, digits, mirrored):
+    part = linear(optimizer__tol=1e-5)
+    x, y = digits
+    rank_training.train(part, tmp_path / "one", dataset=dataset(x, y), progress=False)
+    rank_training.train(part, tmp_path / "two", dataset=dataset(x, y), strategy=mirrored, progress=False)
+    np.testing.assert_array_equal(scores_of(tmp_path / "two", x), scores_of(tmp_path / "one", x))
