@@ -158,8 +158,9 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     choose others, unless these are given too:
 
     - `epochs` sets `steps` to None and `min_steps` to 0.
-    - An encoder that becomes frozen, or "identity", chooses the optimizer "lbfgs" if it can solve the head.
-      Fields of the optimizer, `epochs`, `steps` and `batch_size` prevent that.
+    - An encoder that becomes frozen, or "identity", chooses the optimizer "lbfgs" if it can solve the head,
+      unless fields of another optimizer, `epochs`, `steps` or `batch_size` change. These, and parts of which
+      it cannot solve the head, replace "lbfgs" by "adam" with `decay="linear"`.
     - The fields of `data` for several labels replace the default loss by "sigmoid_cross_entropy".
 
     Raises:
@@ -172,6 +173,8 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     names = {kind: changes[f"{kind}.name"] for kind in parts.PARTS if f"{kind}.name" in changes}
     for kind, name in names.items():
         setattr(copied, kind, getattr(copied, kind).swapped(name))
+    if "optimizer.name" not in changes:
+        _choose_optimizer(copied, changes, was_fixed=is_fixed(experiment.encoder))
     for dotted, value in changes.items():
         check_field(copied, dotted)
         section, _, field = dotted.rpartition(".")
@@ -180,8 +183,6 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     has_several = any(changes.get(f"data.{name}") for name in _SEVERAL_LABELS)
     if has_several and copied.loss == parts.Loss() and "loss.name" not in changes:
         copied.loss = parts.Loss("sigmoid_cross_entropy")
-    if is_fixed(copied.encoder) and not is_fixed(experiment.encoder) and not trains_by_steps(copied, changes):
-        copied.optimizer = parts.Optimizer("lbfgs")
     if "epochs" in changes and "min_steps" not in changes:
         copied.min_steps = 0
     if changes.get("epochs") is not None and copied.steps is not None:
@@ -189,6 +190,16 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
             raise ValueError(f"steps={steps}: epochs={changes['epochs']} is set too. Set one of them.")
         copied.steps = None
     return copied
+
+
+def _choose_optimizer(experiment: Any, changes: Mapping[str, Any], was_fixed: bool) -> None:
+    """Sets the optimizer that changes choose for an experiment of which the names of parts are changed."""
+    by_steps = trains_by_steps(experiment, changes)
+    freezes = changes.get("encoder.frozen", False) or is_fixed(experiment.encoder)
+    if freezes and not was_fixed and not by_steps:
+        experiment.optimizer = parts.Optimizer("lbfgs")
+    elif by_steps and "learning_rate" not in experiment.optimizer.fields:
+        experiment.optimizer = parts.Optimizer("adam", decay="linear")
 
 
 def is_fixed(encoder: parts.Encoder) -> bool:
@@ -200,7 +211,9 @@ def trains_by_steps(experiment: Experiment, changes: Mapping[str, Any]) -> bool:
     """Returns whether changes set an optimizer with steps, or a part of the experiment needs one."""
     is_solved = {"class_encoder": "embedding", "interaction": "dot", "candidates": "all"}
     return (
-        any(name.startswith("optimizer.") for name in changes)
+        any(
+            name.startswith("optimizer.") and name not in ("optimizer.C", "optimizer.tol") for name in changes
+        )
         or not {"epochs", "steps", "batch_size"}.isdisjoint(changes)
         or any(getattr(experiment, kind).name != name for kind, name in is_solved.items())
         or experiment.count_prior.name == "learned"

@@ -35,17 +35,18 @@ def dataset(x, y, classes=10):
     )
 
 
-def linear(**changes):
-    return config.override(
+def linear(C=(1.0,), tol=1e-6, **changes):
+    experiment = config.override(
         config.Experiment(
             data=config.Data("memory"),
             encoder=config.Encoder("identity"),
-            optimizer=config.Optimizer("lbfgs", C=(1.0,), tol=1e-6),
             metrics=("top1_error",),
             monitor="top1_error",
         ),
         {name.replace("__", "."): value for name, value in changes.items()},
     )
+    experiment.optimizer = config.Optimizer("lbfgs", C=C, tol=tol)
+    return experiment
 
 
 def scale_of(x):
@@ -114,7 +115,7 @@ def test_the_best_strength_by_validation_is_the_model_and_a_killed_path_resumes(
     x, y = digits
     y = np.where(np.random.default_rng(0).random(len(y)) < 0.2, (y + 1) % 10, y).astype(np.int32)
     strengths = (1e-4, 0.3, 1e3)
-    part = linear(optimizer__C=strengths, optimizer__tol=1e-5)
+    part = linear(C=strengths, tol=1e-5)
     results = rank_training.train(part, tmp_path / "run", dataset=dataset(x, y), progress=False)
     history = RunDirectory(str(tmp_path / "run")).history()
     assert [line["C"] for line in history] == list(strengths)
@@ -161,8 +162,8 @@ def test_classes_that_training_leaves_out_keep_their_vectors(tmp_path, digits):
             {"loss__name": "mean_average_precision", "loss__rank_fn": "sigmoid"},
             "optimizer='lbfgs': needs a loss of single examples",
         ),
-        ({"optimizer__C": ()}, r"optimizer.C=\(\): not positive numbers. Choose some."),
-        ({"optimizer__C": (1.0, -2.0)}, r"optimizer.C=\(1.0, -2.0\): not positive numbers. Choose some."),
+        ({"C": ()}, r"optimizer.C=\(\): not positive numbers. Choose some."),
+        ({"C": (1.0, -2.0)}, r"optimizer.C=\(1.0, -2.0\): not positive numbers. Choose some."),
     ],
 )
 def test_heads_that_cannot_be_solved_are_refused(tmp_path, digits, changes, message):
@@ -183,6 +184,14 @@ def test_a_fixed_encoder_chooses_the_solver_unless_steps_are_set():
     tuned = config.Experiment(encoder=config.Encoder("bert", path="folder"))
     assert config.override(tuned, frozen).optimizer == config.Optimizer("lbfgs")
     assert config.override(tuned, {"encoder.name": "identity"}).optimizer == config.Optimizer("lbfgs")
+    solved = config.override(tuned, {**frozen, "optimizer.C": (1.0,)})
+    assert solved.optimizer == config.Optimizer("lbfgs", C=(1.0,))
+    assert config.override(solved, {"seed": 1, "loss.name": "mse"}).optimizer == solved.optimizer
+    rate = {"optimizer.learning_rate": 0.1}
+    assert config.override(solved, rate).optimizer == config.Optimizer(decay="linear", learning_rate=0.1)
+    assert config.override(solved, {"interaction.name": "lc_mlp"}).optimizer == config.Optimizer(
+        decay="linear"
+    )
     for steps in (
         {"optimizer.learning_rate": 0.1},
         {"epochs": 3.0},
@@ -196,7 +205,7 @@ def test_a_fixed_encoder_chooses_the_solver_unless_steps_are_set():
 
 @pytest.mark.nightly
 def test_replicas_have_the_same_head(tmp_path, digits, mirrored):
-    part = linear(optimizer__tol=1e-5)
+    part = linear(tol=1e-5)
     x, y = digits
     rank_training.train(part, tmp_path / "one", dataset=dataset(x, y), progress=False)
     rank_training.train(part, tmp_path / "two", dataset=dataset(x, y), strategy=mirrored, progress=False)
