@@ -7,7 +7,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from rank4class import strict_json
@@ -174,7 +174,7 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     for kind, name in names.items():
         setattr(copied, kind, getattr(copied, kind).swapped(name))
     if "optimizer.name" not in changes:
-        _choose_optimizer(copied, changes, was_fixed=is_fixed(experiment.encoder))
+        _choose_optimizer(copied, changes, experiment)
     for dotted, value in changes.items():
         check_field(copied, dotted)
         section, _, field = dotted.rpartition(".")
@@ -192,14 +192,14 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     return copied
 
 
-def _choose_optimizer(experiment: Any, changes: Mapping[str, Any], was_fixed: bool) -> None:
-    """Sets the optimizer that changes choose for an experiment of which the names of parts are changed."""
-    by_steps = trains_by_steps(experiment, changes)
-    freezes = changes.get("encoder.frozen", False) or is_fixed(experiment.encoder)
-    if freezes and not was_fixed and not by_steps:
-        experiment.optimizer = parts.Optimizer("lbfgs")
-    elif by_steps and "learning_rate" not in experiment.optimizer.fields:
-        experiment.optimizer = parts.Optimizer("adam", decay="linear")
+def _choose_optimizer(copied: Any, changes: Mapping[str, Any], experiment: Experiment) -> None:
+    """Sets the optimizer that changes of an experiment choose; the copy has the changed names of parts."""
+    by_steps = trains_by_steps(copied, changes)
+    freezes = changes.get("encoder.frozen", False) or is_fixed(copied.encoder)
+    if freezes and not is_fixed(experiment.encoder) and not by_steps:
+        copied.optimizer = parts.Optimizer("lbfgs")
+    elif by_steps and not trains_by_steps(experiment) and "learning_rate" not in copied.optimizer.fields:
+        copied.optimizer = parts.Optimizer("adam", decay="linear")
 
 
 def is_fixed(encoder: parts.Encoder) -> bool:
@@ -207,7 +207,7 @@ def is_fixed(encoder: parts.Encoder) -> bool:
     return encoder.frozen or encoder.name == "identity"
 
 
-def trains_by_steps(experiment: Experiment, changes: Mapping[str, Any]) -> bool:
+def trains_by_steps(experiment: Experiment, changes: Collection[str] = ()) -> bool:
     """Returns whether changes set an optimizer with steps, or a part of the experiment needs one."""
     is_solved = {"class_encoder": "embedding", "interaction": "dot", "candidates": "all"}
     return (

@@ -157,7 +157,10 @@ def test_classes_that_training_leaves_out_keep_their_vectors(tmp_path, digits):
             {"interaction__name": "lc_mlp"},
             "optimizer='lbfgs': needs interaction 'dot'. Choose it, or optimizer",
         ),
-        ({"candidates__name": "sampled"}, "optimizer='lbfgs': needs candidates 'all'. Choose it"),
+        (
+            {"candidates__name": "sampled", "candidates__count": 2},
+            "optimizer='lbfgs': needs candidates 'all'. Choose it",
+        ),
         (
             {"loss__name": "mean_average_precision", "loss__rank_fn": "sigmoid"},
             "optimizer='lbfgs': needs a loss of single examples",
