@@ -10,18 +10,22 @@ from rank4class import data
 CIFAR10_NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
-@pytest.fixture
-def tiny_cifar10(tmp_path):
+def write_cifar10(folder):
     """Writes a small folder in CIFAR-10's published layout; returns its path.
 
     In image `i` of a file, the pixel in row `r` and column `c` is `(r, c, i)`.
     """
-    (tmp_path / "batches.meta.txt").write_text("\n".join(CIFAR10_NAMES) + "\n\n")
+    (folder / "batches.meta.txt").write_text("\n".join(CIFAR10_NAMES) + "\n\n")
     rows, columns = np.indices([32, 32], dtype=np.uint8)
     for name, size in (("data_batch_1", 100), ("data_batch_2", 50), ("test_batch", 20)):
         records = [bytes([i % 10, *rows.ravel(), *columns.ravel(), *[i] * 1024]) for i in range(size)]
-        (tmp_path / f"{name}.bin").write_bytes(b"".join(records))
-    return tmp_path
+        (folder / f"{name}.bin").write_bytes(b"".join(records))
+    return folder
+
+
+@pytest.fixture
+def tiny_cifar10(tmp_path):
+    return write_cifar10(tmp_path)
 
 
 def test_binary_files(tiny_cifar10):

@@ -51,6 +51,12 @@ def pairs_of(split, dataset):
     ]
 
 
+def assert_same(dataset, expected):
+    assert dataset.class_names == expected.class_names
+    for name, split in dataset.splits.items():
+        assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("as_file", [False, True])
 def test_published_layouts(tmp_path, layout, as_file):
@@ -94,9 +100,7 @@ def test_columns_in_another_order_and_without_timestamps(tmp_path):
     lines = [line.split(",") for line in file.read_text("utf-8").splitlines()]
     file.write_text("".join(f"{movie},{user},{rating}\n" for user, movie, rating, _ in lines), "utf-8-sig")
     dataset = data.get("movielens", path=str(tmp_path))
-    assert dataset.class_names == expected.class_names
-    for name, split in dataset.splits.items():
-        assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
+    assert_same(dataset, expected)
 
 
 def test_without_titles(tmp_path):
@@ -200,9 +204,7 @@ def test_from_tfds(published, tmp_path, monkeypatch):
     assert expected.class_names[2] == "Heat (1995)"
     for release in ("latest-small", "20m"):
         dataset = data.get("movielens", release=release, tfds_dir=str(published))
-        assert dataset.class_names == expected.class_names
-        for name, split in dataset.splits.items():
-            assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
+        assert_same(dataset, expected)
         assert dataset.files == {}
     prepared = sorted(path.name for path in (published / "movielens").glob("*-ratings"))
     assert prepared == ["20m-ratings", "latest-small-ratings"]
