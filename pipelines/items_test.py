@@ -159,7 +159,7 @@ def test_train_and_restore_with_options(queries, tmp_path):
 )
 def test_errors_before_training(queries, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        rank_training.train(experiment_on(queries, **changes), str(tmp_path / "run"), progress=False)
+        rank_training.train(experiment_on(queries, **changes), tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 
 
@@ -180,7 +180,7 @@ def test_fields_without_effect_are_refused(changes, message):
 @pytest.mark.nightly
 def test_training_on_real_files_is_better_than_chance(real_data, tmp_path):
     experiment = experiment_on(real_data("ltr"), **{"encoder.weight_decay": 0.1})
-    results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
+    results = rank_training.train(experiment, tmp_path / "run", progress=False)
     random_order = baselines.random_order(loading.read_dataset(experiment.data).splits["test"], ["ndcg@5"])
     assert results["test"]["intervals"]["ndcg@5"][0] > random_order["ndcg@5"]
 

@@ -35,7 +35,7 @@ WRITERS = {"tsv": tsv, "csv": as_csv, "jsonl": jsonl}
 
 
 def load(path, **options):
-    return data.get("text_file", path=str(path), **options)
+    return data.get("text_file", path=path, **options)
 
 
 def labeled(rows):
