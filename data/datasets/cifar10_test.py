@@ -28,8 +28,12 @@ def tiny_cifar10(tmp_path):
     return write_cifar10(tmp_path)
 
 
+def load(path, **options):
+    return data.get("cifar10", path=path, **options)
+
+
 def test_binary_files(tiny_cifar10):
-    dataset = data.get("cifar10", path=str(tiny_cifar10))
+    dataset = load(tiny_cifar10)
     assert dataset.class_names == tuple(CIFAR10_NAMES)
     sizes = {"train": 135, "validation": 15, "test": 20}
     assert {name: len(split) for name, split in dataset.splits.items()} == sizes
@@ -63,14 +67,14 @@ def test_invalid_binary_files(tiny_cifar10, file, change, message):
     path = tiny_cifar10 / file
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=f"^{message}".replace("PATH", str(path))):
-        data.get("cifar10", path=str(tiny_cifar10))
+        load(tiny_cifar10)
 
 
 @pytest.mark.parametrize("file", ["test_batch.bin", "batches.meta.txt"])
 def test_missing_binary_files(tiny_cifar10, file):
     (tiny_cifar10 / file).unlink()
     with pytest.raises(FileNotFoundError, match=f"[Nn]o such file.*{file}|{file}: no such file"):
-        data.get("cifar10", path=str(tiny_cifar10))
+        load(tiny_cifar10)
 
 
 def test_folder_of_an_unpacked_archive(tiny_cifar10):
@@ -78,11 +82,11 @@ def test_folder_of_an_unpacked_archive(tiny_cifar10):
     folder.mkdir()
     for path in tiny_cifar10.glob("*.*"):
         path.rename(folder / path.name)
-    dataset = data.get("cifar10", path=str(tiny_cifar10))
+    dataset = load(tiny_cifar10)
     assert len(dataset.splits["train"]) == 135
     assert "cifar-10-batches-bin" in next(iter(dataset.files))
 
 
 def test_folder_without_cifar10(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"^data\.path=.*: no binary files of CIFAR-10 .* Set it to"):
-        data.get("cifar10", path=str(tmp_path))
+        load(tmp_path)

@@ -14,10 +14,10 @@ from rank4class.pipelines.storage import files
 NAMES = ("rank", "threshold", "adaptive")
 
 
-def _examples(size, n=6, seed=0, weight=2.0):
+def _examples(size, seed=0, weight=2.0):
     """Returns probabilities and true classes whose law they are."""
     rng = np.random.default_rng(seed)
-    logits = weight * rng.normal(size=(size, n))
+    logits = weight * rng.normal(size=(size, 6))
     probabilities = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
     return probabilities, (probabilities.cumsum(axis=1) > rng.random((size, 1))).argmax(axis=1)
 
