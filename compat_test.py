@@ -160,22 +160,22 @@ def of_keras_3(tmp_path_factory):
     return in_a_process(False, "values", tmp_path_factory.mktemp("values"))
 
 
-@pytest.mark.parametrize("name", [*CASES, *SIMPLE_LOSSES])
-def test_equal_values_and_gradients(name, of_keras_3):
-    actual = {key: value for key, value in of_keras_3.items() if key.startswith(f"{name}:")}
-    expected = values([name])
+def assert_equal(actual, expected):
     assert actual.keys() == expected.keys()
     for key, value in expected.items():
         np.testing.assert_allclose(actual[key], value, rtol=1e-5, atol=1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("name", [*CASES, *SIMPLE_LOSSES])
+def test_equal_values_and_gradients(name, of_keras_3):
+    actual = {key: value for key, value in of_keras_3.items() if key.startswith(f"{name}:")}
+    assert_equal(actual, values([name]))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("keras_2", [False, True])
 def test_fit_save_and_load_in_a_new_process(keras_2, tmp_path):
-    expected, actual = (in_a_process(keras_2, task, tmp_path) for task in ("train", "load"))
-    assert actual.keys() == expected.keys()
-    for key, value in expected.items():
-        np.testing.assert_allclose(actual[key], value, rtol=1e-5, atol=1e-6, err_msg=key)
+    assert_equal(*(in_a_process(keras_2, task, tmp_path) for task in ("load", "train")))
 
 
 def test_the_resnet_of_the_model_garden_names_the_remedy(monkeypatch):

@@ -114,26 +114,23 @@ def test_arrays(tmp_path):
 
 
 def test_tables_of_vectors(tmp_path):
-    frame = pd.DataFrame([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], columns=["1", "2", "3"])
-    expected = [[1, 2, 3], [4, 5, 6]]
-    path = tmp_path / "named.csv"
+    frame = pd.DataFrame([[1.0, 2.0, 3.0], [0.0, 0.0, 6.0]], columns=["1", "2", "3"])
     features = ("1", "2", "3")
-    frame.assign(label="a").to_csv(path, index=False)  # pandas names columns by integers
-    rows, _ = read(path, VECTOR, columns=Columns(feature_columns=features))
-    assert [row["embedding"].tolist() for _, row in rows] == expected
-    path = tmp_path / "positions.csv"
-    frame.assign(label="a").to_csv(path, index=False, header=False)
-    rows, _ = read(path, VECTOR, columns=Columns(label_column="4", feature_columns=features))
-    assert [row["embedding"].tolist() for _, row in rows] == expected
-    path = tmp_path / "rows.svm"
-    path.write_text("0.5 1:1 2:2 3:3\n7 3:6 4:9\n")  # the number in place of a class is not read
-    rows, _ = read(path, VECTOR, columns=Columns())
-    assert [row["embedding"].tolist() for _, row in rows] == [[1, 2, 3], [0, 0, 6]]
+    for name, header in (("named.csv", True), ("positions.csv", False)):
+        frame.assign(label="a").to_csv(tmp_path / name, index=False, header=header)
+    # The number in place of a class is not read.
+    (tmp_path / "rows.svm").write_text("0.5 1:1 2:2 3:3\n7 3:6 4:9\n")
     (tmp_path / "arrays").mkdir()  # as it trains
-    for name in ("x", "y"):
-        np.save(tmp_path / "arrays" / f"{name}.npy", frame.to_numpy() if name == "x" else np.arange(2))
-    rows, _ = read(tmp_path / "arrays", VECTOR)
-    assert [row["embedding"].tolist() for _, row in rows] == expected
+    np.save(tmp_path / "arrays" / "x.npy", frame)
+    np.save(tmp_path / "arrays" / "y.npy", np.arange(2))
+    for name, columns in (
+        ("named.csv", Columns(feature_columns=features)),  # pandas names columns by integers
+        ("positions.csv", Columns(label_column="4", feature_columns=features)),
+        ("rows.svm", Columns()),
+        ("arrays", TEXT_COLUMN),
+    ):
+        rows, _ = read(tmp_path / name, VECTOR, columns=columns)
+        assert [row["embedding"].tolist() for _, row in rows] == [[1, 2, 3], [0, 0, 6]], name
     path = tmp_path / "short.parquet"
     pd.DataFrame({"v": [[1.0, 2.0]]}).to_parquet(path)
     rows, messages = read(path, VECTOR, "skip", Columns(vector_column="v"))

@@ -133,12 +133,16 @@ def test_blocks_equal_a_loop_with_and_without_dropout(name, blocks, stored, drop
     assert_all_close([value_and_gradients(form, [h, c, *weights]) for form in forms])
 
 
-@pytest.mark.parametrize("name", MLPS)
-@pytest.mark.parametrize("budget", [B * N * K, B * N * K - 1])
-def test_gradients_in_float64_equal_the_naive_form(name, budget, monkeypatch):
+def use_small_blocks(monkeypatch, budget):
     monkeypatch.setattr(interactions, "_BLOCK", 20)
     monkeypatch.setattr(interactions, "_PRODUCTS", 50)
     monkeypatch.setattr(interactions, "_STORED", budget)
+
+
+@pytest.mark.parametrize("name", MLPS)
+@pytest.mark.parametrize("budget", [B * N * K, B * N * K - 1])
+def test_gradients_in_float64_equal_the_naive_form(name, budget, monkeypatch):
+    use_small_blocks(monkeypatch, budget)
     h, c = (tf.cast(x, tf.float64) for x in vectors())
     interaction = registry.INTERACTIONS[name](units=K, dtype="float64")
     interaction([h, c])
@@ -155,9 +159,7 @@ def test_gradients_in_float64_equal_the_naive_form(name, budget, monkeypatch):
 @pytest.mark.parametrize(("budget", "dtype", "batch"), [(B * N * K, "float32", None), (0, "bfloat16", B)])
 def test_lc_mlp_equals_the_naive_form_with_and_without_storing(budget, dtype, xla, batch, monkeypatch):
     """Also with a batch size that is known only at run time."""
-    monkeypatch.setattr(interactions, "_BLOCK", 20)
-    monkeypatch.setattr(interactions, "_PRODUCTS", 50)
-    monkeypatch.setattr(interactions, "_STORED", budget)
+    use_small_blocks(monkeypatch, budget)
     monkeypatch.setattr(interactions, "_USUAL_BATCH", B)
     policy = "float32" if dtype == "float32" else "mixed_bfloat16"
     interaction = registry.INTERACTIONS["lc_mlp"](units=K, dtype=policy)

@@ -9,8 +9,8 @@ M = 5
 D = 3
 
 
-def items(batch=4):
-    return {"items": np.random.default_rng(0).normal(size=[batch, M, D]).astype(np.float32)}
+def items():
+    return {"items": np.random.default_rng(0).normal(size=[4, M, D]).astype(np.float32)}
 
 
 def test_scores_by_hand():

@@ -90,22 +90,22 @@ def test_ndcg_of_padded_lists_equals_scikit_learn(queries):
         np.testing.assert_allclose(evaluated.values[i], expected, rtol=1e-5)
 
 
-def assert_restored(path, results):
-    """Asserts that the restored model of a run has the results of the run."""
+def train_and_restore(queries, path, **changes):
+    """Trains, asserts that the restored model has the results of the run, and returns them."""
+    results = rank_training.train(experiment_on(queries, **changes), path, progress=False)
     restored = trained_model.restore(path)
     assert isinstance(restored.model, models.ItemModel)
     assert restored.step == results["best_step"]
     evaluated = restored.evaluate(restored.load_task())
     assert evaluated.summarize()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"], abs=1e-4)
+    return results
 
 
 @pytest.mark.nightly
 def test_training_finds_the_feature_that_determines_the_grade(queries, tmp_path):
     changes = {"epochs": 6.0, "optimizer.learning_rate": 0.1, "encoder.weight_decay": 1e-3}
-    experiment = experiment_on(queries, **changes)
-    results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
+    results = train_and_restore(queries, str(tmp_path / "run"), **changes)
     assert results["test"]["ndcg@5"] > 95.0
-    assert_restored(str(tmp_path / "run"), results)
 
 
 @pytest.mark.nightly
@@ -146,9 +146,7 @@ def test_train_and_restore_with_options(queries, tmp_path):
     changes = {"encoder.hidden": (8,), "encoder.dropout": 0.2, "jit_compile": True, "accumulation_steps": 2}
     changes |= {"precision": "mixed_bfloat16", "data.cache": True, "data.max_examples": 8}
     changes |= {"loss.name": "softmax"}  # XLA compiles it faster than the other one
-    experiment = experiment_on(queries, **changes)
-    results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
-    assert_restored(str(tmp_path / "run"), results)
+    train_and_restore(queries, str(tmp_path / "run"), **changes)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +159,7 @@ def test_train_and_restore_with_options(queries, tmp_path):
 )
 def test_errors_before_training(queries, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        rank_training.train(experiment_on(queries, **changes), str(tmp_path / "run"), progress=False)
+        rank_training.train(experiment_on(queries, **changes), tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 
 
@@ -182,7 +180,7 @@ def test_fields_without_effect_are_refused(changes, message):
 @pytest.mark.nightly
 def test_training_on_real_files_is_better_than_chance(real_data, tmp_path):
     experiment = experiment_on(real_data("ltr"), **{"encoder.weight_decay": 0.1})
-    results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
+    results = rank_training.train(experiment, tmp_path / "run", progress=False)
     random_order = baselines.random_order(loading.read_dataset(experiment.data).splits["test"], ["ndcg@5"])
     assert results["test"]["intervals"]["ndcg@5"][0] > random_order["ndcg@5"]
 

@@ -15,7 +15,7 @@ def test_datasets(tmp_path):
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + rows)
     (tmp_path / "classes").write_text("a\nb\n")
     dataset = data.get("text_file", path=tmp_path, classes=tmp_path / "classes")
-    again = data.get("text_file", path=str(tmp_path), classes=str(tmp_path / "classes"))
+    again = data.get("text_file", path=tmp_path, classes=tmp_path / "classes")
     hashes = [hashing.data_hashes(each.class_names, each.splits) for each in (dataset, again)]
     assert hashes[0] == hashes[1]
     assert all(isinstance(path, str) for path in dataset.files)

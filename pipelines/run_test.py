@@ -373,7 +373,7 @@ def test_threads_that_export_do_not_wait_for_each_other_forever(digits, tmp_path
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         list(pool.map(digits.export, (tmp_path / "first", tmp_path / "second")))
     for name in ("first", "second"):
-        assert tf.saved_model.load(str(tmp_path / name)).signatures["classify"]
+        assert tf.saved_model.load(tmp_path / name).signatures["classify"]
 
 
 def test_compare(digits, monkeypatch):
@@ -400,7 +400,7 @@ def test_saved_model_and_its_card(digits, images, tmp_path):
     folder = tmp_path / "model" / "1"
     images = images[:4]
     digits.export(folder, k=3)
-    model = tf.saved_model.load(str(folder))
+    model = tf.saved_model.load(folder)
     answers = model.signatures["serving_default"](image=images)
     expected = digits.predict(images, k=3)
     assert np.ravel(answers["classes"]).astype(str).tolist() == expected["class"].tolist()

@@ -29,6 +29,7 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_system_metadata
 
 from rank4class import losses, models
+from rank4class.data.datasets import cifar10_test, letor_test
 from rank4class.data.datasets.reverse_dictionary_test import write_wordnet
 from rank4class.models import encoders
 from rank4class.pipelines import config, distribution
@@ -110,16 +111,6 @@ def write_goemotions(folder):
     return folder
 
 
-def write_cifar10(folder):
-    rng = np.random.default_rng(0)
-    folder.joinpath("batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
-    for name, count in (("data_batch_1.bin", 120), ("test_batch.bin", 20)):
-        records = rng.integers(0, 256, [count, 3073], dtype=np.uint8)
-        records[:, 0] = np.arange(count) % 10
-        records.tofile(folder / name)
-    return folder
-
-
 def write_images(folder, ending, count):
     rng = np.random.default_rng(0)
     for name in CLASSES:
@@ -142,13 +133,6 @@ def write_movielens(folder):
     return folder
 
 
-def write_letor(folder):
-    for start, name in enumerate(("train", "vali", "test")):
-        rows = [f"{(i + j) % 5} qid:{i} 1:0.{j} 2:{i}\n" for i in range(start, start + 12) for j in range(12)]
-        folder.joinpath(f"{name}.txt").write_text("".join(rows))
-    return folder
-
-
 def write_definitions(folder):
     nouns = [([f"{CLASSES[label]}{i}"], f"{text} {i}") for i, (text, label) in enumerate(texts(120))]
     return write_wordnet(folder, {"noun": nouns, "verb": [], "adj": [], "adv": []})
@@ -161,12 +145,12 @@ def write_table(folder):
 
 
 WRITERS = {
-    "letor": write_letor,
+    "letor": letor_test.write_letor,
     "movielens": write_movielens,
     "goemotions": write_goemotions,
     "reverse_dictionary": write_definitions,
     "table": write_table,
-    "cifar10": write_cifar10,
+    "cifar10": cifar10_test.write_cifar10,
     "image_folder": lambda folder: write_images(folder / "images", "jpg", 12),
     "imagenet": write_imagenet,
 }

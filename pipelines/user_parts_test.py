@@ -168,7 +168,7 @@ def test_a_config_file_with_an_encoder(tmp_path, command, monkeypatch):
     best = list(loaded.predict(images, k=1)["class"])
     assert [line.split("\t")[1] for line in predicted.stdout.splitlines()[1:]] == best
     loaded.export(tmp_path / "model")
-    answers = tf.saved_model.load(str(tmp_path / "model")).signatures["classify"](image=images)
+    answers = tf.saved_model.load(tmp_path / "model").signatures["classify"](image=images)
     assert answers["classes"][:, 0].numpy().astype(str).tolist() == best
 
     packed = config.to_json(loaded.experiment), config.user_parts(loaded.experiment)

@@ -10,22 +10,30 @@ from rank4class import data
 CIFAR10_NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
-@pytest.fixture
-def tiny_cifar10(tmp_path):
+def write_cifar10(folder):
     """Writes a small folder in CIFAR-10's published layout; returns its path.
 
     In image `i` of a file, the pixel in row `r` and column `c` is `(r, c, i)`.
     """
-    (tmp_path / "batches.meta.txt").write_text("\n".join(CIFAR10_NAMES) + "\n\n")
+    (folder / "batches.meta.txt").write_text("\n".join(CIFAR10_NAMES) + "\n\n")
     rows, columns = np.indices([32, 32], dtype=np.uint8)
     for name, size in (("data_batch_1", 100), ("data_batch_2", 50), ("test_batch", 20)):
         records = [bytes([i % 10, *rows.ravel(), *columns.ravel(), *[i] * 1024]) for i in range(size)]
-        (tmp_path / f"{name}.bin").write_bytes(b"".join(records))
-    return tmp_path
+        (folder / f"{name}.bin").write_bytes(b"".join(records))
+    return folder
+
+
+@pytest.fixture
+def tiny_cifar10(tmp_path):
+    return write_cifar10(tmp_path)
+
+
+def load(path, **options):
+    return data.get("cifar10", path=path, **options)
 
 
 def test_binary_files(tiny_cifar10):
-    dataset = data.get("cifar10", path=str(tiny_cifar10))
+    dataset = load(tiny_cifar10)
     assert dataset.class_names == tuple(CIFAR10_NAMES)
     sizes = {"train": 135, "validation": 15, "test": 20}
     assert {name: len(split) for name, split in dataset.splits.items()} == sizes
@@ -59,14 +67,14 @@ def test_invalid_binary_files(tiny_cifar10, file, change, message):
     path = tiny_cifar10 / file
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=f"^{message}".replace("PATH", str(path))):
-        data.get("cifar10", path=str(tiny_cifar10))
+        load(tiny_cifar10)
 
 
 @pytest.mark.parametrize("file", ["test_batch.bin", "batches.meta.txt"])
 def test_missing_binary_files(tiny_cifar10, file):
     (tiny_cifar10 / file).unlink()
     with pytest.raises(FileNotFoundError, match=f"[Nn]o such file.*{file}|{file}: no such file"):
-        data.get("cifar10", path=str(tiny_cifar10))
+        load(tiny_cifar10)
 
 
 def test_folder_of_an_unpacked_archive(tiny_cifar10):
@@ -74,11 +82,11 @@ def test_folder_of_an_unpacked_archive(tiny_cifar10):
     folder.mkdir()
     for path in tiny_cifar10.glob("*.*"):
         path.rename(folder / path.name)
-    dataset = data.get("cifar10", path=str(tiny_cifar10))
+    dataset = load(tiny_cifar10)
     assert len(dataset.splits["train"]) == 135
     assert "cifar-10-batches-bin" in next(iter(dataset.files))
 
 
 def test_folder_without_cifar10(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"^data\.path=.*: no binary files of CIFAR-10 .* Set it to"):
-        data.get("cifar10", path=str(tmp_path))
+        load(tmp_path)

@@ -10,8 +10,12 @@ import tensorflow_datasets as tfds
 from rank4class import data
 
 
+def load(path, **options):
+    return data.get("goemotions", path=path, **options)
+
+
 def test_single_label_keeps_comments_with_one_emotion(tiny_goemotions):
-    dataset = data.get("goemotions", path=str(tiny_goemotions))
+    dataset = load(tiny_goemotions)
     assert dataset.class_names == ("joy", "anger", "neutral")
     assert {n: len(s) for n, s in dataset.splits.items()} == {"train": 40, "validation": 10, "test": 11}
     train = dataset.splits["train"]
@@ -22,13 +26,13 @@ def test_single_label_keeps_comments_with_one_emotion(tiny_goemotions):
     assert set(dataset.files) == {str(tiny_goemotions / name) for name in names}
     path = tiny_goemotions / "dev.tsv"
     path.write_text("both\t0,1\tidfirst\n" + path.read_text())
-    validation = data.get("goemotions", path=str(tiny_goemotions)).splits["validation"]
+    validation = load(tiny_goemotions).splits["validation"]
     assert list(validation.origins) == [f"{path}:{i}" for i in range(2, 12)]
 
 
 def test_multi_label_keeps_all_comments(tiny_goemotions):
-    single = data.get("goemotions", path=str(tiny_goemotions)).splits["test"]
-    test = data.get("goemotions", path=str(tiny_goemotions), multi_label=True).splits["test"]
+    single = load(tiny_goemotions).splits["test"]
+    test = load(tiny_goemotions, multi_label=True).splits["test"]
     assert (len(single), len(test)) == (11, 12)
     assert test.labels.dtype == np.float32
     np.testing.assert_array_equal(test.labels.toarray(), [*np.eye(3)[single.labels], [1, 1, 0]])
@@ -50,19 +54,19 @@ def test_invalid_rows(tiny_goemotions, row, message):
     with open(tiny_goemotions / "train.tsv", "ab") as file:
         file.write(row)
     with pytest.raises(ValueError, match=message):
-        data.get("goemotions", path=str(tiny_goemotions))
+        load(tiny_goemotions)
 
 
 def test_missing_and_empty_files(tiny_goemotions):
     (tiny_goemotions / "dev.tsv").write_text("")
     with pytest.raises(ValueError, match=r"dev\.tsv: the file is empty"):
-        data.get("goemotions", path=str(tiny_goemotions))
+        load(tiny_goemotions)
     (tiny_goemotions / "dev.tsv").write_text("two labels\t0,1\tid\n")
     with pytest.raises(ValueError, match="the validation split has no example"):
-        data.get("goemotions", path=str(tiny_goemotions))
+        load(tiny_goemotions)
     (tiny_goemotions / "dev.tsv").unlink()
     with pytest.raises(FileNotFoundError, match=r"dev\.tsv: no such file"):
-        data.get("goemotions", path=str(tiny_goemotions))
+        load(tiny_goemotions)
 
 
 @pytest.fixture
@@ -98,13 +102,13 @@ def test_goemotions_from_tfds(published):
 
 @pytest.mark.nightly
 def test_real_goemotions_has_the_sizes_of_the_paper(real_data):
-    dataset = data.get("goemotions", path=real_data("goemotions"))
+    dataset = load(real_data("goemotions"))
     sizes = {name: len(split) for name, split in dataset.splits.items()}
     assert sizes == {"train": 36308, "validation": 4548, "test": 4590}
     assert len(dataset.class_names) == 28
     names = pathlib.Path(real_data("goemotions"), "emotions.txt").read_text().split()
     assert dataset.class_names == tuple(names)
     assert dataset.skipped == ()
-    several = data.get("goemotions", path=real_data("goemotions"), multi_label=True).splits
+    several = load(real_data("goemotions"), multi_label=True).splits
     assert [split.labels.shape for split in several.values()] == [(43410, 28), (5426, 28), (5427, 28)]
     assert several["train"].labels.sum(axis=1).min() == 1.0

@@ -17,6 +17,10 @@ def write(folder, sizes, names="image_{}.jpg"):
             (folder / name / names.format(i)).write_bytes(f"{folder.name}/{name}/{i:05}".encode())
 
 
+def load(path, **options):
+    return data.get("image_folder", path=path, **options)
+
+
 @pytest.fixture
 def root(tmp_path):
     """Writes a folder with three splits; returns its path."""
@@ -38,7 +42,7 @@ def examples(dataset, root):
 @pytest.mark.parametrize("validation", ["validation", "val", "valid", "dev"])
 def test_split_folders(root, validation):
     (root / "val").rename(root / validation)
-    dataset = data.get("image_folder", path=str(root))
+    dataset = load(root)
     assert dataset.class_names == ("ant", "cat")
     assert examples(dataset, root) == {
         "train": [(f"train/{name}/image_{i}.jpg", name) for name in ("ant", "cat") for i in range(3)],
@@ -54,7 +58,7 @@ def test_class_folders_without_splits_are_split_by_the_seed(tmp_path):
     write(tmp_path, {"ant": 40, "bee": 20})
 
     def validation(**options):
-        split = data.get("image_folder", path=str(tmp_path), **options).splits["validation"]
+        split = load(tmp_path, **options).splits["validation"]
         assert split.class_counts(2).tolist() == [4, 2]
         return split.features["file"].tolist()
 
@@ -73,7 +77,7 @@ def test_extensions_in_any_case_and_hidden_files(tmp_path):
         (tmp_path / hidden).parent.mkdir(exist_ok=True)
         (tmp_path / hidden).write_bytes(b"")
     (tmp_path / "classes.txt").write_text("bee\nant\n")
-    dataset = data.get("image_folder", path=str(tmp_path), classes=str(tmp_path / "classes.txt"))
+    dataset = load(tmp_path, classes=tmp_path / "classes.txt")
     assert dataset.class_names == ("bee", "ant")
     assert sum(split.class_counts(2) for split in dataset.splits.values()).tolist() == [30, 30]
 
@@ -93,7 +97,7 @@ BESIDE = r"beside the split 'train', but none of train, validation \(dev, val, v
     ],
 )
 def test_invalid_files(root, file, message):
-    before = data.get("image_folder", path=str(root))
+    before = load(root)
     (root / file).parent.mkdir(parents=True, exist_ok=True)
     (root / file).write_bytes(b"x")
     assert_refused_or_skipped(root, before, rf"{root}/{message}.*")
@@ -101,15 +105,15 @@ def test_invalid_files(root, file, message):
 
 def assert_refused_or_skipped(root, before, message):
     with pytest.raises(ValueError, match=rf"^{message} To skip it, set data\.on_invalid_row=skip"):
-        data.get("image_folder", path=str(root))
-    dataset = data.get("image_folder", path=str(root), on_invalid_row="skip")
+        load(root)
+    dataset = load(root, on_invalid_row="skip")
     assert examples(dataset, root) == examples(before, root)
     [line] = dataset.skipped
     assert re.fullmatch(message, line)
 
 
 def test_names_that_are_not_utf8(root):
-    before = data.get("image_folder", path=str(root))
+    before = load(root)
     path = root / "train/ant" / os.fsdecode(b"caf\xe9.jpg")
     path.write_bytes(b"x")
     message = f"{str(path)!r}: the name is not UTF-8. Rename the file."
@@ -119,7 +123,7 @@ def test_names_that_are_not_utf8(root):
 def test_image_in_two_splits_stays_with_a_warning(root, caplog):
     path = root / "test" / "ant" / "image_1.jpg"
     path.write_bytes((root / "train" / "cat" / "image_2.jpg").read_bytes())
-    dataset = data.get("image_folder", path=str(root))
+    dataset = load(root)
     assert str(path) in dataset.splits["test"].features["file"]
     assert f"1 examples are also in an earlier split, such as {path}" in caplog.text
 
@@ -127,7 +131,7 @@ def test_image_in_two_splits_stays_with_a_warning(root, caplog):
 def test_invalid_folders(root):
     def message(**options):
         with pytest.raises((ValueError, FileNotFoundError)) as caught:
-            data.get("image_folder", path=str(root), **options)
+            load(root, **options)
         return str(caught.value).replace(str(root), "FOLDER")
 
     (root / "test" / "bee").mkdir()
@@ -156,7 +160,7 @@ def test_invalid_folders(root):
 
 def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"^data\.path=.*/gone: no such folder"):
-        data.get("image_folder", path=str(tmp_path / "gone"))
+        load(tmp_path / "gone")
 
 
 def test_copies_are_in_one_split(tmp_path):
@@ -164,7 +168,7 @@ def test_copies_are_in_one_split(tmp_path):
     for i in range(30):
         content = (tmp_path / "ant" / f"image_{i}.jpg").read_bytes()
         (tmp_path / "ant" / f"copy_{i}.jpg").write_bytes(content)
-    splits = data.get("image_folder", path=str(tmp_path)).splits
+    splits = load(tmp_path).splits
     assert splits["validation"].class_counts(2).tolist() == [6, 3]
     for split in splits.values():
         ants = {file for file in split.features["file"] if "/ant/" in file}
@@ -174,9 +178,9 @@ def test_copies_are_in_one_split(tmp_path):
 
 @pytest.mark.parametrize("pattern", ["train", "train/ant", "train/ant/*"])
 def test_links_are_followed(root, tmp_path_factory, pattern):
-    before = examples(data.get("image_folder", path=str(root)), root)
+    before = examples(load(root), root)
     link = next(root.glob(pattern))
     target = tmp_path_factory.mktemp("elsewhere") / "target"
     link.rename(target)
     link.symlink_to(target)
-    assert examples(data.get("image_folder", path=str(root)), root) == before
+    assert examples(load(root), root) == before

@@ -11,6 +11,10 @@ import tensorflow_datasets as tfds
 from rank4class import data
 
 
+def load(path, **options):
+    return data.get("imagenet", path=path, **options)
+
+
 @pytest.fixture
 def tiny_imagenet(tmp_path):
     """Writes a small folder in ImageNet's published layout; returns its path."""
@@ -25,7 +29,7 @@ def tiny_imagenet(tmp_path):
 @pytest.mark.parametrize("validation", ["val", "validation"])
 def test_image_folders(tiny_imagenet, validation):
     (tiny_imagenet / "val").rename(tiny_imagenet / validation)
-    dataset = data.get("imagenet", path=str(tiny_imagenet))
+    dataset = load(tiny_imagenet)
     assert dataset.class_names == ("n01", "n02")
     for name, folder, sizes in (("train", "train", (2, 3)), ("validation", validation, (1, 2))):
         split = dataset.splits[name]
@@ -38,7 +42,7 @@ def test_image_folders(tiny_imagenet, validation):
 def test_invalid_folders(tiny_imagenet):
     def message():
         with pytest.raises((ValueError, FileNotFoundError)) as caught:
-            data.get("imagenet", path=str(tiny_imagenet))
+            load(tiny_imagenet)
         return str(caught.value).replace(str(tiny_imagenet), "FOLDER")
 
     (tiny_imagenet / "val" / "n03").mkdir()
@@ -100,7 +104,7 @@ def garden(tmp_path):
 
 @pytest.mark.nightly
 def test_model_garden_records(garden):
-    dataset = data.get("imagenet", path=str(garden))
+    dataset = load(garden)
     assert dataset.class_names == ("n01", "n02", "n03")
     assert dataset.splits["train"].labels.tolist() == [1, 0, 2, 0, 1]
     assert dataset.splits["train"].labels.dtype == np.int32
@@ -116,14 +120,14 @@ def test_record_index_is_stored(garden, tmp_path, monkeypatch):
     def indices(folder):
         return sorted(path.name for path in folder.glob("*records-*.npz"))
 
-    first = data.get("imagenet", path=str(garden))
+    first = load(garden)
     assert len(indices(garden)) == 2
     elsewhere = tmp_path / "elsewhere" / "tfds"
-    data.get("imagenet", path=str(garden), tfds_dir=str(elsewhere))
+    load(garden, tfds_dir=elsewhere)
     assert indices(elsewhere) == indices(garden)
 
     monkeypatch.setattr(tf.data, "TFRecordDataset", None)
-    second = data.get("imagenet", path=str(garden))
+    second = load(garden)
     for name, split in second.splits.items():
         for key, values in first.splits[name].features.items():
             np.testing.assert_array_equal(split.features[key], values)
@@ -135,7 +139,7 @@ def test_record_index_is_stored(garden, tmp_path, monkeypatch):
     write_records(path, [garden_row(2, 40), garden_row(1, 50)])
     os.utime(path, (0, 0))  # only the time differs; file times may count seconds
     assert path.stat().st_size == size
-    assert data.get("imagenet", path=str(garden)).splits["train"].labels.tolist() == [1, 0, 2, 1, 0]
+    assert load(garden).splits["train"].labels.tolist() == [1, 0, 2, 1, 0]
     assert len(indices(garden)) == 3
 
 
@@ -143,7 +147,7 @@ def test_record_index_is_stored(garden, tmp_path, monkeypatch):
 def test_index_that_cannot_be_stored_is_rebuilt(garden, caplog):
     (garden / "file").write_text("no folder")
     for _ in range(2):
-        dataset = data.get("imagenet", path=str(garden), tfds_dir=str(garden / "file" / "folder"))
+        dataset = load(garden, tfds_dir=garden / "file" / "folder")
         assert greys(dataset, "train").tolist() == [10, 20, 30, 40, 50]
         assert "cannot be stored and will be rebuilt at every start" in caplog.text
         caplog.clear()
@@ -163,7 +167,7 @@ def test_invalid_record_files(garden, change, message):
     path = garden / "train-00000-of-00002"
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=rf"^{garden}/.*{message}"):
-        data.get("imagenet", path=str(garden))
+        load(garden)
     assert not list(garden.glob("*.npz"))
 
 
@@ -174,7 +178,7 @@ def test_invalid_model_garden_records(garden):
         write_records(garden / "train-00001-of-00002", rows)
         os.utime(garden / "train-00001-of-00002", 2 * (next(times),))
         with pytest.raises((ValueError, FileNotFoundError)) as caught:
-            data.get("imagenet", path=str(garden))
+            load(garden)
         return str(caught.value).replace(str(garden), "FOLDER")
 
     row = garden_row(1, 0)
@@ -226,7 +230,7 @@ def prepared(tmp_path):
 
 
 def test_prepared_records(prepared):
-    dataset = data.get("imagenet", path=str(prepared))
+    dataset = load(prepared)
     assert dataset.class_names == ("n01", "n02")
     assert dataset.splits["train"].labels.tolist() == [0, 1, 1]
     assert greys(dataset, "train").tolist() == [0, 10, 100]
@@ -238,8 +242,8 @@ def test_records_in_another_file_system(garden, monkeypatch):
     # TensorFlow's in-memory file system replaces gs://; only `tf.io.gfile` can read either.
     for path in garden.iterdir():
         tf.io.gfile.copy(str(path), f"ram://records/{path.name}", overwrite=True)
-    dataset = data.get("imagenet", path="ram://records")
+    dataset = load("ram://records")
     assert greys(dataset, "train").tolist() == [10, 20, 30, 40, 50]
     assert any(name.startswith("records-") for name in tf.io.gfile.listdir("ram://records"))
-    again = data.get("imagenet", path="ram://records")
+    again = load("ram://records")
     assert again.splits["train"].labels.tolist() == dataset.splits["train"].labels.tolist()

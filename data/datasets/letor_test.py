@@ -20,7 +20,7 @@ TRAIN = """\
 
 1 qid:7 1:1
 0 qid:12 1:2
-4 qid:12 2:3e-1
+3 qid:12 2:3e-1
 0 qid:12
 """
 BARE = "0 qid:3 1:1\n0 qid:3 2:1\n"
@@ -62,7 +62,7 @@ def test_letor_layout(tmp_path):
     expected[2, 0, 0] = 2.0
     expected[2, 1, 1] = 0.3
     np.testing.assert_array_equal(train.features["items"], expected)
-    np.testing.assert_array_equal(train.labels.toarray(), [[2, 0, 0], [1, 0, 0], [0, 4, 0]])
+    np.testing.assert_array_equal(train.labels.toarray(), [[2, 0, 0], [1, 0, 0], [0, 3, 0]])
     assert train.labels.nnz == 3
     np.testing.assert_array_equal(train.excluded.toarray(), [[0, 0, 1], [0, 1, 1], [0, 0, 0]])
     places = ("10 (line 2)", "7 (line 5)", "12 (line 6)")

@@ -9,7 +9,7 @@ from rank4class import data
 
 
 def load(folder):
-    return data.get("mind", path=str(folder))
+    return data.get("mind", path=folder)
 
 
 def article(news_id, category="news", title="a title", abstract="an abstract"):

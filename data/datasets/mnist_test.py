@@ -33,7 +33,7 @@ def tiny_mnist(tmp_path):
 
 
 def test_images_labels_and_origins(tiny_mnist):
-    dataset = data.get("mnist", path=str(tiny_mnist))
+    dataset = data.get("mnist", path=tiny_mnist)
     assert dataset.class_names == tuple("0123456789")
     assert set(dataset.files) == {str(path) for path in tiny_mnist.iterdir()}
     numbers = {}
@@ -69,10 +69,10 @@ def test_invalid_files(tiny_mnist, file, change, message):
     path = tiny_mnist / file
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=f"^{message}".replace("PATH", str(path))):
-        data.get("mnist", path=str(tiny_mnist))
+        data.get("mnist", path=tiny_mnist)
 
 
 def test_missing_file(tiny_mnist):
     (tiny_mnist / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(FileNotFoundError, match=r"t10k-labels-idx1-ubyte: no such file, nor .*ubyte\.gz"):
-        data.get("mnist", path=str(tiny_mnist))
+        data.get("mnist", path=tiny_mnist)

@@ -51,11 +51,21 @@ def pairs_of(split, dataset):
     ]
 
 
+def load(path, **options):
+    return data.get("movielens", path=path, **options)
+
+
+def assert_same(dataset, expected):
+    assert dataset.class_names == expected.class_names
+    for name, split in dataset.splits.items():
+        assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("as_file", [False, True])
 def test_published_layouts(tmp_path, layout, as_file):
     file = write(tmp_path, layout)
-    dataset = data.get("movielens", path=str(file if as_file else tmp_path))
+    dataset = load(file if as_file else tmp_path)
     names = ("Toy Story (1995)", "Léon, or so (1994)", "movie 5", "Emma (1996) [7]", "Emma (1996) [30]")
     assert dataset.class_names == names
     actual = {name: pairs_of(split, dataset) for name, split in dataset.splits.items()}
@@ -79,10 +89,10 @@ def test_published_layouts(tmp_path, layout, as_file):
 
 def test_known_movies_are_ranked_on_request(tmp_path):
     write(tmp_path, "u.data")
-    splits = data.get("movielens", path=tmp_path, validation_fraction=0.3, test_fraction=0.2).splits
+    splits = load(tmp_path, validation_fraction=0.3, test_fraction=0.2).splits
     assert [split.labels.nnz for split in splits.values()] == [10, 6, 4]
-    with_known = data.get("movielens", path=tmp_path, exclude_known=False)
-    without_known = data.get("movielens", path=tmp_path)
+    with_known = load(tmp_path, exclude_known=False)
+    without_known = load(tmp_path)
     for name, split in with_known.splits.items():
         assert split.excluded is None
         assert pairs_of(split, with_known)[0] == pairs_of(without_known.splits[name], without_known)[0]
@@ -90,19 +100,17 @@ def test_known_movies_are_ranked_on_request(tmp_path):
 
 def test_columns_in_another_order_and_without_timestamps(tmp_path):
     file = write(tmp_path, "ratings.csv")
-    expected = data.get("movielens", path=str(file))
+    expected = load(file)
     lines = [line.split(",") for line in file.read_text("utf-8").splitlines()]
     file.write_text("".join(f"{movie},{user},{rating}\n" for user, movie, rating, _ in lines), "utf-8-sig")
-    dataset = data.get("movielens", path=str(tmp_path))
-    assert dataset.class_names == expected.class_names
-    for name, split in dataset.splits.items():
-        assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
+    dataset = load(tmp_path)
+    assert_same(dataset, expected)
 
 
 def test_without_titles(tmp_path):
     write(tmp_path, "u.data")
     (tmp_path / "u.item").unlink()
-    dataset = data.get("movielens", path=str(tmp_path))
+    dataset = load(tmp_path)
     assert dataset.class_names == tuple(f"movie {i}" for i in MOVIES)
     assert list(dataset.files) == [str(tmp_path / "u.data")]
 
@@ -116,14 +124,14 @@ def test_ids_that_are_no_whole_numbers(tmp_path, layout, user):
     row = 22 if layout == "ratings.csv" else 21
     message = rf"^{file}: In CSV column #0: Row #{row}: CSV conversion error to int32: invalid value '{user}'"
     with pytest.raises(ValueError, match=rf"{message}\. Write rows 'userId"):
-        data.get("movielens", path=str(file))
+        load(file)
 
 
 def test_repeated_pairs_count_once(tmp_path):
     file = write(tmp_path, "u.data")
-    expected = data.get("movielens", path=str(file)).splits["train"].labels.toarray()
+    expected = load(file).splits["train"].labels.toarray()
     file.write_text(f"{file.read_text()}\n{rows(chr(9))[0]}\n")  # after a blank line, which is ignored
-    labels = data.get("movielens", path=str(file)).splits["train"].labels
+    labels = load(file).splits["train"].labels
     np.testing.assert_array_equal(labels.toarray(), expected)
 
 
@@ -132,7 +140,7 @@ def test_rows_with_other_columns(tmp_path, row):
     file = write(tmp_path, "u.data")
     file.write_text(f"{file.read_text()}{row}\n")
     with pytest.raises(ValueError, match=rf"^{file}: CSV parse error: Row #21: Expected 4 .*Write"):
-        data.get("movielens", path=str(file))
+        load(file)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +156,7 @@ def test_invalid_titles(tmp_path, layout, row, problem):
     with file.open("a", encoding="latin-1") as opened:
         opened.write(f"{row}\n")
     with pytest.raises(ValueError, match=f"^{file}: .*{problem}.* Write rows 'movieId.title', a title"):
-        data.get("movielens", path=str(tmp_path))
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("layout", ["u.data", "ratings.dat"])
@@ -157,14 +165,14 @@ def test_title_encodings(tmp_path, layout):
     text = file.read_text("latin-1")
     for encoding in ("latin-1", "utf-8", "utf-8-sig"):
         file.write_text(text + "\n", encoding)  # a blank line is ignored
-        assert data.get("movielens", path=str(tmp_path)).class_names[1] == "Léon, or so (1994)"
+        assert load(tmp_path).class_names[1] == "Léon, or so (1994)"
 
 
 def test_missing_files(tmp_path):
     for path in (tmp_path, tmp_path / "u.data", tmp_path / "other.csv"):
         message = f"data.path={path}: no ratings.csv, u.data, ratings.dat. Set it to one of"
         with pytest.raises(FileNotFoundError, match=message):
-            data.get("movielens", path=str(path))
+            load(path)
 
 
 def test_invalid_headers_and_no_ratings(tmp_path):
@@ -175,7 +183,7 @@ def test_invalid_headers_and_no_ratings(tmp_path):
     ):
         (tmp_path / "ratings.csv").write_text(text, "utf-8")
         with pytest.raises(ValueError, match=rf"ratings\.csv: {message}"):
-            data.get("movielens", path=str(tmp_path))
+            load(tmp_path)
 
 
 @pytest.fixture
@@ -196,13 +204,11 @@ def published(tmp_path, monkeypatch):
 
 def test_from_tfds(published, tmp_path, monkeypatch):
     monkeypatch.setattr(movielens, "BATCH", 7)
-    expected = data.get("movielens", path=str(tmp_path / "published" / "ml-20m"))
+    expected = load(tmp_path / "published" / "ml-20m")
     assert expected.class_names[2] == "Heat (1995)"
     for release in ("latest-small", "20m"):
-        dataset = data.get("movielens", release=release, tfds_dir=str(published))
-        assert dataset.class_names == expected.class_names
-        for name, split in dataset.splits.items():
-            assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
+        dataset = data.get("movielens", release=release, tfds_dir=published)
+        assert_same(dataset, expected)
         assert dataset.files == {}
     prepared = sorted(path.name for path in (published / "movielens").glob("*-ratings"))
     assert prepared == ["20m-ratings", "latest-small-ratings"]

@@ -23,7 +23,7 @@ SEVERAL = [sorted({i % 5, i * i % 5}) if i % 7 else [] for i in range(60)]
 
 def load(path, **options):
     fractions = {"validation_fraction": 0.2, "test_fraction": 0.2}
-    return data.get("table", path=str(path), **fractions, **options)
+    return data.get("table", path=path, **fractions, **options)
 
 
 def write_parquet(path, rows=slice(None), **columns):

@@ -35,7 +35,11 @@ WRITERS = {"tsv": tsv, "csv": as_csv, "jsonl": jsonl}
 
 
 def load(path, **options):
-    return data.get("text_file", path=str(path), **options)
+    return data.get("text_file", path=path, **options)
+
+
+def labeled(rows):
+    return sorted((text, label) for text, _, label in rows)
 
 
 def examples(dataset, *splits):
@@ -58,7 +62,7 @@ def test_formats_agree(tmp_path, extension, windows):
     dataset = load(path, text_pair_column="other")
     assert dataset.class_names == ("ham", "jam", "spam")
     assert {n: len(s) for n, s in dataset.splits.items()} == {"train": 48, "validation": 6, "test": 6}
-    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+    assert examples(dataset) == labeled(ROWS)
     header = extension != "jsonl"
     for split in dataset.splits.values():
         assert split.labels.dtype == np.int32
@@ -76,7 +80,7 @@ def test_compressed_files(tmp_path, extension):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / f"train.{extension}.gz").write_bytes(content)
     for path in (tmp_path / f"mine.{extension}.GZ", tmp_path / "folder"):
-        assert examples(load(path)) == sorted((text, label) for text, _, label in ROWS)
+        assert examples(load(path)) == labeled(ROWS)
     for end in (-1, 20):
         (tmp_path / f"cut.{extension}.gz").write_bytes(content[:end])
         with pytest.raises(ValueError, match=r"cut\..*: not a complete gzip file \(.*Download it again\."):
@@ -108,7 +112,7 @@ def test_quotes_in_tsv_are_literal(tmp_path):
     like_headers = [("text", "", "ham"), ("a text", "", "label"), ("label", "text", "ham")]
     rows = [(text, "", "ham") for text in texts] + like_headers + ROWS
     path.write_text(tsv(rows))
-    assert examples(load(path)) == sorted((text, label) for text, _, label in rows)
+    assert examples(load(path)) == labeled(rows)
 
 
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
@@ -193,7 +197,7 @@ def test_equal_texts_are_in_one_split(tmp_path):
     texts = [set(map(data.normalize_text, split.features["text"])) for split in dataset.splits.values()]
     assert [len(part) for part in texts] == [12, 4, 4]
     assert len(set.union(*texts)) == 20
-    assert examples(dataset) == sorted((text, label) for text, _, label in rows)
+    assert examples(dataset) == labeled(rows)
 
 
 def test_class_list_fixes_class_ids(tmp_path):
@@ -202,7 +206,7 @@ def test_class_list_fixes_class_ids(tmp_path):
     classes.write_text("spam\nham\njam\n")
     dataset = load(tmp_path / "mine.tsv", classes=str(classes))
     assert dataset.class_names == ("spam", "ham", "jam")
-    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+    assert examples(dataset) == labeled(ROWS)
     assert str(classes) in dataset.files
 
 
@@ -252,7 +256,7 @@ def test_invalid_rows(tmp_path, extension, row, message):
         load(path)
     dataset = load(path, on_invalid_row="skip")
     assert re.search(message, dataset.skipped[0])
-    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+    assert examples(dataset) == labeled(ROWS)
 
 
 def test_first_invalid_row_of_labeled_files(tmp_path):
@@ -292,7 +296,7 @@ def test_header_with_columns_by_position(tmp_path, extension, header):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}.* Select .* To skip it"):
         load(path, **columns)
     dataset = load(path, **columns, on_invalid_row="skip")
-    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+    assert examples(dataset) == labeled(ROWS)
     assert len(dataset.skipped) == 1
 
 
@@ -317,7 +321,7 @@ def test_example_in_two_split_files_stays_with_a_warning(tmp_path, caplog):
     (tmp_path / "dev.tsv").write_text(tsv([("new", "", "ham"), ("newer", "", "jam")]))
     rows = [("newest", "", "ham"), ("new", "", "ham"), ("Text  7", "", "ham")]
     (tmp_path / "test.tsv").write_text(tsv(rows))
-    assert examples(load(tmp_path), "test") == sorted((text, label) for text, _, label in rows)
+    assert examples(load(tmp_path), "test") == labeled(rows)
     assert re.search(r"2 examples are also .*such as \S*test\.tsv:3, a copy of \S*dev\.tsv:2:", caplog.text)
     caplog.clear()
     load(tmp_path, text_pair_column="other")

@@ -35,4 +35,4 @@ def test_failed_download(monkeypatch, tmp_path, error):
     for name, title in (("cifar10", "CIFAR-10"), ("mnist", "MNIST"), ("movielens", "MovieLens")):
         message = rf"{title} cannot be downloaded to .*{tmp_path}/{name}/.*\(no route\)\. Set data\.path"
         with pytest.raises(OSError, match=rf"^data\.tfds_dir={tmp_path}: {message}"):
-            data.get(name, tfds_dir=str(tmp_path))
+            data.get(name, tfds_dir=tmp_path)

@@ -12,6 +12,7 @@ from rank4class.pipelines.evaluation.calibration import Platt, Temperature
 
 PLATT = Platt((1.0, 3.0, -0.2), (0.0, -2.0, 1.0))
 CALIBRATIONS = [Temperature(0.7), PLATT, Platt((0.5,), (-1.0,))]
+EACH = pytest.mark.parametrize("fitted", CALIBRATIONS, ids=lambda one: f"{one.method}-{len(one.to_json())}")
 
 
 def draw_classes(rng, scores):
@@ -24,7 +25,7 @@ def draw_sets(rng, probabilities):
     return scipy.sparse.csr_array((rng.random(probabilities.shape) < probabilities).astype(np.float32))
 
 
-@pytest.mark.parametrize("fitted", CALIBRATIONS, ids=lambda one: f"{one.method}-{len(one.to_json())}")
+@EACH
 @pytest.mark.parametrize("scale", [1.0, 1e6])
 def test_tensorflow_agrees_with_numpy_and_excluded_classes_have_probability_0(rng, fitted, scale):
     scores = (scale * rng.normal(size=[50, 3])).astype(np.float32)
@@ -66,7 +67,7 @@ def test_ranking_of_probabilities_that_are_rounded_to_1():
     assert Platt((1.0, 2.0), (0.0, 0.0)).ranking(np.float32([[60.0, 40.0]])).numpy().tolist() == [[-1.0, 0.0]]
 
 
-@pytest.mark.parametrize("fitted", CALIBRATIONS, ids=lambda one: f"{one.method}-{len(one.to_json())}")
+@EACH
 def test_json(fitted):
     assert calibration.from_json(fitted.to_json()) == fitted
 

@@ -6,11 +6,11 @@ from rank4class.pipelines.evaluation import comparison, statistics
 pytestmark = pytest.mark.usefixtures("all_resamples")
 
 
-def runs(size=300, shared=0.9, better=0.0, seed=0):
+def runs(better=0.0):
     """Returns the values of two runs that find the same examples hard, in [0, 1]."""
-    rng = np.random.default_rng(seed)
-    hard = rng.normal(size=size)
-    first, second = (shared * hard + (1 - shared) * rng.normal(size=size) + more for more in (0.0, better))
+    rng = np.random.default_rng(0)
+    hard = rng.normal(size=300)
+    first, second = (0.9 * hard + (1 - 0.9) * rng.normal(size=300) + more for more in (0.0, better))
     return [1 / (1 + np.exp(-values)) for values in (first, second)]
 
 

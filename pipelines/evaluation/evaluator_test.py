@@ -17,10 +17,10 @@ def evaluator_of(names, **options):
     return evaluator.Evaluator(lambda features, training: ModelOutputs(features["image"]), names, **options)
 
 
-def values_of(true_ranks, names, n=12):
+def values_of(true_ranks, names):
     """Returns the values `[N, M]` of examples with these true ranks; infinity is NaN scores."""
     true_ranks = np.asarray(true_ranks, np.float32)
-    scores = np.tile(np.arange(n, 0, -1.0), [len(true_ranks), 1])
+    scores = np.tile(np.arange(12, 0, -1.0), [len(true_ranks), 1])
     scores[np.isinf(true_ranks)] = np.nan
     labels = np.where(np.isinf(true_ranks), 1, true_ranks).astype(np.int32) - 1
     batch = {"image": tf.constant(scores, tf.float32)}, labels, tf.range(len(labels))

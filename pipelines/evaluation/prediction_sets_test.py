@@ -14,10 +14,10 @@ from rank4class.pipelines.storage import files
 NAMES = ("rank", "threshold", "adaptive")
 
 
-def _examples(size, n=6, seed=0, weight=2.0):
+def _examples(size, seed=0, weight=2.0):
     """Returns probabilities and true classes whose law they are."""
     rng = np.random.default_rng(seed)
-    logits = weight * rng.normal(size=(size, n))
+    logits = weight * rng.normal(size=(size, 6))
     probabilities = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
     return probabilities, (probabilities.cumsum(axis=1) > rng.random((size, 1))).argmax(axis=1)
 
@@ -105,17 +105,14 @@ def test_limits_of_several_classes_are_exact(rng):
 
 def test_groups_of_classes_by_hand():
     """The last class has no example: the class with the fewest joins it."""
-    labels = np.repeat([0, 1], [150, 120])
-    scores = np.arange(270.0)
-    sets = prediction_sets.fit("threshold", {}, scores.astype(np.float32), labels, True, 3)
-    assert sets.class_groups.tolist() == [0, 1, 1]
-    assert sets.examples.tolist() == [150, 120]
-    np.testing.assert_array_equal(sets.limits(0.5), np.float32([above(75), above(210), above(210)]))
-    labels = np.repeat([0, 1, 2], [150, 112, 8])
-    sets = prediction_sets.fit("threshold", {}, scores.astype(np.float32), labels, True, 3)
-    assert sets.class_groups.tolist() == [0, 1, 1]
-    assert sets.examples.tolist() == [150, 120]
-    alone = prediction_sets.fit("threshold", {}, scores.astype(np.float32)[:99], labels[:99], True, 3)
+    scores = np.arange(270, dtype=np.float32)
+    for counts in ([150, 120, 0], [150, 112, 8]):
+        labels = np.repeat([0, 1, 2], counts)
+        sets = prediction_sets.fit("threshold", {}, scores, labels, True, 3)
+        assert sets.class_groups.tolist() == [0, 1, 1]
+        assert sets.examples.tolist() == [150, 120]
+        np.testing.assert_array_equal(sets.limits(0.5), np.float32([above(75), above(210), above(210)]))
+    alone = prediction_sets.fit("threshold", {}, scores[:99], labels[:99], True, 3)
     assert alone.class_groups.tolist() == [0, 0, 0]
 
 

@@ -18,12 +18,12 @@ from rank4class.pipelines.task_data.task_data import ModelOutputs
 NAMES = ("top1_error", "mean_rank")
 
 
-def evaluated(n=4, size=30, labels=None, origins=True):
+def evaluated(n=4, labels=None, origins=True):
     """Returns an evaluated split: `(result, split, class_names)`."""
     rng = np.random.default_rng(0)
-    labels = rng.integers(n - 1, size=size).astype(np.int32) if labels is None else labels
-    scores = rng.normal(size=[size, n]).astype(np.float32)
-    origins = np.array([f"test.tsv:{i}" for i in range(1, size + 1)], object) if origins else None
+    labels = rng.integers(n - 1, size=30).astype(np.int32) if labels is None else labels
+    scores = rng.normal(size=[30, n]).astype(np.float32)
+    origins = np.array([f"test.tsv:{i}" for i in range(1, 31)], object) if origins else None
     split = data.Split({"image": scores}, labels, origins)
     evaluate = evaluator.Evaluator(lambda features, training: ModelOutputs(features["image"]), NAMES)
     result = evaluate(data.evaluation_batches(split, batch_size=7), keep_scores=True)
@@ -56,7 +56,7 @@ def test_written_predictions(tmp_path, where):
 
 def test_labels_of_several_classes_are_sparse(tmp_path):
     several = csr_array(np.random.default_rng(0).integers(2, size=[30, 4]).astype(np.float32))
-    path = written(str(tmp_path), *evaluated(labels=several))
+    path = written(tmp_path, *evaluated(labels=several))
     with np.load(path) as npz:
         labels = csr_array(tuple(npz[f"labels_{name}"] for name in ("data", "indices", "indptr")), (30, 4))
     assert labels.dtype == np.float32
@@ -65,7 +65,7 @@ def test_labels_of_several_classes_are_sparse(tmp_path):
 
 def test_classes_tsv(tmp_path):
     result, split, class_names = evaluated()
-    written(str(tmp_path), result, split, class_names)
+    written(tmp_path, result, split, class_names)
     header, *rows = (line.split("\t") for line in (tmp_path / "classes.tsv").read_text().splitlines())
     assert [row[0] for row in rows] == [f"class\\t{i}" for i in range(4)]  # tabs in names are escaped
     assert all(len(row) == len(header) for row in rows)
@@ -78,7 +78,7 @@ def test_classes_tsv(tmp_path):
 def test_names_of_classes_are_not_quoted(tmp_path):
     names = ('say "no"', "it's", "a\\b", " # 1", "é", "NA", '"no"')
     result, split, _ = evaluated(n=len(names))
-    written(str(tmp_path), result, split, names)
+    written(tmp_path, result, split, names)
     _, *rows = (line.split("\t") for line in (tmp_path / "classes.tsv").read_text().splitlines())
     written_names = [*names[:-1], '\\"no"']  # readers would take a quote at the start for that of CSV
     assert [row[0] for row in rows] == written_names
@@ -91,7 +91,7 @@ def test_best_classes_of_many_and_examples_without_an_origin(tmp_path):
     best = np.argsort(-result.scores, axis=1)[:, :100].astype(np.int32)
     best_scores = np.take_along_axis(result.scores, best, axis=1)
     result = dataclasses.replace(result, scores=None, best_classes=best, best_scores=best_scores)
-    path = written(str(tmp_path), result, split, class_names)
+    path = written(tmp_path, result, split, class_names)
     with np.load(path) as npz:
         np.testing.assert_array_equal(npz["best_classes"], best)
         np.testing.assert_array_equal(npz["best_scores"], best_scores)
@@ -101,7 +101,7 @@ def test_best_classes_of_many_and_examples_without_an_origin(tmp_path):
 
 def test_failed_writes_keep_complete_files(tmp_path, monkeypatch):
     result, split, class_names = evaluated()
-    path = written(str(tmp_path), result, split, class_names)
+    path = written(tmp_path, result, split, class_names)
     before = files.read_bytes(path)
 
     write = tf.io.gfile.GFile.write

@@ -88,13 +88,6 @@ def test_a_run_predicts_the_sets_of_its_results(images, tmp_path):
     run.export(tmp_path / "model", coverage=COVERAGE)
     card = (tmp_path / "model" / "README.md").read_text()
     assert f"- On test: coverage {run.results['test']['set_coverage@90']:.2f}% [" in card
-    assert "contains the class of an input with a probability of at least 0.9" in card
-    best = tf.saved_model.load(str(tmp_path / "model")).signatures["classify"](image=tf.constant(images))
-    frame = run.predict(images, k=10, coverage=COVERAGE)  # the export does not cut the sets
-    assert best["in_set"].numpy().ravel().tolist() == frame["in_set"].tolist()
-    stated = json.loads((tmp_path / "model" / "prediction_sets.json").read_text())
-    assert stated["limits"] == pytest.approx(run._trained.sets.limits(COVERAGE).tolist())
-    assert (stated["score"], stated["coverage"]) == ("adaptive", COVERAGE)
 
 
 def test_a_class_with_a_separate_limit_need_not_follow_the_ranking(digits_run, images):
@@ -253,19 +246,21 @@ def test_an_input_has_one_set_in_exports_and_requests(repeated, tmp_path):
 
 
 @pytest.mark.nightly
-def test_exported_sets_are_the_predicted_ones(run, images, tmp_path):
+@pytest.mark.parametrize("name", ["threshold", "adaptive"])
+def test_exported_sets_are_the_predicted_ones(runs, name, images, tmp_path):
+    run = runs[name]
     run.export(tmp_path / "model", coverage=COVERAGE)
     model, batch = tf.saved_model.load(str(tmp_path / "model")), tf.constant(images)
     expected = run.outputs(images, coverage=COVERAGE)
-    scored, best = (model.signatures[name](image=batch) for name in ("score", "classify"))
-    for name in ("in_set", "set_size"):
-        np.testing.assert_array_equal(scored[name], expected[name])
+    scored, best = (model.signatures[signature](image=batch) for signature in ("score", "classify"))
+    for output in ("in_set", "set_size"):
+        np.testing.assert_array_equal(scored[output], expected[output])
     np.testing.assert_array_equal(best["set_size"], expected["set_size"])
     frame = run.predict(images, k=10, coverage=COVERAGE)  # the export does not cut the sets
     assert best["in_set"].numpy().ravel().tolist() == frame["in_set"].tolist()
     stated = json.loads((tmp_path / "model" / "prediction_sets.json").read_text())
     assert stated["limits"] == pytest.approx(run._trained.sets.limits(COVERAGE).tolist())
-    assert (stated["score"], stated["coverage"]) == ("threshold", COVERAGE)
+    assert (stated["score"], stated["coverage"]) == (name, COVERAGE)
     card = (tmp_path / "model" / "README.md").read_text()
     low, high = prediction_sets.coverage_interval(359, COVERAGE)
     assert "contains the class of an input with a probability of at least 0.9" in card

@@ -16,6 +16,11 @@ def has_color(pixels, color):
     return (np.abs(pixels - wanted).max(axis=2) <= 1.0).sum() > 400
 
 
+def assert_is_picture(pixels, most):
+    assert (pixels.dtype, pixels.ndim, pixels.shape[2]) == (np.uint8, 3, 3)
+    assert max(pixels.shape) <= most
+
+
 def test_classes_that_are_not_shown_count_as_other():
     counts = plots.confusion_counts(
         np.array([1, 1, 1, 3, 4, 9]), np.array([1, 4, 9, 1, 1, 9]), np.array([1, 4])
@@ -52,8 +57,7 @@ def test_every_rank_is_counted():
 def test_confusion_matrices_of_any_size_are_drawn(n):
     labels = np.array([n - 1, n // 2, n // 2])
     pixels = plots.confusion_matrix(labels, labels // 2, ["$\\frac{$\tb\nc"] * n)  # drawn without markup
-    assert (pixels.dtype, pixels.ndim, pixels.shape[2]) == (np.uint8, 3, 3)
-    assert max(pixels.shape) <= 1_700
+    assert_is_picture(pixels, 1_700)
 
 
 def test_correct_is_blue_and_errors_are_orange():
@@ -93,8 +97,7 @@ def test_diagrams_show_the_calibration():
     scores = np.eye(3)
     labels = np.array([0, 1, 0])
     pixels = diagram(scores, labels, Temperature(1.0))
-    assert (pixels.dtype, pixels.ndim, pixels.shape[2]) == (np.uint8, 3, 3)
-    assert max(pixels.shape) <= 720
+    assert_is_picture(pixels, 720)
     middle = pixels.shape[1] // 2
     other = diagram(scores, labels, Temperature(0.1))
     assert other.shape == pixels.shape

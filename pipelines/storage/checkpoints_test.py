@@ -24,13 +24,19 @@ def written(folder, *steps):
     return checkpoints
 
 
+def assert_newest(folder, step):
+    """Asserts that a new process restores a step; returns its variable and its checkpoints."""
+    variable, checkpoints = counter(folder)
+    assert checkpoints.read_newest() == step
+    assert float(variable[0]) == step
+    return variable, checkpoints
+
+
 @pytest.mark.parametrize("scheme", ["", "ram://"])
 def test_restore_reads_the_newest(tmp_path, scheme):
     folder = scheme + str(tmp_path / "partial-step-of" / "last")
     assert written(folder, 5, 20, 100).steps() == [5, 20, 100]
-    variable, checkpoints = counter(folder)
-    assert checkpoints.read_newest() == 100
-    assert float(variable[0]) == 100.0
+    variable, checkpoints = assert_newest(folder, 100)
     checkpoints.read(20)
     assert float(variable[0]) == 20.0
     checkpoints.keep([20, 100])
@@ -87,16 +93,12 @@ def flip(path):
 def test_damaged_checkpoints_are_skipped_and_written_again(tmp_path, caplog, suffix, damage):
     written(tmp_path, 5, 20)
     damage(tmp_path / f"step-20{suffix}")
-    variable, checkpoints = counter(tmp_path)
-    assert checkpoints.read_newest() == 5
-    assert float(variable[0]) == 5.0
+    variable, checkpoints = assert_newest(tmp_path, 5)
     assert "step-20: the checkpoint is damaged (" in caplog.text
     assert "Going back to the one before." in caplog.text
     variable.assign(tf.fill([1000], 20.0))
     checkpoints.write(20)
-    variable, checkpoints = counter(tmp_path)
-    assert checkpoints.read_newest() == 20
-    assert float(variable[0]) == 20.0
+    assert_newest(tmp_path, 20)
 
 
 def test_checkpoints_of_another_model_are_skipped(tmp_path, caplog):
@@ -104,9 +106,7 @@ def test_checkpoints_of_another_model_are_skipped(tmp_path, caplog):
     _, other = counter(tmp_path, shape=(7,))
     other.write(30)
     tf.train.Checkpoint(stranger=tf.Variable(1.0)).write(str(tmp_path / "step-40"))
-    variable, checkpoints = counter(tmp_path)
-    assert checkpoints.read_newest() == 5
-    assert float(variable[0]) == 5.0
+    assert_newest(tmp_path, 5)
     assert "step-30: a checkpoint of another run (" in caplog.text
     assert "step-40: a checkpoint of another run (" in caplog.text
 
@@ -161,9 +161,7 @@ def test_kill_while_a_checkpoint_is_written_again(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         checkpoints.write(20)
     monkeypatch.undo()
-    variable, checkpoints = counter(tmp_path)
-    assert checkpoints.read_newest() == 5
-    assert float(variable[0]) == 5.0
+    _, checkpoints = assert_newest(tmp_path, 5)
     checkpoints.keep([5])
     assert sorted(os.listdir(tmp_path)) == ["step-5.data-00000-of-00001", "step-5.index"]
 

@@ -108,7 +108,7 @@ def test_a_kill_before_the_claim_leaves_no_data(tmp_path):
     def fail(folder):
         raise OSError("killed")
 
-    run = TrainingDirectory(str(tmp_path), config.Experiment())
+    run = TrainingDirectory(tmp_path, config.Experiment())
     with pytest.raises(OSError, match="killed"):
         run.claim({"train": "1" * 64}, ("a text",), describe=fail)
     (tmp_path / "model").mkdir()

@@ -333,9 +333,9 @@ def test_cells_that_do_not_compare(changes):
         grid_summary.summarize([Cell(**other), Cell(**{**other, **changes})])
 
 
-def equal_cells(rng, kind, cells, seeds, examples=360):
+def equal_cells(rng, kind, cells, seeds):
     """Draws a grid of cells that differ by chance alone."""
-    shape = [cells, seeds, examples]
+    shape = [cells, seeds, 360]
     if kind == "seeds alone":
         return rng.normal(size=[cells, seeds]), Metric(higher_is_better=True)
     hard, unshared, of_seeds, rate = {
@@ -344,8 +344,8 @@ def equal_cells(rng, kind, cells, seeds, examples=360):
         "unshared errors": (0.0, 1.0, 0.0, 0.1),
         "scores": (1.0, 0.5, 0.3, None),
     }[kind]
-    scores = rng.normal(size=shape) + hard * rng.normal(size=examples)
-    scores += unshared * rng.normal(size=[cells, 1, examples]) + of_seeds * rng.normal(size=[cells, seeds, 1])
+    scores = rng.normal(size=shape) + hard * rng.normal(size=360)
+    scores += unshared * rng.normal(size=[cells, 1, 360]) + of_seeds * rng.normal(size=[cells, seeds, 1])
     if rate is None:
         return scores, Metric(higher_is_better=True)
     scores /= math.sqrt(1.0 + hard**2 + unshared**2 + of_seeds**2)

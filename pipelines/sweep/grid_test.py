@@ -94,7 +94,7 @@ def test_several_fields_are_tuned_together(tuned):
     values = {}
     for dropout, temperature in itertools.product(*TUNE.values()):
         name = f"softmax-dot-encoder.dropout={dropout},loss.temperature={temperature}-seed10000"
-        run = RunDirectory(str(root / "tuning" / name))
+        run = RunDirectory(root / "tuning" / name)
         experiment = run.experiment()
         assert (experiment.encoder.dropout, experiment.loss.temperature) == (dropout, temperature)
         assert experiment.seed == 10_000
@@ -314,7 +314,7 @@ def test_overrides_apply_to_cells_that_have_the_field():
 
 def test_a_run_folder_of_an_earlier_choice_is_named(tmp_path, trained_by):
     diverging = config.override(base(), {"loss.name": "mse", "seed": 0, RATE: 5.0})
-    run = TrainingDirectory(str(tmp_path / "mse-dot-seed0"), diverging)
+    run = TrainingDirectory(tmp_path / "mse-dot-seed0", diverging)
     run.claim({})
     run.unlock()
     axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 1}
@@ -325,6 +325,6 @@ def test_a_run_folder_of_an_earlier_choice_is_named(tmp_path, trained_by):
 @pytest.mark.nightly
 def test_tuned_runs_equal_runs_of_train_and_depend_on_the_seed(tuned, tmp_path):
     _, runs, _, _ = tuned
-    rank_training.train(runs[3].experiment, str(tmp_path / "alone"), progress=False)
+    rank_training.train(runs[3].experiment, tmp_path / "alone", progress=False)
     other_seed, same = (RunDirectory(run.path).history() for run in runs[2:])
-    assert RunDirectory(str(tmp_path / "alone")).history() == same != other_seed
+    assert RunDirectory(tmp_path / "alone").history() == same != other_seed

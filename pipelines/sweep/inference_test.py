@@ -150,24 +150,25 @@ def test_p_values_agree_with_the_intervals():
     assert not unknown.excludes_zero(0.05)
 
 
+DIFFERENCES = np.array([1.0] * 9 + [-1.0] * 2 + [0.0] * 349)
+
+
 def test_one_seed_of_errors_has_bonett_and_prices_interval():
-    differences = np.array([1.0] * 9 + [-1.0] * 2 + [0.0] * 349)
-    estimate = inference.paired_estimate(differences[None], bounded=True)
-    low, high = statistics.difference_interval(differences, bounded=True)
+    estimate = inference.paired_estimate(DIFFERENCES[None], bounded=True)
+    low, high = statistics.difference_interval(DIFFERENCES, bounded=True)
     center = (low + high) / 2
     half = (high - low) / 2
     assert estimate.center == pytest.approx(center)
     # Student's t of 359 degrees of freedom in place of the normal quantile.
     ratio = scipy.stats.t.ppf(0.975, 359) / scipy.stats.norm.ppf(0.975)
     assert estimate.half_width() == pytest.approx(half * ratio)
-    assert inference.paired_p_value(differences[None], estimate) == pytest.approx(2 * 67 / 2**11)
+    assert inference.paired_p_value(DIFFERENCES[None], estimate) == pytest.approx(2 * 67 / 2**11)
 
 
 def test_seeds_that_agree_count_once():
     """Equal runs are no more than one: the interval of one seed."""
-    differences = np.array([1.0] * 9 + [-1.0] * 2 + [0.0] * 349)
     one, five = (
-        inference.paired_estimate(np.tile(differences, [seeds, 1]), bounded=True) for seeds in (1, 5)
+        inference.paired_estimate(np.tile(DIFFERENCES, [seeds, 1]), bounded=True) for seeds in (1, 5)
     )
     np.testing.assert_allclose(five.interval(), one.interval(), atol=5e-5)
     errors = np.array([1.0] * 4 + [0.0] * 356)
@@ -278,14 +279,3 @@ def test_one_seed_can_pass_the_correction_of_many_comparisons():
     for comparisons in (1, 300, 3000):
         p_value = inference.paired_p_value(differences, estimate, comparisons)
         assert 2.0 * comparisons * p_value < statistics.LEVEL
-
-
-@pytest.mark.nightly
-def test_a_detectable_difference_is_found_in_four_of_five_sweeps(rng):
-    """The variances of the seeds and of the examples are 1 each, without other noise."""
-    estimate = inference.Estimate(0.0, 0.0, ((1 / 8, 7.0), (1 / 100, 99.0)))
-    difference, found = inference.detectable(estimate, 8, np.array([8]), 0.05)[0], 0
-    for _ in range(1000):
-        values = difference + rng.normal(size=[8, 1]) + rng.normal(size=100)
-        found += inference.paired_estimate(values, bounded=False).excludes_zero(0.05)
-    assert 0.75 < found / 1000 < 0.85

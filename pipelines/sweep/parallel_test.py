@@ -155,7 +155,7 @@ def test_a_killed_process_is_reported_and_the_other_saves(tmp_path):
 @pytest.mark.nightly
 def test_an_error_stops_the_other_runs(tmp_path):
     runs = runs_below(tmp_path, epochs=1e5)
-    locked = RunDirectory(str(tmp_path / "locked"))
+    locked = RunDirectory(tmp_path / "locked")
     os.makedirs(locked.path)
     locked.lock()
     trained = train_all([runs[0], GridRun(base(), locked.path)], jobs=2)

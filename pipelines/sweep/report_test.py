@@ -44,7 +44,7 @@ def stored(folder, loss, seed, errors):
     summary = evaluator.summarize(matrix, list(values_of))
     path = folder / f"{loss}-{seed}"
     path.mkdir()
-    run_dir = RunDirectory(str(path))
+    run_dir = RunDirectory(path)
     run_dir.write_test_values(values_of, matrix)
     session = {"command": ["python3", "-m", "a b"], "git": "5eed"}
     differing = (("2026-01-01", 1.25, "two", "1"), ("2026-01-02", 2.0, "one", "2"))

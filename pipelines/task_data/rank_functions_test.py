@@ -61,18 +61,18 @@ def test_a_sorter_file_of_the_user(tmp_path):
             "epochs": 0.1,
         }
     )
-    rank_training.train(tuned, str(tmp_path / "tuned"), progress=False)
+    rank_training.train(tuned, tmp_path / "tuned", progress=False)
     path.rename(tmp_path / "moved.safetensors")
     assert trained_model.restore(str(tmp_path / "tuned")).model.rank_sorter.get_weights()
     with pytest.raises(ValueError, match=r"^loss\.sorter=.*blunt\.safetensors: cannot be read"):
-        rank_training.train(tuned, str(tmp_path / "again"), progress=False)
+        rank_training.train(tuned, tmp_path / "again", progress=False)
 
 
 def test_losses_of_a_batch_with_one_example_per_part(tmp_path):
     experiment = small(**{"loss.name": "mean_average_precision", "batch_size": 64, "accumulation_steps": 64})
     message = "batch_size=64: loss 'mean_average_precision' ranks the examples of a part of a batch"
     with pytest.raises(ValueError, match=message):
-        rank_training.train(experiment, str(tmp_path), progress=False)
+        rank_training.train(experiment, tmp_path, progress=False)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def _log_level(caplog):
 
 def initial_weights(experiment, tmp_path, **changes):
     """Returns the weights of a model before its first step."""
-    loaded = dataclasses.replace(rank_training.load_data(experiment, str(tmp_path)), **changes)
+    loaded = dataclasses.replace(rank_training.load_data(experiment, tmp_path), **changes)
     run_dir = TrainingDirectory(tmp_path / "new", experiment)
     strategy = tf.distribute.get_strategy()
     return rank_training.build_trainer(experiment, loaded, run_dir, strategy, False)._task.model.get_weights()

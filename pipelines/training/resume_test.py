@@ -44,7 +44,7 @@ def undisturbed(tmp_path_factory):
 
             tf.keras.backend.clear_session()
             with mock.patch.object(TrainState, "save", copying):
-                rank_training.train(experiment, str(folder), progress=False)
+                rank_training.train(experiment, folder, progress=False)
             folders[repr(experiment)] = str(folder)
         return folders[repr(experiment)]
 
@@ -54,7 +54,7 @@ def undisturbed(tmp_path_factory):
 def killed(undisturbed, experiment, moment, step, path):
     """Returns the folder of a run that was killed before or after the save of a step."""
     shutil.copytree(pathlib.Path(undisturbed(experiment)).parent / f"{moment}-{step}", path)
-    assert RunDirectory(str(path)).results() is None
+    assert RunDirectory(path).results() is None
     return str(path)
 
 
@@ -88,15 +88,15 @@ def test_kills_before_every_change_of_files(tmp_path, copied_before_changes, ass
     )
     undisturbed = tmp_path / "undisturbed"
     with copied_before_changes(undisturbed, tmp_path) as copies:
-        rank_training.train(experiment, str(undisturbed), progress=False)
-    assert [line["step"] for line in RunDirectory(str(undisturbed)).history()] == [4, 8, 9]
+        rank_training.train(experiment, undisturbed, progress=False)
+    assert [line["step"] for line in RunDirectory(undisturbed).history()] == [4, 8, 9]
     # Of copies with the same state, the last has the most partial files.
     last_of = {str(on_disk(copy)): copy for copy in copies}
     assert len(last_of) >= 14  # three saves of the best, the last and the history; two removals in the third
     for names, copy in last_of.items():
         if "step-8" in names and "step-9" not in names:  # the second save is like the first
             continue
-        rank_training.train(experiment, str(copy), progress=False)
+        rank_training.train(experiment, copy, progress=False)
         assert_same_run(undisturbed, copy)
 
 
@@ -126,7 +126,7 @@ def test_truncated_checkpoints_are_skipped_and_histories_written_again(
     folder, log = truncated
     assert_same_run(undisturbed(small(epochs=4.0)), folder)
     assert "step-51: the checkpoint is damaged" in log
-    assert RunDirectory(str(folder)).sessions()[1]["from_step"] == 34
+    assert RunDirectory(folder).sessions()[1]["from_step"] == 34
 
 
 @pytest.mark.nightly
@@ -230,7 +230,7 @@ def test_signals_during_evaluations(tmp_path, monkeypatch, assert_ends_undisturb
 @pytest.mark.nightly
 def test_steps_per_execution_and_checkpoints_do_not_change_results(tmp_path, undisturbed):
     changes = {"steps_per_execution": 5, "checkpoint_steps": 4}  # 17 steps per evaluation
-    rank_training.train(small(**changes), str(tmp_path), progress=False)
+    rank_training.train(small(**changes), tmp_path, progress=False)
     expected = pathlib.Path(undisturbed(small()), "metrics.jsonl").read_bytes()
     assert (tmp_path / "metrics.jsonl").read_bytes() == expected
     names = sorted(file.name for file in (tmp_path / "checkpoints" / "last").glob("*.index"))

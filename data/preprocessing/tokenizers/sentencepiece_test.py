@@ -114,7 +114,7 @@ def test_settings_and_assets_restore_the_tokenizer(write, tmp_path, file):
     module.tokenizer = tokenizer
     module.encode = tf.function(tokenizer, input_signature=[{"text": tf.TensorSpec([None], tf.string)}])
     tf.saved_model.save(module, str(tmp_path / "model"))
-    exported = tf.saved_model.load(str(tmp_path / "model")).encode({"text": texts["text"]})
+    exported = tf.saved_model.load(tmp_path / "model").encode({"text": texts["text"]})
     expected = tokenizer({"text": texts["text"]})
     np.testing.assert_array_equal(exported["input_word_ids"], expected["input_word_ids"])
 

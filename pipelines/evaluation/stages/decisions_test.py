@@ -54,6 +54,12 @@ def measure(result, experiment, loaded):
     return DecisionStage(experiment).measure(Context(loaded, "test"), result)
 
 
+def measure_top(top, labels, experiment, classes):
+    """Measures top classes of examples of one class."""
+    result = EvaluationResult((), np.zeros([len(top), 0]), top, top == labels, top)
+    return measure(result, experiment, task_of("test", data.Split({}, labels), classes))
+
+
 def test_rules_that_fit_the_data_and_the_model():
     for loss in ("sigmoid_cross_entropy", "asl", "zlpr"):
         check(experiment(loss), SEVERAL)
@@ -146,7 +152,7 @@ def test_all_callers_decide_by_one_rule(tmp_path, rule):
     run.predict_file(tmp_path / "vectors.npy", tmp_path / "best.tsv")
     assert pd.read_csv(tmp_path / "best.tsv", sep="\t")["set_size"].tolist() == expected.sum(axis=1).tolist()
     run.export(tmp_path / "model" / "1", k=10)
-    score = tf.saved_model.load(str(tmp_path / "model" / "1")).signatures["score"]
+    score = tf.saved_model.load(tmp_path / "model" / "1").signatures["score"]
     np.testing.assert_array_equal(score(embedding=vectors)["in_set"], expected)
     served_models = pytest.importorskip("rank4class.pipelines.export.serving_test")
     with served_models.served(served_models.serving.app(tmp_path / "model")) as address:
@@ -208,24 +214,21 @@ def test_decisions_by_thresholds(tmp_path, monkeypatch):
 
 def test_one_class_per_example_decides_for_the_top_class(rng):
     top, labels = rng.integers(4, size=[2, 50])
-    result = EvaluationResult((), np.zeros([50, 0]), top, top == labels, top)
-    measured = measure(result, experiment(), task_of("test", data.Split({}, labels), "abcd"))
+    measured = measure_top(top, labels, experiment(), "abcd")
     assert_equal_scikit_learns(measured.means(), np.eye(4)[labels], np.eye(4)[top])
     assert measured.means()["f1_micro"] == pytest.approx(measured.means()["subset_accuracy"])
 
 
 def test_mean_recall_of_examples_of_one_class(rng):
     top, labels = rng.integers([[5], [4]], size=[2, 50])  # the last class has no example
-    result = EvaluationResult((), np.zeros([50, 0]), top, top == labels, top)
-    loaded = task_of("test", data.Split({}, labels))
     names = ("balanced_accuracy", "macro_top1_error")
-    measured = measure(result, experiment("softmax", metrics=names), loaded)
+    measured = measure_top(top, labels, experiment("softmax", metrics=names), "abcde")
     recalls = 100.0 * sklearn.metrics.recall_score(labels, top, average=None, labels=range(4))
     summary = measured.summarize()
     assert [summary[name] for name in names] == pytest.approx([recalls.mean(), 100.0 - recalls.mean()])
     low, high = summary["intervals"]["macro_top1_error"]
     assert low < summary["macro_top1_error"] < high
-    table = per_class.per_class(measured, labels, loaded.class_names)
+    table = per_class.per_class(measured, labels, tuple("abcde"))
     for name in names:
         ordered = per_class.worst_first(table, name)["decided recall (%)"]
         np.testing.assert_allclose(ordered, [*sorted(recalls), np.nan])
