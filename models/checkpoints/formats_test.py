@@ -301,9 +301,11 @@ def test_paths_without_a_checkpoint(tmp_path, layouts):
         assert_refused(path, f"^{path}: no such file or folder, and nothing is downloaded", "electra")
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert_refused(
-        empty, "empty: no checkpoint of a known format. Give the path of one: .*a Hugging Face fol"
+    known = (
+        r"a TensorFlow checkpoint \(\*\.index\); Keras's ResNet50 or CIFAR VGG16 weights \(\.h5\); "
+        r"a Hugging Face folder \(config\.json, model\.safetensors\)\.$"
     )
+    assert_refused(empty, f"empty: no checkpoint of a known format. Give the path of one: {known}")
     write_tensorflow(empty / "model", {"dense/kernel": np.ones(3, np.float32)})
     assert_refused(empty, "its tensors are in none of the scopes encoder, bert, elec")
     write_tensorflow(empty / "other", {"dense/kernel": np.ones(3, np.float32)})
