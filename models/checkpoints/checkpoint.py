@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -134,6 +135,11 @@ class Checkpoint:
     def tokenizer(self) -> str | None:
         """Name of the tokenizer of a text encoder, whose files are in `folder`; None for other encoders."""
         return self.architecture.TOKENIZER
+
+    @property
+    def max_tokens(self) -> int:
+        """Number of tokens that a text encoder takes at most, special tokens included."""
+        return self.settings.get("max_positions", sys.maxsize) - self.architecture.FIRST_POSITION
 
     @property
     def path(self) -> str:
