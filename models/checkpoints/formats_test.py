@@ -279,7 +279,7 @@ def test_names_of_a_published_bert(tmp_path, write_bert_folder):
 def test_models_with_a_head_and_without_a_pooler(tmp_path, write_bert_folder):
     """Transformers saves those of masked tokens, and of token classification, so."""
     drop = ["pooler.dense.weight", "pooler.dense.bias"]
-    heads = ["cls.predictions.bias", "qa_outputs.bias"]
+    heads = ["cls.predictions.bias", "lm_head.bias", "qa_outputs.bias"]
     write_bert_folder(tmp_path / "with")
     write_bert_folder(tmp_path / "without", drop=drop, change=dict.fromkeys(heads, np.ones(3, np.float32)))
 
@@ -323,7 +323,7 @@ def test_paths_without_a_checkpoint(tmp_path, layouts):
 def test_invalid_hugging_face_folders(tmp_path, write_bert_folder):
     for broken, message in (
         ({"drop": ["pooler.dense.bias"]}, "pooler.dense.bias is missing"),
-        ({"change": {"lm_head.weight": np.ones(3, np.float32)}}, "lm_head.weight is left over"),
+        ({"change": {"decoder.weight": np.ones(3, np.float32)}}, "decoder.weight is left over"),
         (
             {"change": {"encoder.layer.0.output.dense.weight": np.ones([8, 15], np.float32)}},
             r"layer.0.output.dense.weight has shape \(8, 15\), not that of layer_0/output/kernel",
