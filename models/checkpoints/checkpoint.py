@@ -20,8 +20,6 @@ FORMATS = Registry("checkpoint format")
 # Function of the `Tensors` of a TensorFlow checkpoint or a Keras file that returns its `Checkpoint`. The
 # names are those of a top-level scope that only such tensors have.
 TENSOR_FORMATS = Registry("scope of a checkpoint")
-# Class of a text encoder, such as `encoders.Bert`, by the `model_type` of Hugging Face's config.
-HUGGING_FACE = Registry("model_type")
 
 
 @dataclasses.dataclass(frozen=True)
