@@ -17,10 +17,10 @@ class Schedule:
     epochs: float  # passes over the training examples
     evaluation_steps: int  # between two evaluations
     learning_rate: Callable[[int], Any]  # function of a step
+    monitor: str  # metric that selects the best model
     temperature: Callable[[int], Any] | None = None  # of the loss, by step; None if it is constant
     checkpoint_steps: int | None = None  # between checkpoints, besides one after each evaluation
     steps_per_execution: int = 1  # between two looks at signals
-    monitor: str | None = None  # metric that selects the best model; None selects the last
     patience: int = 0  # evaluations without a better one after which training stops; 0 never stops early
 
     def evaluates_after(self, step: int) -> bool:
