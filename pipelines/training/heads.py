@@ -25,12 +25,20 @@ class Head(NamedTuple):
 
 
 def start(model: tf.keras.Model, task_data: TaskData, experiment: config.Experiment, cache: Cache) -> None:
-    """Assigns the head of an experiment to a new model; the model has random ones, and zeros."""
-    if (init := STARTS.get(experiment.class_encoder.init)) is None:
+    """Assigns the head of an experiment to a new model; the model has random ones, and zeros.
+
+    Raises:
+      ValueError: the class encoder, one of a user, has no `table` for the vectors.
+    """
+    part = experiment.class_encoder
+    if (init := STARTS.get(part.init)) is None:
         return
+    if (table := getattr(model.class_encoder, "table", None)) is None:
+        problem = f"class encoder {part.name!r} has no variable `table`. Choose 'random' or 'zeros'."
+        raise ValueError(f"class_encoder.init={part.init!r}: {problem}")
     batch_size = experiment.evaluation_batch_size
     head = init(task_data, experiment.encoder.name, batch_size, cache)
-    model.class_encoder.table.assign(head.vectors)
+    table.assign(head.vectors)
     if head.bias is not None:
         model.interaction.bias.assign(head.bias)
 

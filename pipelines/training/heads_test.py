@@ -31,6 +31,12 @@ def test_vectors_and_bias_are_assigned(monkeypatch):
         heads.start(model, None, experiment, None)
         np.testing.assert_array_equal(table, np.full([3, 2], expected))
     np.testing.assert_array_equal(bias, [1.0, 2.0, 3.0])
+    del model.class_encoder.table
+    message = (
+        r"class_encoder\.init='means': class encoder 'embedding' has no variable `table`\. Choose 'random'"
+    )
+    with pytest.raises(ValueError, match=message):
+        heads.start(model, None, experiment, None)
 
 
 @pytest.mark.nightly
