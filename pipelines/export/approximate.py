@@ -26,8 +26,8 @@ class ApproximateAnswers(Answers):
     classes may be missing. There are no probabilities and no decided classes.
 
     Raises:
-      ValueError: an interaction other than "dot" and "cosine", a calibration that changes the order of the
-        classes, too few classes, or `k` is out of range.
+      ValueError: an interaction whose scores are no products of vectors, a calibration that changes the
+        order of the classes, too few classes, or `k` is out of range.
       ImportError: the package `scann` is missing, or was built for another TensorFlow.
 
     References:
@@ -38,9 +38,8 @@ class ApproximateAnswers(Answers):
     def __init__(self, trained: TrainedModel, k: int):
         super().__init__(trained)
         self.check_k(k)
-        interaction = getattr(trained.model, "interaction", None)
-        n = len(self.class_names)
-        if not isinstance(interaction, interactions.Dot | interactions.Cosine):
+        interaction = interactions.protocol_of(getattr(trained.model, "interaction", None))
+        if not interaction.has_products:
             raise ValueError(
                 f"index='scann': the interaction is {trained.experiment.interaction.name!r}, and only dot "
                 "products and cosines can be searched. Set it to 'exact'."
