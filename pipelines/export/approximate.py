@@ -72,7 +72,7 @@ class ApproximateAnswers(Answers):
 
 
 def build_index(vectors: tf.Tensor, k: int) -> Any:
-    """Returns ScaNN's index of vectors, float32 `[n, d]`, with the settings of exports.
+    """Returns ScaNN's index of vectors, float32 `[n, d]`, with the settings of exports, the same each time.
 
     Its method `search_batched(queries)` returns the ids, int32 `[B, k]`, and dot products, float32 `[B, k]`,
     of the vectors with the largest ones.
@@ -82,7 +82,8 @@ def build_index(vectors: tf.Tensor, k: int) -> Any:
     return (
         scann_ops()
         .builder(vectors, k, "dot_product")
-        .tree(leaves, math.ceil(SEARCHED * leaves), training_sample_size=min(n, SAMPLE))
+        # Random initial centers would take no seed; k-means++ has one.
+        .tree(leaves, math.ceil(SEARCHED * leaves), training_sample_size=min(n, SAMPLE), random_init=False)
         .score_ah(2, anisotropic_quantization_threshold=0.2)
         .reorder(min(n, RESCORED * k))
         .build()
