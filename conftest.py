@@ -447,11 +447,19 @@ def tiny_goemotions(tmp_path):
     return folder
 
 
+# Of a `model_type`: dense layers beside BERT's blocks, `[out, in]`, and the fields of `config.json` that
+# BERT's does not have or has with another value.
+ARCHITECTURES = {
+    "bert": ({"pooler.dense": [8, 8]}, {}),
+    "electra": ({"embeddings_project": [8, 4]}, {"embedding_size": 4}),
+}
+
+
 @pytest.fixture(scope="session")
 def write_bert_folder():
-    """Returns a function that writes a small BERT or ELECTRA of random weights in Hugging Face's layout.
+    """Returns a function that writes a small encoder of `ARCHITECTURES` in Hugging Face's layout.
 
-    It follows the published layout, not our import of it.
+    The weights are random. It follows the published layout, not our import of it.
     """
 
     def write(folder, words=None, drop=(), change=None, kind="bert", layers=2, **published):
@@ -459,12 +467,25 @@ def write_bert_folder():
         folder.mkdir(exist_ok=True)
         width = 8
         inner = 16
-        positions = 32
-        embedding = 4 if kind == "electra" else width
+        others, fields = ARCHITECTURES[kind]
+        config = {
+            "model_type": kind,
+            "hidden_act": "gelu",
+            "vocab_size": len(words),
+            "hidden_size": width,
+            "num_hidden_layers": layers,
+            "num_attention_heads": 2,
+            "intermediate_size": inner,
+            "max_position_embeddings": 32,
+            "type_vocab_size": 2,
+            **fields,
+        }
+        embedding = fields.get("embedding_size", width)
+        positions = config["max_position_embeddings"]
         shapes = {
             "embeddings.word_embeddings.weight": [len(words), embedding],
             "embeddings.position_embeddings.weight": [positions, embedding],
-            "embeddings.token_type_embeddings.weight": [2, embedding],
+            "embeddings.token_type_embeddings.weight": [config["type_vocab_size"], embedding],
         }
         dense = {}  # name -> [out, in]
         norms = {"embeddings.LayerNorm": embedding}
@@ -474,11 +495,7 @@ def write_bert_folder():
             dense[f"{layer}intermediate.dense"] = [inner, width]
             dense[f"{layer}output.dense"] = [width, inner]
             norms |= {f"{layer}attention.output.LayerNorm": width, f"{layer}output.LayerNorm": width}
-        if kind == "electra":
-            dense["embeddings_project"] = [width, embedding]
-        else:
-            dense["pooler.dense"] = [width, width]
-        for name, (outputs, inputs) in dense.items():
+        for name, (outputs, inputs) in {**dense, **others}.items():
             shapes |= {f"{name}.weight": [outputs, inputs], f"{name}.bias": [outputs]}
         rng = np.random.default_rng(0)
         tensors = {name: rng.normal(size=shape, scale=0.5) for name, shape in shapes.items()}
@@ -491,19 +508,6 @@ def write_bert_folder():
         tensors["embeddings.position_ids"] = np.arange(positions)[None]
         tensors = {name: value for name, value in {**tensors, **(change or {})}.items() if name not in drop}
         safetensors.numpy.save_file(tensors, folder / "model.safetensors")
-        config = {
-            "model_type": kind,
-            "hidden_act": "gelu",
-            "vocab_size": len(words),
-            "hidden_size": width,
-            "num_hidden_layers": layers,
-            "num_attention_heads": 2,
-            "intermediate_size": inner,
-            "max_position_embeddings": positions,
-            "type_vocab_size": 2,
-        }
-        if kind == "electra":
-            config["embedding_size"] = embedding
         (folder / "config.json").write_text(json.dumps({**config, **published}))
         (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
         return tensors

@@ -233,6 +233,7 @@ def _from_json(kind: str | None, *default: Any) -> Option:
 DATASETS = Registry("dataset")
 FILES = Registry("dataset of checked files")
 ENCODERS = _Layers("encoder")
+HUGGING_FACE = Registry("model_type")  # classes of text encoders, by the field of Hugging Face's config
 CLASS_ENCODERS = _Layers("class_encoder")
 INTERACTIONS = _Layers("interaction")
 COUNT_PRIORS = _Layers("count_prior")

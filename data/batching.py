@@ -174,7 +174,13 @@ Preprocess = Callable[[Features], Features]
 
 
 def raise_first_unreadable(split: Split, indices: Iterable[int], preprocess: Preprocess | None) -> None:
-    """Raises ValueError for the first of some examples that cannot be read by the preprocessing, if any."""
+    """Raises ValueError for the first of some examples that cannot be read by the preprocessing, if any.
+
+    Args:
+      split: the examples.
+      indices: those to read, in this order.
+      preprocess: function of a batch's features; None reads nothing.
+    """
     for i in indices if preprocess is not None else ():
         _read(split, i, preprocess)
 
@@ -185,6 +191,12 @@ def naming_errors(
     """Yields `evaluation_batches`; raises ValueError, with the name of the example, if one cannot be read.
 
     It requests no batch after the last one, for which TensorFlow would write to the standard error.
+
+    Args:
+      batches: the `evaluation_batches` of the split.
+      split: their examples.
+      batch_size: `B`, the size of the batches.
+      preprocess: that of the batches, by which the first unreadable example of a batch is found.
     """
     iterator = iter(batches)
     order = evaluation_order(split)
@@ -201,7 +213,12 @@ def naming_errors(
 
 
 def read_each(split: Split, preprocess: Preprocess) -> Iterator[tuple[Features | None, str | None]]:
-    """Yields the preprocessed features of each example, a batch of one, and None; or None and an error."""
+    """Yields the preprocessed features of each example, a batch of one, and None; or None and an error.
+
+    Args:
+      split: the examples, in whose order they are read.
+      preprocess: function of a batch's features.
+    """
     unsorted = dataclasses.replace(split, lengths=None)
     ones = iter(evaluation_batches(unsorted, batch_size=1, preprocess=preprocess))
     for i in range(len(split)):
@@ -215,7 +232,11 @@ def read_each(split: Split, preprocess: Preprocess) -> Iterator[tuple[Features |
 
 
 def unreadable(split: Split, preprocess: Preprocess) -> Iterator[tuple[int, str]]:
-    """Yields (index, message) for every example that cannot be read, after reading all up to it."""
+    """Yields (index, message) for every example that cannot be read, after reading all up to it.
+
+    Args:
+      split, preprocess: see `read_each`.
+    """
     for i, (_, message) in enumerate(read_each(split, preprocess)):
         if message:
             yield i, message

@@ -11,6 +11,10 @@ KINDS = Registry("kind of example")  # by the feature that an example of the kin
 def kind_of(features: Collection[str]) -> Any:
     """Returns the kind of examples with some features, an object of `kinds.arrays.Kind`.
 
+    Args:
+      features: names of features. The first kind of `KINDS` that is named after one of them is theirs;
+        without one they are arrays of numbers.
+
     >>> kind_of({"text", "text_pair"}).tokenizes, kind_of({"embedding"}).tokenizes
     (True, False)
     """

@@ -23,6 +23,9 @@ class StoredRows:
       dtype, shape: of the array.
       offset: first byte of the array.
       rows: int `[M]`, the rows that are selected; None are all.
+
+    Raises:
+      ValueError: when rows are read, the file ends before them.
     """
 
     def __init__(

@@ -44,6 +44,11 @@ def get_labeled(name: str, class_names: Sequence[str], *, path: str | os.PathLik
       class_names: the names of all classes, by id; an example of another one is an invalid row.
       path: the file or folder.
       **options: of the dataset of this name; those that concern splits are ignored.
+
+    Raises:
+      ValueError: an unknown name; or data that cannot be used, named by file and line, among them a row of
+        another class unless `on_invalid_row` is "skip".
+      FileNotFoundError: a file or folder is missing.
     """
     bad_rows = BadRows(options.pop("on_invalid_row", "fail"))
     split = LABELED[name](os.fspath(path), class_names, bad_rows, **options)

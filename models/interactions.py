@@ -24,12 +24,15 @@ class Interaction:
         since each class has weights.
       takes_prepared: whether `call` takes `prepared`, with the result of `prepare` in place of `c`.
       in_blocks: whether it computes in blocks of classes, whose number it has to know before a step.
-      use_bias: whether it adds `bias`, `[n]`, to the products of `query(h)` and `prepare(c)`.
+      has_products: whether the scores are the products of `query(h)` and `prepare(c)`, which an index can
+        search.
+      use_bias: whether it adds `bias`, `[n]`, to these products.
     """
 
     takes_class_ids = False
     takes_prepared = False
     in_blocks = False
+    has_products = False
     use_bias = False
 
     def prepare(self, c: tf.Tensor) -> tf.Tensor:
@@ -37,7 +40,7 @@ class Interaction:
         return c
 
     def query(self, h: tf.Tensor) -> tf.Tensor:
-        """Returns vectors, `[B, d]`, whose products with `prepare(c)` are the scores."""
+        """Returns the vectors, `[B, d]`, by which `prepare(c)` is multiplied."""
         return h
 
     def plan(self, batch_size: int, num_classes: int, width: int) -> tuple[int, bool]:
@@ -68,7 +71,7 @@ class Dot(Part, Interaction):
     """
 
     SAVED: tuple[str, ...] = ("use_bias",)
-    takes_class_ids = True
+    takes_class_ids = has_products = True
 
     def __init__(self, use_bias: bool = True, **kwargs: Any):
         super().__init__(**kwargs)
@@ -131,7 +134,7 @@ class Cosine(Part, Interaction):
     """
 
     SAVED = ("temperature", "learned")
-    takes_prepared = True
+    takes_prepared = has_products = True
 
     def __init__(self, temperature: float = 0.1, learned: bool = False, **kwargs: Any):
         super().__init__(**kwargs)

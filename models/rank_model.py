@@ -87,7 +87,15 @@ class RankModel(tf.keras.Model):
         return {"scores": scores, "log_counts": self.count_prior(h)}
 
     def encode_classes(self, training: bool | None = None, class_ids: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns vectors of all classes or of `class_ids`, float `[n, d]`, as the interaction takes them."""
+        """Returns vectors of all classes or of `class_ids`, float `[n, d]`, as the interaction takes them.
+
+        Args:
+          training: whether this is a step of training, in which an encoder of texts has dropout.
+          class_ids: optional int `[m]`, whose vectors are `[m, d]`.
+
+        Raises:
+          ValueError: the class encoder has another number of classes than the model.
+        """
         if class_ids is None:
             size = getattr(self.class_encoder, "num_classes", self.num_classes)
             if size != self.num_classes:
@@ -116,7 +124,11 @@ class RankModel(tf.keras.Model):
         return {**super().get_config(), **serialized, **fields, "dtype": self.dtype_policy.name}
 
     def get_build_config(self) -> dict[str, Any]:
-        """Returns the features that a loaded model is built with: name, or "" -> shape and dtype."""
+        """Returns the features that a loaded model is built with: name, or "" -> shape and dtype.
+
+        Raises:
+          ValueError: the model has not been called yet.
+        """
         called = self.built if KERAS_3 else self.save_spec()
         if not called:
             raise ValueError("RankModel: no weights to save yet. Call it on features first.")

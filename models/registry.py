@@ -25,6 +25,11 @@ def get(part: str, name: str, **options: Any) -> Any:
       name: one of the registry of that part.
       **options: the arguments of that part.
 
+    Raises:
+      ValueError: an unknown name or option, a missing one, or one out of range; or a checkpoint, the option
+        `path` of an encoder, that does not fit it.
+      FileNotFoundError: there is nothing at that path.
+
     >>> get("encoder", "mlp", hidden=(32,)).width
     32
     """

@@ -11,7 +11,12 @@ from rank4class.registry import did_you_mean
 
 
 def class_names(path: str) -> tuple[str, ...]:
-    """Reads the names of the classes, one per line in the order of their ids."""
+    """Reads the names of the classes, one per line in the order of their ids.
+
+    Raises:
+      ValueError: a line is empty; the message names it.
+      FileNotFoundError: there is no such file.
+    """
     names = []
     for where, line in rows.lines(path):
         if not line.strip():
@@ -21,12 +26,33 @@ def class_names(path: str) -> tuple[str, ...]:
 
 
 def class_descriptions(path: str, class_names: Sequence[str]) -> list[str]:
-    """Reads the descriptions of classes from a UTF-8 file with lines of a name, a tab and a description."""
+    """Reads the descriptions of classes from a UTF-8 file with lines of a name, a tab and a description.
+
+    Args:
+      path: the file; its lines may have any order.
+      class_names: the `n` names of the classes, by id.
+
+    Returns:
+      The description of each class, `n` strings in the order of `class_names`.
+
+    Raises:
+      ValueError: a line of another format, with an unknown or a repeated name, or a class without a line;
+        the message names the line or the classes.
+      FileNotFoundError: there is no such file.
+    """
     return [value for _, value in _table(path, class_names, "description")]
 
 
 def class_weights(path: str, class_names: Sequence[str]) -> np.ndarray:
-    """Reads weights float32 `[n]`, at least 0 and not all 0, in the format of `class_descriptions`."""
+    """Reads weights float32 `[n]`, at least 0 and not all 0, in the format of `class_descriptions`.
+
+    Args:
+      path, class_names: see `class_descriptions`.
+
+    Raises:
+      ValueError: as of `class_descriptions`; or a weight that is not such a number, or all are 0.
+      FileNotFoundError: there is no such file.
+    """
     weights = _numbers(path, class_names, "weight", 0.0)
     if not weights.any():
         raise ValueError(f"{path}: no weight above 0. Raise one.")
@@ -34,7 +60,15 @@ def class_weights(path: str, class_names: Sequence[str]) -> np.ndarray:
 
 
 def class_frequencies(path: str, class_names: Sequence[str]) -> np.ndarray:
-    """Reads frequencies float32 `[n]`, above 0 and of any sum, in the format of `class_descriptions`."""
+    """Reads frequencies float32 `[n]`, above 0 and of any sum, in the format of `class_descriptions`.
+
+    Args:
+      path, class_names: see `class_descriptions`.
+
+    Raises:
+      ValueError: as of `class_descriptions`; or a frequency that is not a number of at least 1e-30.
+      FileNotFoundError: there is no such file.
+    """
     return _numbers(path, class_names, "frequency", 1e-30)
 
 
@@ -48,7 +82,7 @@ def balanced_class_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:
     and refuses empty classes.
 
     Args:
-      counts: number of training examples of each class; empty classes get weight 0.
+      counts: number of training examples of each class, `[n]`; empty classes get weight 0.
 
     >>> balanced_class_weights([3, 1, 0]).tolist()
     [0.6666666865348816, 2.0, 0.0]

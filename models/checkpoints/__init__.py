@@ -2,7 +2,6 @@
 
 from rank4class.models.checkpoints.checkpoint import (
     FORMATS,
-    HUGGING_FACE,
     TENSOR_FORMATS,
     Checkpoint,
     NameMap,
@@ -11,3 +10,4 @@ from rank4class.models.checkpoints.checkpoint import (
 )
 from rank4class.models.checkpoints.formats import find
 from rank4class.models.checkpoints.hugging_face import hugging_face_files
+from rank4class.registry import HUGGING_FACE

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +20,6 @@ FORMATS = Registry("checkpoint format")
 # Function of the `Tensors` of a TensorFlow checkpoint or a Keras file that returns its `Checkpoint`. The
 # names are those of a top-level scope that only such tensors have.
 TENSOR_FORMATS = Registry("scope of a checkpoint")
-# Class of a text encoder, such as `encoders.Bert`, by the `model_type` of Hugging Face's config.
-HUGGING_FACE = Registry("model_type")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +133,11 @@ class Checkpoint:
     def tokenizer(self) -> str | None:
         """Name of the tokenizer of a text encoder, whose files are in `folder`; None for other encoders."""
         return self.architecture.TOKENIZER
+
+    @property
+    def max_tokens(self) -> int:
+        """Number of tokens that a text encoder takes at most, special tokens included."""
+        return self.settings.get("max_positions", sys.maxsize) - self.architecture.FIRST_POSITION
 
     @property
     def path(self) -> str:

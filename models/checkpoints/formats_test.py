@@ -279,7 +279,7 @@ def test_names_of_a_published_bert(tmp_path, write_bert_folder):
 def test_models_with_a_head_and_without_a_pooler(tmp_path, write_bert_folder):
     """Transformers saves those of masked tokens, and of token classification, so."""
     drop = ["pooler.dense.weight", "pooler.dense.bias"]
-    heads = ["cls.predictions.bias", "qa_outputs.bias"]
+    heads = ["cls.predictions.bias", "lm_head.bias", "qa_outputs.bias"]
     write_bert_folder(tmp_path / "with")
     write_bert_folder(tmp_path / "without", drop=drop, change=dict.fromkeys(heads, np.ones(3, np.float32)))
 
@@ -301,9 +301,11 @@ def test_paths_without_a_checkpoint(tmp_path, layouts):
         assert_refused(path, f"^{path}: no such file or folder, and nothing is downloaded", "electra")
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert_refused(
-        empty, "empty: no checkpoint of a known format. Give the path of one: .*a Hugging Face fol"
+    known = (
+        r"a TensorFlow checkpoint \(\*\.index\); Keras's ResNet50 or CIFAR VGG16 weights \(\.h5\); "
+        r"a Hugging Face folder \(config\.json, model\.safetensors\)\.$"
     )
+    assert_refused(empty, f"empty: no checkpoint of a known format. Give the path of one: {known}")
     write_tensorflow(empty / "model", {"dense/kernel": np.ones(3, np.float32)})
     assert_refused(empty, "its tensors are in none of the scopes encoder, bert, elec")
     write_tensorflow(empty / "other", {"dense/kernel": np.ones(3, np.float32)})
@@ -321,7 +323,7 @@ def test_paths_without_a_checkpoint(tmp_path, layouts):
 def test_invalid_hugging_face_folders(tmp_path, write_bert_folder):
     for broken, message in (
         ({"drop": ["pooler.dense.bias"]}, "pooler.dense.bias is missing"),
-        ({"change": {"lm_head.weight": np.ones(3, np.float32)}}, "lm_head.weight is left over"),
+        ({"change": {"decoder.weight": np.ones(3, np.float32)}}, "decoder.weight is left over"),
         (
             {"change": {"encoder.layer.0.output.dense.weight": np.ones([8, 15], np.float32)}},
             r"layer.0.output.dense.weight has shape \(8, 15\), not that of layer_0/output/kernel",

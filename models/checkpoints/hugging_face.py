@@ -9,11 +9,11 @@ import numpy as np
 from rank4class import compat, strict_json
 from rank4class.models.checkpoints.checkpoint import (
     FORMATS,
-    HUGGING_FACE,
     Checkpoint,
     Tensors,
     read_safetensors,
 )
+from rank4class.registry import HUGGING_FACE
 
 TENSORS_FILE = "model.safetensors"
 

@@ -84,7 +84,15 @@ class WithWeightDecay(Part):
 def load(cls: Any, path: str | None, **options: Any) -> Any:
     """Returns the encoder of class `cls` with the weights of a checkpoint; random ones if the path is None.
 
-    The options are arguments of the constructor that the checkpoint does not set, or None.
+    Args:
+      cls: class of the encoder, with `NAME`, `FEATURES` and `named_variables`.
+      path: see `checkpoints.find`, or None.
+      **options: arguments of the constructor; those that are not None replace the checkpoint's.
+
+    Raises:
+      ValueError: no checkpoint of a known format, one of another encoder, or one whose settings or tensors
+        do not fit this encoder; or an option out of range.
+      FileNotFoundError: nothing is at the path, or a file is missing.
     """
     if path is None:
         return cls(**options)

@@ -41,7 +41,7 @@ GOOGLE_MODULES = {
 _HUGGING_FACE_NAMES = checkpoints.NameMap(
     {ours: name.replace("layer_", "layer/").replace("/", ".") for ours, name in GOOGLE_MODULES.items()},
     # A buffer of positions, and the heads of pre-training, classification and question answering.
-    unused=r"embeddings\.position_ids|(cls|classifier|qa_outputs|discriminator_predictions)\..*",
+    unused=r"embeddings\.position_ids|(cls|lm_head|classifier|qa_outputs|discriminator_predictions)\..*",
     parameters=dict.fromkeys(("embeddings", "kernel", "gamma"), ".weight")
     | dict.fromkeys(("bias", "beta"), ".bias"),
     transposed="kernel",

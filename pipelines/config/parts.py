@@ -211,9 +211,10 @@ class Encoder(Part):
         remedy = super().suggestion(name)
         if "Did you mean" in remedy or not {"-", "/"} & set(str(name)):
             return remedy
+        known = " or ".join(map(repr, registry.HUGGING_FACE))
         return (
-            "Nothing is downloaded: set encoder.name to 'bert' or 'electra', and encoder.path to the folder "
-            f"of a checkpoint (config.json, model.safetensors, vocab.txt). {remedy}"
+            f"Nothing is downloaded: set encoder.name to {known}, and encoder.path to the folder of a "
+            f"checkpoint (config.json, model.safetensors, vocab.txt). {remedy}"
         )
 
 

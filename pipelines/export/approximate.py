@@ -26,8 +26,8 @@ class ApproximateAnswers(Answers):
     classes may be missing. There are no probabilities and no decided classes.
 
     Raises:
-      ValueError: an interaction other than "dot" and "cosine", a calibration that changes the order of the
-        classes, too few classes, or `k` is out of range.
+      ValueError: an interaction whose scores are no products of vectors, a calibration that changes the
+        order of the classes, too few classes, or `k` is out of range.
       ImportError: the package `scann` is missing, or was built for another TensorFlow.
 
     References:
@@ -38,9 +38,8 @@ class ApproximateAnswers(Answers):
     def __init__(self, trained: TrainedModel, k: int):
         super().__init__(trained)
         self.check_k(k)
-        interaction = getattr(trained.model, "interaction", None)
-        n = len(self.class_names)
-        if not isinstance(interaction, interactions.Dot | interactions.Cosine):
+        interaction = interactions.protocol_of(getattr(trained.model, "interaction", None))
+        if not interaction.has_products:
             raise ValueError(
                 f"index='scann': the interaction is {trained.experiment.interaction.name!r}, and only dot "
                 "products and cosines can be searched. Set it to 'exact'."
@@ -73,7 +72,7 @@ class ApproximateAnswers(Answers):
 
 
 def build_index(vectors: tf.Tensor, k: int) -> Any:
-    """Returns ScaNN's index of vectors, float32 `[n, d]`, with the settings of exports.
+    """Returns ScaNN's index of vectors, float32 `[n, d]`, with the settings of exports, the same each time.
 
     Its method `search_batched(queries)` returns the ids, int32 `[B, k]`, and dot products, float32 `[B, k]`,
     of the vectors with the largest ones.
@@ -83,7 +82,8 @@ def build_index(vectors: tf.Tensor, k: int) -> Any:
     return (
         scann_ops()
         .builder(vectors, k, "dot_product")
-        .tree(leaves, math.ceil(SEARCHED * leaves), training_sample_size=min(n, SAMPLE))
+        # Random initial centers would take no seed; k-means++ has one.
+        .tree(leaves, math.ceil(SEARCHED * leaves), training_sample_size=min(n, SAMPLE), random_init=False)
         .score_ah(2, anisotropic_quantization_threshold=0.2)
         .reorder(min(n, RESCORED * k))
         .build()

@@ -11,6 +11,7 @@ from rank4class import compat
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.calibration import Platt
 from rank4class.pipelines.export import approximate
+from rank4class.pipelines.export.answers import Answers
 
 pytestmark = pytest.mark.usefixtures("generated_data")
 
@@ -29,9 +30,14 @@ def trained(path, **changes):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("interaction", ["dot", "cosine"])
-def test_index_against_exact_scores(tmp_path, interaction):
+def test_index_against_exact_scores(tmp_path, interaction, rng):
     pytest.importorskip("scann", reason="scann is not installed: pip install 'rank4class[scann]'")
-    run = trained(tmp_path / "run", **{"interaction.name": interaction, "steps": 100})
+    run = trained(tmp_path / "run", **{"interaction.name": interaction, "steps": 1})
+    vectors = rng.normal(size=[40, 16])  # of instances, each near the vectors of 50 classes
+    model = run._trained.model
+    model.encoder.table.assign(vectors)
+    model.class_encoder.table.assign(np.repeat(vectors, 50, axis=0) + 0.5 * rng.normal(size=[2_000, 16]))
+    run.answers = Answers(run._trained)
     best = {}
     for index in ("exact", "scann"):
         run.export(tmp_path / index, k=10, index=index)
@@ -50,6 +56,8 @@ def test_index_against_exact_scores(tmp_path, interaction):
             assert score == pytest.approx(expected.get(name, score), rel=1e-4)
         assert (np.diff(scores) <= 0).all()
     assert np.mean(hits) > 0.9
+    again = approximate.ApproximateAnswers(run._trained, 10).classify({"id": tf.range(30)}, 10)
+    np.testing.assert_array_equal(again["classes"], best["scann"]["classes"])
 
 
 @pytest.mark.nightly

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -213,7 +212,7 @@ class Report:
         if path is not None:
             tokens = {name: dataset_contents.token_counts(self._preprocess, s) for name, s in splits.items()}
             lengths |= {("tokens", name): counts for name, counts in tokens.items()}
-            most = checkpoints.find(path).settings.get("max_positions", sys.maxsize)
+            most = checkpoints.find(path).max_tokens
             limit = (
                 f"data.max_length={max_length} cuts longer texts; the encoder takes at most {most:,} tokens."
             )

@@ -145,12 +145,13 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
                 f"{kind}.{field}={value!r}: encoder 'items' is a whole model, in which it has no effect. "
                 "Leave it out, or set --interactions=dot in a sweep.",
             )
-    sorts = experiment.loss.rank_fn in SORTERS
+    rank_fn = experiment.loss.rank_fn
+    has_length = rank_fn in SORTERS and "n" in SORTERS.options(rank_fn)
     for is_wrong, problem in (
         (encoder.name == "items", "encoder 'items' scores the items of each example, no classes"),
         (experiment.count_prior.name != "none", "a count prior is of all classes"),
         (experiment.loss.name in losses.BATCH_LOSSES, f"loss {experiment.loss.name!r} ranks examples"),
-        (sorts, f"loss.rank_fn={experiment.loss.rank_fn!r} sorts lists of one length"),
+        (has_length, f"loss.rank_fn={rank_fn!r} sorts lists of one length"),
     ):
         yield (
             is_wrong and experiment.candidates.name != "all",

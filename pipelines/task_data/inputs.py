@@ -79,10 +79,10 @@ def tokenizer(path: str, max_length: int) -> data.Tokenizer:
     checkpoint = checkpoints.find(path)
     if checkpoint.tokenizer is None:
         raise ValueError(f"{path}: the encoder {checkpoint.encoder!r} takes no texts. Choose a text encoder.")
-    max_positions = checkpoint.settings.get("max_positions", max_length)
-    if max_length > max_positions:
+    most = checkpoint.max_tokens
+    if max_length > most:
         raise ValueError(
-            f"data.max_length={max_length}: the encoder of {path} has {max_positions} positions. Lower it."
+            f"data.max_length={max_length}: the encoder of {path} has {most} positions. Lower it."
         )
     tokenizer = data.TOKENIZERS[checkpoint.tokenizer].from_folder(checkpoint.folder, max_length)
     size = checkpoint.settings["vocab_size"]

@@ -57,6 +57,13 @@ def test_the_tokenizer_of_an_encoder(tmp_path, write_bert_folder):
                 inputs.tokenizer(str(tmp_path), 6)
 
 
+def test_texts_longer_than_the_positions_of_an_encoder(tmp_path, write_bert_folder, monkeypatch):
+    write_bert_folder(tmp_path)
+    monkeypatch.setattr(models.encoders.Bert, "FIRST_POSITION", 2)  # as in RoBERTa
+    with pytest.raises(ValueError, match=r"max_length=31: the encoder of .* has 30 positions\. Lower it\."):
+        inputs.tokenizer(str(tmp_path), 31)
+
+
 def test_an_encoder_of_images_has_no_tokenizer(tmp_path):
     with h5py.File(tmp_path / "vgg.h5", "w") as file:
         layer = file.create_group("conv2d_1")

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from rank4class import data
 from rank4class.data.candidates import Sampled
+from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task_data import checks
@@ -60,9 +61,19 @@ def test_a_training_learns_and_its_loss_estimates_that_of_all_classes(tmp_path):
         np.testing.assert_allclose(some, losses[0], rtol=0.1)
 
 
-@pytest.mark.parametrize("interaction", ["lc_mlp", "concat_mlp"])
-def test_interactions_that_plan_their_blocks_take_candidates(interaction, tmp_path):
-    experiment = small(epochs=0.1, **SAMPLED, **{"interaction.name": interaction})
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"interaction.name": "lc_mlp"},  # plans its blocks
+        {"interaction.name": "concat_mlp"},
+        pytest.param(
+            {"loss.name": "approx_ndcg", "loss.rank_fn": "equivariant", "loss.fine_tune": True},
+            marks=pytest.mark.nightly,
+        ),
+    ],
+)
+def test_parts_of_any_number_of_classes_take_candidates(changes, tmp_path):
+    experiment = small(epochs=0.1, **SAMPLED, **changes)
     results = rank_training.train(experiment, tmp_path / "run", progress=False)
     assert np.isfinite(results["test"]["ndcg@5"])
 
@@ -131,12 +142,15 @@ def test_gradient_of_softmax_approaches_that_of_all_classes(rng):
         ({"count_prior.name": "learned", "loss.name": "n_choose_k"}, "a count prior is of all classes"),
         ({"loss.name": "mean_average_precision", "loss.rank_fn": "sigmoid"}, "loss 'mean_.*' ranks examples"),
         (
-            {"loss.name": "approx_ndcg", "loss.rank_fn": "equivariant"},
-            "loss.rank_fn='equi.*' sorts lists of one",
+            {"loss.name": "approx_ndcg", "loss.rank_fn": "of_a_length"},
+            "loss.rank_fn='of_a_length' sorts lists of one",
         ),
     ],
 )
-def test_parts_that_need_all_classes_are_refused(changes, message):
+def test_parts_that_need_all_classes_are_refused(changes, message, restored_registries):
+    sorters.SORTERS.register("of_a_length")(
+        type("Fixed", (sorters.Sorter,), {"__init__": lambda self, n: None})
+    )
     with pytest.raises(ValueError, match=rf"^candidates='sampled': .*{message}.*\. Choose 'all'\.$"):
         checks.check(small(**SAMPLED, **changes))
     with pytest.raises(ValueError, match=r"candidates\.count=61: more than the 60 classes"):

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
+from rank4class.pipelines import config
 from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.task_data import class_texts, frozen_features
 from rank4class.pipelines.task_data.task_data import TaskData
@@ -34,12 +35,19 @@ class Sources(NamedTuple):
     solve: Callable[[], Head]  # returns the head that optimizer "lbfgs" solves for the initial encoder
 
 
-def start(model: tf.keras.Model, init: str, sources: Sources) -> None:
-    """Assigns the head of a start to a new model; the model has random ones, and zeros."""
-    if init not in STARTS:
+def start(model: tf.keras.Model, part: config.ClassEncoder, sources: Sources) -> None:
+    """Assigns the head of a class encoder's start to a new model; the model has random ones, and zeros.
+
+    Raises:
+      ValueError: the class encoder, one of a user, has no `table` for the vectors.
+    """
+    if part.init not in STARTS:
         return
-    head = STARTS[init](sources)
-    model.class_encoder.table.assign(head.vectors)
+    if (table := getattr(model.class_encoder, "table", None)) is None:
+        problem = f"class encoder {part.name!r} has no variable `table`. Choose 'random' or 'zeros'."
+        raise ValueError(f"class_encoder.init={part.init!r}: {problem}")
+    head = STARTS[part.init](sources)
+    table.assign(head.vectors)
     if head.bias is not None:
         model.interaction.bias.assign(head.bias)
 

@@ -27,9 +27,15 @@ def test_vectors_and_bias_are_assigned(monkeypatch):
         class_encoder=types.SimpleNamespace(table=table), interaction=types.SimpleNamespace(bias=bias)
     )
     for init, expected in (("zeros", 0.0), ("means", 7.0)):
-        heads.start(model, init, None)
+        heads.start(model, config.ClassEncoder("embedding", init=init), None)
         np.testing.assert_array_equal(table, np.full([3, 2], expected))
     np.testing.assert_array_equal(bias, [1.0, 2.0, 3.0])
+    del model.class_encoder.table
+    message = (
+        r"class_encoder\.init='means': class encoder 'embedding' has no variable `table`\. Choose 'random'"
+    )
+    with pytest.raises(ValueError, match=message):
+        heads.start(model, experiment.class_encoder, None)
 
 
 @pytest.mark.nightly

@@ -164,21 +164,15 @@ def rate_factors(optimizer_config: config.Optimizer, model: tf.keras.Model) -> d
     return factors
 
 
-def assign_averages(model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer) -> None:
-    """Sets the model's weights to their moving averages, if the optimizer computes any."""
-    if optimizer.use_ema:
-        optimizer.finalize_variable_values(model.trainable_variables)
-
-
 @contextlib.contextmanager
 def averaged(model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer) -> Iterator[None]:
-    """Sets the model's weights to their moving averages within the block; see `assign_averages`."""
+    """Sets the model's weights to their moving averages, if the optimizer computes any, within the block."""
     if not optimizer.use_ema:
         yield
         return
     variables = model.trainable_variables
     values = [variable.numpy() for variable in variables]
-    assign_averages(model, optimizer)
+    optimizer.finalize_variable_values(variables)
     try:
         yield
     finally:

@@ -144,7 +144,7 @@ def build_trainer(
         encoder = experiment.encoder.name
         cache = Cache(run_dir.path, progress)
         sources = heads.Sources(task_data, encoder, experiment.evaluation_batch_size, cache, solve)
-        heads.start(task.model, experiment.class_encoder.init, sources)
+        heads.start(task.model, experiment.class_encoder, sources)
     if is_new and experiment.init_from is not None:
         try:
             source = restore(experiment.init_from, strategy=strategy)

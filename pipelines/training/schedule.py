@@ -18,12 +18,12 @@ class Schedule:
     total_steps: int
     epochs: float | None  # passes over the training examples; None for a solver, which chooses them
     evaluation_steps: int  # between two evaluations
+    monitor: str  # metric that selects the best model
     learning_rate: Callable[[int], Any] | None = None  # function of a step; None for a solver
     temperature: Callable[[int], Any] | None = None  # of the loss, by step; None if it is constant
     C: Callable[[int], Any] | None = None  # inverse strength of the solver's penalty, by step
     checkpoint_steps: int | None = None  # between checkpoints, besides one after each evaluation
     steps_per_execution: int = 1  # between two looks at signals
-    monitor: str | None = None  # metric that selects the best model; None selects the last
     patience: int = 0  # evaluations without a better one after which training stops; 0 never stops early
 
     def values(self, step: int) -> dict[str, Any]:

@@ -39,10 +39,8 @@ class TrainProgress(tf.train.experimental.PythonState):
         self.history.append({"step": self.step, "loss": loss, **values, **metrics})
         self.loss_sum = 0.0
 
-    def best_step(self, monitor: str | None, until: float = math.inf) -> int | None:
+    def best_step(self, monitor: str, until: float = math.inf) -> int | None:
         """Returns the step of the best evaluation until a step; None if no value is a number."""
-        if monitor is None:
-            return None
         step = None
         best = math.nan
         for line in self.history:
@@ -51,7 +49,7 @@ class TrainProgress(tf.train.experimental.PythonState):
                 best = line[monitor]
         return step
 
-    def gave_up(self, monitor: str | None, patience: int) -> bool:
+    def gave_up(self, monitor: str, patience: int) -> bool:
         """Whether the last `patience` evaluations were no better than before; 0 never gives up."""
         best = self.best_step(monitor)
         since = sum(best is None or line["step"] > best for line in self.history)
@@ -62,7 +60,7 @@ class TrainState:
     """A run's model, optimizer and progress, and its checkpoints.
 
     The best model is written before the first checkpoint that refers to it, and removed after the last one:
-    a run killed at any time leaves the best model of each of its checkpoints. `monitor=None` writes none.
+    a run killed at any time leaves the best model of each of its checkpoints.
     """
 
     def __init__(
@@ -70,7 +68,7 @@ class TrainState:
         folder: str,
         model: tf.keras.Model,
         optimizer: tf.keras.optimizers.Optimizer,
-        monitor: str | None,
+        monitor: str,
         run: str,
         writes: bool = True,
     ):

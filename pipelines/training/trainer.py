@@ -268,10 +268,7 @@ class Trainer:
     def _finish(self) -> dict[str, Any]:
         """Evaluates the selected model, and writes the results."""
         distribution.check_agreement(self._strategy, self._progress.step, self._run_dir.path)
-        if self._schedule.monitor is None:
-            optimization.assign_averages(self._task.model, self._optimizer)
-        else:
-            self._state.restore_best()
+        self._state.restore_best()
         self._task.finalize_weights()
         evaluations = {}
         for split in self._task.evaluated:

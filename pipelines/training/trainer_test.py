@@ -18,7 +18,7 @@ class Errors:
     loss: float | None = None
 
     def means(self):
-        return {"error": self.error}
+        return {"top1_error": self.error}
 
     summarize = means
 
@@ -30,7 +30,7 @@ class Constant:
     """A task of the trainer: the weight `w` has the loss `|w - 3|`."""
 
     loss_name = "distance"
-    metrics = ("error",)
+    metrics = ("top1_error",)
     train_examples = 4
     class_texts = None
     mines = False
@@ -78,7 +78,11 @@ class Constant:
 
 def train(task, path, total_steps):
     schedule = Schedule(
-        total_steps=total_steps, epochs=1.0, evaluation_steps=2, learning_rate=lambda step: 0.5
+        total_steps=total_steps,
+        epochs=1.0,
+        evaluation_steps=2,
+        learning_rate=lambda step: 0.5,
+        monitor="top1_error",
     )
     optimizer = tf.keras.optimizers.SGD(0.5)
     strategy = tf.distribute.get_strategy()
@@ -100,21 +104,21 @@ def test_tasks_are_trained_evaluated_and_resumed(tmp_path):
     ends = ["finalize", "evaluate validation", "evaluate test", "artifacts"]
     assert task.calls == ["describe", "batches from 0", *evaluations, *ends]
     # Each step moves the weight by the learning rate 0.5 towards 3.
-    assert results["validation"] == results["test"] == {"error": 1.5}
-    assert (results["steps"], results["best_step"], results["train_examples"]) == (3, None, 4)
+    assert results["validation"] == results["test"] == {"top1_error": 1.5}
+    assert (results["steps"], results["best_step"], results["train_examples"]) == (3, 3, 4)
     history = RunDirectory(tmp_path).history()
-    assert [(line["step"], line["loss"], line["error"]) for line in history] == [
+    assert [(line["step"], line["loss"], line["top1_error"]) for line in history] == [
         (2, (3.0 + 2.5) / 2, 2.0),
         (3, 2.0, 1.5),
     ]
     resumed = Constant()
-    assert train(resumed, tmp_path, total_steps=4)["test"] == {"error": 1.0}
+    assert train(resumed, tmp_path, total_steps=4)["test"] == {"top1_error": 1.0}
     assert resumed.calls[0] == "batches from 3"
 
 
 def test_a_schedule_stops_at_evaluations_and_checkpoints():
     schedule = Schedule(
-        total_steps=10, epochs=1.0, evaluation_steps=4, checkpoint_steps=3, learning_rate=float
+        total_steps=10, epochs=1.0, evaluation_steps=4, checkpoint_steps=3, learning_rate=float, monitor="mrr"
     )
     stops = [0]
     while stops[-1] < 10:
