@@ -35,7 +35,7 @@ def test_vectors_and_bias_are_assigned(monkeypatch):
         r"class_encoder\.init='means': class encoder 'embedding' has no variable `table`\. Choose 'random'"
     )
     with pytest.raises(ValueError, match=message):
-        heads.start(model, experiment.class_encoder, None)
+        heads.start(model, config.ClassEncoder("embedding", init="means"), None)
 
 
 @pytest.mark.nightly
