@@ -146,7 +146,7 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
                 "Leave it out, or set --interactions=dot in a sweep.",
             )
     rank_fn = experiment.loss.rank_fn
-    has_length = rank_fn in SORTERS and "n" in SORTERS.options(rank_fn)
+    has_length = rank_fn is not None and rank_fn in SORTERS and "n" in SORTERS.options(rank_fn)
     for is_wrong, problem in (
         (encoder.name == "items", "encoder 'items' scores the items of each example, no classes"),
         (experiment.count_prior.name != "none", "a count prior is of all classes"),
