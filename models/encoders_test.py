@@ -82,6 +82,9 @@ def test_poolings_by_hand():
     mask = features["input_mask"].numpy()[..., None]
     np.testing.assert_allclose(poolings["mean"](features), (states * mask).sum(1) / mask.sum(1), rtol=1e-5)
     np.testing.assert_allclose(poolings["cls"](features), states[:, 0], rtol=1e-6)
+    mean = poolings["mean"](features).numpy()
+    expected = mean / np.sqrt(np.square(mean).mean(axis=1, keepdims=True))
+    np.testing.assert_allclose(poolings["normalized_mean"](features), expected, rtol=1e-5)
     short = {name: value[:1, :3] for name, value in features.items()}  # without its padding
     np.testing.assert_allclose(poolings["mean"](short), poolings["mean"](features)[:1], rtol=1e-4, atol=1e-5)
     kernel, bias = (w.numpy() for w in poolings["pooler"].pooler.weights)

@@ -376,7 +376,9 @@ def _columns(X: pd.DataFrame, text_column: str | None) -> pd.DataFrame | pd.Seri
 
 def _default_encoder(X: Any) -> config.Encoder:
     if X.dtype == object:
-        return config.Encoder("bert", path=goemotions_minilm.minilm_folder(), pooling="mean", frozen=True)
+        return config.Encoder(
+            "bert", path=goemotions_minilm.minilm_folder(), pooling="normalized_mean", frozen=True
+        )
     return config.Encoder("small_cnn" if X.ndim == 4 else "mlp")
 
 

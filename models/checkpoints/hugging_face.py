@@ -58,7 +58,8 @@ def hugging_face_files(encoder: Any, pad_token_id: int) -> dict[str, bytes]:
 
     `config.json` has the field `pooling` of the encoder, by which `encoders.bert` and `encoders.electra` pool
     it again. Transformers ignores the field: `pooler_output` is the pooling "pooler", the first vector of
-    `last_hidden_state` is "cls", and their mean over `attention_mask` is "mean".
+    `last_hidden_state` is "cls", their mean over `attention_mask` is "mean", and that over
+    its root mean square "normalized_mean".
 
     Args:
       encoder: an `encoders.Bert`, `encoders.Electra` or other class of `HUGGING_FACE`.

@@ -1,5 +1,6 @@
 """BERT: its layers, the names of its sizes in config files, and those of its weights in checkpoints."""
 
+import math
 import os
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -120,7 +121,8 @@ class Bert(Part):
       dropout: dropout rate of hidden states and attention.
       output_dropout: dropout rate of the pooled vector, 0.1 in the published fine-tuning.
       pooling: "pooler", the default, for the state of the first token through BERT's dense tanh layer, "cls"
-        for that state itself, or "mean" for the mean over the tokens without padding.
+        for that state itself, "mean" for the mean over the tokens without padding, or "normalized_mean" for
+        that mean over its root mean square, as models of sentence similarity compare it.
       pooler: whether there is such a dense layer; without it the default pooling is "cls".
 
     References:
@@ -136,7 +138,7 @@ class Bert(Part):
     HUGGING_FACE_NAMES = _HUGGING_FACE_NAMES
     EPSILON = 1e-12
     FIRST_POSITION = 0
-    POOLINGS: tuple[str, ...] = ("pooler", "cls", "mean")
+    POOLINGS: tuple[str, ...] = ("pooler", "cls", "mean", "normalized_mean")
 
     def __init__(
         self,
@@ -244,7 +246,10 @@ class Bert(Part):
         if self.pooling == "cls":
             return states[:, 0, :]
         mask = tf.cast(mask, states.dtype)[..., None]
-        return tf.math.divide_no_nan(tf.reduce_sum(states * mask, axis=1), tf.reduce_sum(mask, axis=1))
+        mean = tf.math.divide_no_nan(tf.reduce_sum(states * mask, axis=1), tf.reduce_sum(mask, axis=1))
+        if self.pooling == "mean":
+            return mean
+        return math.sqrt(self.width) * tf.math.l2_normalize(mean, axis=-1)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.config, "pooling": self.pooling}

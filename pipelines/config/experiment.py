@@ -161,6 +161,8 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     - An encoder that becomes frozen, or "identity", chooses the optimizer "lbfgs" if it can solve the head,
       unless fields of another optimizer, `epochs`, `steps` or `batch_size` change. These, and parts of which
       it cannot solve the head, replace "lbfgs" by "adam" with `decay="linear"`.
+    - An encoder that becomes frozen, and another interaction than "dot", replace the start "probe" by
+      "random".
     - The fields of `data` for several labels replace the default loss by "sigmoid_cross_entropy".
 
     Raises:
@@ -173,8 +175,12 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     names = {kind: changes[f"{kind}.name"] for kind in parts.PARTS if f"{kind}.name" in changes}
     for kind, name in names.items():
         setattr(copied, kind, getattr(copied, kind).swapped(name))
+    is_frozen = changes.get("encoder.frozen", False) or is_fixed(copied.encoder)
+    freezes = is_frozen and not is_fixed(experiment.encoder)
     if "optimizer.name" not in changes:
-        _choose_optimizer(copied, changes, experiment)
+        _choose_optimizer(copied, changes, experiment, freezes)
+    if copied.class_encoder.init == "probe" and (freezes or names.get("interaction", "dot") != "dot"):
+        copied.class_encoder.init = "random"  # unless the changes say "probe"
     for dotted, value in changes.items():
         check_field(copied, dotted)
         section, _, field = dotted.rpartition(".")
@@ -192,11 +198,10 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     return copied
 
 
-def _choose_optimizer(copied: Any, changes: Mapping[str, Any], experiment: Experiment) -> None:
+def _choose_optimizer(copied: Any, changes: Mapping[str, Any], experiment: Experiment, freezes: bool) -> None:
     """Sets the optimizer that changes of an experiment choose; the copy has the changed names of parts."""
     by_steps = trains_by_steps(copied, changes)
-    freezes = changes.get("encoder.frozen", False) or is_fixed(copied.encoder)
-    if freezes and not is_fixed(experiment.encoder) and not by_steps:
+    if freezes and not by_steps:
         copied.optimizer = parts.Optimizer("lbfgs")
     elif by_steps and not trains_by_steps(experiment) and "learning_rate" not in copied.optimizer.fields:
         copied.optimizer = parts.Optimizer("adam", decay="linear")

@@ -19,4 +19,8 @@ from rank4class.pipelines.configs import goemotions_minilm
 def get_config() -> config.Experiment:
     experiment = goemotions_minilm.get_config()
     experiment.data = config.Data(name="text_file", max_length=64)
+    experiment.encoder.pooling = "normalized_mean"
+    experiment.class_encoder = config.ClassEncoder(init="probe")
+    experiment.optimizer.class_encoder_multiplier = 10.0
+    experiment.optimizer.interaction_multiplier = 10.0
     return experiment

@@ -1,5 +1,6 @@
 """Starts of the head: assigned to new models, from training examples alone."""
 
+import dataclasses
 import functools
 import types
 
@@ -90,6 +91,7 @@ def test_a_probe_starts_from_the_solved_head(tmp_path, rng):
     results = rank_training.train(started, tmp_path / "started", dataset=dataset, progress=False)
     assert results["validation"]["mrr"] == expected["validation"]["mrr"]
     assert results["test"]["mrr"] == expected["test"]["mrr"] > 60.0
-    experiment = config.override(started, {"interaction.name": "cosine"})
+    assert config.override(started, {"interaction.name": "cosine"}).class_encoder.init == "random"
+    experiment = dataclasses.replace(started, interaction=config.Interaction("cosine"))
     with pytest.raises(ValueError, match="class_encoder.init='probe': solves interaction 'dot'. Choose it"):
         rank_training.train(experiment, tmp_path / "cosine", dataset=dataset, progress=False)

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from rank4class import data
+from rank4class import data, losses
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation.trained_model import restore
 from rank4class.pipelines.storage.files import Cache
@@ -104,8 +104,13 @@ def solve_head(
     progress: bool = True,
 ) -> heads.Head:
     """Returns the head that optimizer "lbfgs" solves for the initial encoder, by a run in `starts/probe`."""
-    plain = {"class_encoder.init": "zeros", "sets.name": "none", "metrics": (experiment.monitor,)}
-    solved = config.override(experiment, {**plain, "init_from": None})
+    plain = {"class_encoder.init": "zeros", "candidates.name": "all", "sets.name": "none", "init_from": None}
+    solved = config.override(experiment, {**plain, "metrics": (experiment.monitor,)})
+    if solved.loss.name in losses.BATCH_LOSSES:
+        is_several = task_data.splits["train"].multi_label
+        solved.loss = config.Loss("sigmoid_cross_entropy" if is_several else "softmax")
+    if solved.count_prior.name == "learned":
+        solved.count_prior = config.CountPrior("empirical")
     solved.optimizer = config.Optimizer("lbfgs")
     splits = {name: task_data.splits[name] for name in ("train", "validation")}
     task_data = dataclasses.replace(task_data, splits=splits, augment=None)

@@ -27,10 +27,11 @@ class Lbfgs(tf.Module):
     \sigma^2 = \frac{1}{N} \sum_i \lVert h_i - \mu \rVert^2,$$
 
     where $\mu$ is the mean of the features, or 0 without biases. So `C` is that of scikit-learn's
-    `LogisticRegression` on features divided by $\sigma$, and no change of their unit or origin matters. Each
-    strength starts from the solution of the one before. The result has no seed, no learning rate and no
-    batches; for a convex loss it is the only minimum. A pass over `N` examples costs `O(N n d)` time,
-    `O(nnz n)` for sparse features, and memory for a block of scores; a strength takes some 20 to 100 passes.
+    `LogisticRegression` on features divided by $\sigma$, and no change of their unit or origin matters. The
+    first strength starts from 0, each other one from the solution of the one before. The result has no seed,
+    no learning rate and no batches; for a convex loss it is the only minimum. A pass over `N` examples costs
+    `O(N n d)` time, `O(nnz n)` for sparse features, and memory for a block of scores; a strength takes some
+    20 to 100 passes.
 
     Args:
       C: inverse strengths of the penalty, positive, in their order.
@@ -58,6 +59,8 @@ class Lbfgs(tf.Module):
         head = _Head(model, task_data, loss)
 
         def take_steps(batches: Any, first: int, count: int, stopping: bool = False) -> StepResults:
+            if first == 0:
+                head.reset()
             solved = [head.solve(self._strengths[step], self._tol) for step in range(first, first + count)]
             values, norms, passes = np.array(solved).T
             examples = int(passes.sum()) * head.num_examples
@@ -82,7 +85,8 @@ class _Head:
         if products > MAX_PRODUCTS:
             raise ValueError(
                 f"optimizer='lbfgs': a pass takes {products:.1e} multiplications, more than "
-                f"{MAX_PRODUCTS:.0e}. Choose optimizer 'adam' with learning_rate=0.01."
+                f"{MAX_PRODUCTS:.0e}. Choose optimizer 'adam' with learning_rate=0.01, or to fine-tune "
+                "class_encoder.init='random'."
             )
         self._block_size = max(1, _BLOCK // max(len(self._classes), width))
         squares = 0.0
@@ -103,6 +107,13 @@ class _Head:
             return total, tape.gradient(total, scores)
 
         self._of_scores = tf.function(of_scores, autograph=False, reduce_retracing=True)
+
+    def reset(self) -> None:
+        """Sets the vectors and biases of the trained classes to 0."""
+        for variable in filter(lambda each: each is not None, (self._table, self._bias)):
+            values = variable.numpy()
+            values[self._classes] = 0.0
+            variable.assign(values)
 
     def solve(self, C: float, tol: float) -> tuple[float, float, int]:
         """Solves for a strength; returns the mean loss, the norm of the gradient and the number of passes."""

@@ -146,6 +146,13 @@ def test_classes_that_training_leaves_out_keep_their_vectors(tmp_path, digits):
     assert [i for i in range(10) if not table[i].any()] == [3, 7]
 
 
+def test_a_path_starts_from_zero_whatever_the_seed(tmp_path, digits):
+    for seed in (0, 1):
+        part = linear(C=(0.1,), tol=1e-3, seed=seed)
+        rank_training.train(part, tmp_path / str(seed), dataset=dataset(*digits), progress=False)
+    np.testing.assert_array_equal(scores_of(tmp_path / "0", digits[0]), scores_of(tmp_path / "1", digits[0]))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
