@@ -213,7 +213,9 @@ def _parse(argv: list[str]) -> None:
                 reason = f"{type(error).__name__}: {error}"
                 raise ValueError(f"--import={name}: cannot be imported. {reason}") from error
         if "config" in flags.FLAGS:
-            experiment = _chosen()
+            original, names = _chosen()
+            # All fields are known before one of them chooses others.
+            experiment = config.override(original, {"optimizer.name": original.optimizer.name, **names})
             _define_fields(experiment)
         if flags.FLAGS["help"].value:
             doc = (sys.modules["__main__"].__doc__ or "").strip()
@@ -225,7 +227,7 @@ def _parse(argv: list[str]) -> None:
         if stray := flags.FLAGS(rest)[1:]:
             raise ValueError(f"{' '.join(stray)}: no positional arguments are accepted. Set --FLAG=VALUE.")
         if experiment is not None:
-            _set_experiment(experiment)
+            _set_experiment(original, names)
     except BrokenPipeError:
         raise
     except flags.UnrecognizedFlagError as error:
@@ -237,7 +239,7 @@ def _parse(argv: list[str]) -> None:
         _fail(message)
 
 
-def _chosen() -> config.Experiment:
+def _chosen() -> tuple[config.Experiment, dict[str, typing.Any]]:
     """Returns the experiment of `--config`, or without it the default one, with the parts that flags name."""
     name = flags.FLAGS["config"].value
     try:
@@ -245,7 +247,7 @@ def _chosen() -> config.Experiment:
     except (FileNotFoundError, ValueError) as error:
         raise ValueError(f"--{error}") from error
     names = {f"{kind}.name": flags.FLAGS[kind].value for kind in config.PARTS} | overrides()
-    return config.override(experiment, {field: part for field, part in names.items() if part is not None})
+    return experiment, {field: part for field, part in names.items() if part is not None}
 
 
 class _Field(flags.ArgumentParser):
@@ -270,10 +272,10 @@ def _define_fields(experiment: config.Experiment) -> None:
             flags.DEFINE_flag(flag, module_name=_FIELDS)
 
 
-def _set_experiment(experiment: config.Experiment) -> None:
+def _set_experiment(experiment: config.Experiment, names: dict[str, typing.Any]) -> None:
     """Makes an experiment with the fields of the command line the value of `--config`, if that is set."""
     if flags.FLAGS["config"].value is not None:
-        flags.FLAGS["config"].value = config.override(experiment, overrides())
+        flags.FLAGS["config"].value = config.override(experiment, names | overrides())
     else:
         for flag in (*config.PARTS, *(f"config.{field}" for field in overrides())):
             if flags.FLAGS[flag].present:

@@ -159,8 +159,7 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
 
     - `epochs` sets `steps` to None and `min_steps` to 0.
     - An encoder that becomes frozen, or "identity", chooses the optimizer "lbfgs" if it can solve the head,
-      unless fields of another optimizer, `epochs`, `steps` or `batch_size` change. These, and parts of which
-      it cannot solve the head, replace "lbfgs" by "adam" with `decay="linear"`.
+      unless fields of another optimizer, `epochs`, `steps` or `batch_size` change.
     - An encoder that becomes frozen, and another interaction than "dot", replace the start "probe" by
       "random".
     - The fields of `data` for several labels replace the default loss by "sigmoid_cross_entropy".
@@ -177,8 +176,8 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
         setattr(copied, kind, getattr(copied, kind).swapped(name))
     is_frozen = changes.get("encoder.frozen", False) or is_fixed(copied.encoder)
     freezes = is_frozen and not is_fixed(experiment.encoder)
-    if "optimizer.name" not in changes:
-        _choose_optimizer(copied, changes, experiment, freezes)
+    if freezes and not trains_by_steps(copied, changes):
+        copied.optimizer = parts.Optimizer("lbfgs")
     if copied.class_encoder.init == "probe" and (freezes or names.get("interaction", "dot") != "dot"):
         copied.class_encoder.init = "random"  # unless the changes say "probe"
     for dotted, value in changes.items():
@@ -196,15 +195,6 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
             raise ValueError(f"steps={steps}: epochs={changes['epochs']} is set too. Set one of them.")
         copied.steps = None
     return copied
-
-
-def _choose_optimizer(copied: Any, changes: Mapping[str, Any], experiment: Experiment, freezes: bool) -> None:
-    """Sets the optimizer that changes of an experiment choose; the copy has the changed names of parts."""
-    by_steps = trains_by_steps(copied, changes)
-    if freezes and not by_steps:
-        copied.optimizer = parts.Optimizer("lbfgs")
-    elif by_steps and not trains_by_steps(experiment) and "learning_rate" not in copied.optimizer.fields:
-        copied.optimizer = parts.Optimizer("adam", decay="linear")
 
 
 def is_fixed(encoder: parts.Encoder) -> bool:

@@ -16,7 +16,7 @@ from rank4class.pipelines.configs import goemotions_minilm
 def get_config() -> config.Experiment:
     experiment = goemotions_minilm.get_config()
     experiment.encoder.frozen = True
-    experiment.optimizer = config.Optimizer("lbfgs")
+    experiment.optimizer = config.Optimizer(name="adam", learning_rate=1e-3, decay="linear")
     experiment.batch_size = 256
     experiment.epochs = 10.0
     return experiment

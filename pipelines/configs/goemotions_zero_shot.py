@@ -18,7 +18,6 @@ from rank4class.pipelines.configs import goemotions_minilm_frozen
 
 def get_config() -> config.Experiment:
     experiment = goemotions_minilm_frozen.get_config()
-    experiment.optimizer = config.Optimizer("adam", learning_rate=1e-3, decay="linear")
     experiment.data.held_out = ("gratitude",)
     experiment.epochs = 5.0
     experiment.class_encoder = config.ClassEncoder(name="frozen_text")

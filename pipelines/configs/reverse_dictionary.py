@@ -21,7 +21,6 @@ from rank4class.pipelines.configs import goemotions_minilm_frozen
 
 def get_config() -> config.Experiment:
     experiment = goemotions_minilm_frozen.get_config()
-    experiment.optimizer = config.Optimizer("adam", learning_rate=1e-3, decay="linear")
     experiment.data = config.Data(name="reverse_dictionary", max_length=64)
     experiment.class_encoder = config.ClassEncoder(name="frozen_text")
     experiment.interaction = config.Interaction(name="cosine", temperature=0.05)

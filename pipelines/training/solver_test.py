@@ -197,11 +197,6 @@ def test_a_fixed_encoder_chooses_the_solver_unless_steps_are_set():
     solved = config.override(tuned, {**frozen, "optimizer.C": (1.0,)})
     assert solved.optimizer == config.Optimizer("lbfgs", C=(1.0,))
     assert config.override(solved, {"seed": 1, "loss.name": "mse"}).optimizer == solved.optimizer
-    rate = {"optimizer.learning_rate": 0.1}
-    assert config.override(solved, rate).optimizer == config.Optimizer(decay="linear", learning_rate=0.1)
-    assert config.override(solved, {"interaction.name": "lc_mlp"}).optimizer == config.Optimizer(
-        decay="linear"
-    )
     for steps in (
         {"optimizer.learning_rate": 0.1},
         {"epochs": 3.0},
