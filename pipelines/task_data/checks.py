@@ -165,7 +165,7 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
             f"the batch looks up. Set {field} to {plain}, or choose 'adam'.",
         )
     for is_wrong, other in (
-        (not config.is_fixed(encoder), "a frozen encoder. Set encoder.frozen=True"),
+        (not config.is_fixed(encoder), "a frozen encoder, or 'identity'. Choose one"),
         (experiment.interaction.name != "dot", "interaction 'dot'. Choose it"),
         (class_encoder.name != "embedding", "class encoder 'embedding'. Choose it"),
         (experiment.candidates.name != "all", "candidates 'all'. Choose it"),

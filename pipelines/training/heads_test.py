@@ -95,3 +95,27 @@ def test_a_probe_starts_from_the_solved_head(tmp_path, rng):
     experiment = dataclasses.replace(started, interaction=config.Interaction("cosine"))
     with pytest.raises(ValueError, match="class_encoder.init='probe': solves interaction 'dot'. Choose it"):
         rank_training.train(experiment, tmp_path / "cosine", dataset=dataset, progress=False)
+
+
+@pytest.mark.nightly
+def test_fine_tuning_starts_at_the_model_of_the_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert, caplog):
+    experiment = config.Experiment(
+        data=config.Data("goemotions", path=str(tiny_goemotions)),
+        encoder=config.Encoder("bert", path=tiny_bert, pooling="normalized_mean"),
+        class_encoder=config.ClassEncoder("embedding", init="probe"),
+        optimizer=config.Optimizer("adamw", learning_rate=1e-4),
+        epochs=0.0,
+    )
+    started = rank_training.train(experiment, tmp_path / "started", progress=False)
+    solved = config.override(experiment, {"encoder.frozen": True})
+    assert (solved.optimizer.name, solved.class_encoder.init) == ("lbfgs", "random")
+    expected = rank_training.train(solved, tmp_path / "solved", progress=False)
+    for split in ("validation", "test"):
+        assert started[split]["ndcg@5"] == pytest.approx(expected[split]["ndcg@5"], abs=0.01)
+    assert "a rate for fine-tuning" not in caplog.text
+    with caplog.at_level("WARNING"):
+        by_steps = config.override(experiment, {"encoder.frozen": True, "epochs": 1.0})
+        rank_training.train(by_steps, tmp_path / "steps", progress=False)
+    assert (
+        "optimizer.learning_rate=0.0001: a rate for fine-tuning, at which the head of a frozen" in caplog.text
+    )

@@ -158,7 +158,7 @@ def test_a_path_starts_from_zero_whatever_the_seed(tmp_path, digits):
     [
         (
             {"encoder__name": "mlp"},
-            "optimizer='lbfgs': needs a frozen encoder. Set encoder.frozen=True, or opt",
+            "optimizer='lbfgs': needs a frozen encoder, or 'identity'. Choose one, or opt",
         ),
         (
             {"interaction__name": "lc_mlp"},
