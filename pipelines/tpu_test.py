@@ -48,7 +48,6 @@ SAME_STEPS = {
     "mnist_cnn": "image_folder_cnn",
     "mind_bert": "goemotions_bert",
     "mind_electra": "goemotions_electra",
-    "text_file_minilm": "goemotions_minilm",
     "movielens_20m": "movielens_100k",
 }
 SIZES = (
@@ -138,6 +137,12 @@ def write_definitions(folder):
     return write_wordnet(folder, {"noun": nouns, "verb": [], "adj": [], "adv": []})
 
 
+def write_texts(folder):
+    rows = [f"{text} {i}\t{CLASSES[label]}\n" for i, (text, label) in enumerate(texts(160))]
+    folder.joinpath("texts.tsv").write_text("text\tlabel\n" + "".join(rows))
+    return folder / "texts.tsv"
+
+
 def write_table(folder):
     rng = np.random.default_rng(0)
     np.savez(folder / "table.npz", x=rng.normal(size=[120, 6]), y=np.arange(120) % 4)
@@ -149,6 +154,7 @@ WRITERS = {
     "movielens": write_movielens,
     "goemotions": write_goemotions,
     "reverse_dictionary": write_definitions,
+    "text_file": write_texts,
     "table": write_table,
     "cifar10": cifar10_test.write_cifar10,
     "image_folder": lambda folder: write_images(folder / "images", "jpg", 12),
