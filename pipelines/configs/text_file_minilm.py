@@ -7,9 +7,12 @@ FILE is a TSV, CSV or JSON lines file with the columns `text` and `label` (`--co
 `--config.data.label_column=...`), or a folder with such a file `train`, and optionally `validation` and
 `test`. A missing split is drawn: a tenth of the texts each.
 
-Running time: about a second for three steps of 32 texts on 2 cores. Expected on GoEmotions' 4,548 validation
-comments as FILE (28 classes, 454 drawn for the test, --config.data.max_length=32), in percent: top-1 error
-41.4, NDCG@5 75.5.
+The head of the frozen encoder is solved first, and fine-tuning starts from the best one by validation.
+
+Running time: one to two seconds for three steps of 32 texts on 2 cores. Expected, top-1 error and NDCG@5 in
+percent: 6.4 and 96.9 on the 3,080 test questions of Banking77 (77 classes, 9,003 questions for training);
+43.1 and 73.8 on GoEmotions' 4,548 validation comments as FILE (28 classes, 455 drawn for the test,
+--config.data.max_length=32).
 """
 
 from rank4class.pipelines import config
