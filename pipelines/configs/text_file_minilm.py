@@ -9,7 +9,7 @@ FILE is a TSV, CSV or JSON lines file with the columns `text` and `label` (`--co
 
 The head of the frozen encoder is solved first, and fine-tuning starts from the best one by validation.
 
-Running time: one to two seconds for three steps of 32 texts on 2 cores. Expected, top-1 error and NDCG@5 in
+Running time: two to three seconds for three steps of 32 texts on 2 cores. Expected, top-1 error and NDCG@5 in
 percent: 6.4 and 96.9 on the 3,080 test questions of Banking77 (77 classes, 9,003 questions for training);
 43.1 and 73.8 on GoEmotions' 4,548 validation comments as FILE (28 classes, 455 drawn for the test,
 --config.data.max_length=32).

@@ -26,10 +26,10 @@ class Schedule:
     steps_per_execution: int = 1  # between two looks at signals
     patience: int = 0  # evaluations without a better one after which training stops; 0 never stops early
 
-    def values(self, step: int) -> dict[str, Any]:
+    def values(self, step: int) -> dict[str, float]:
         """Returns the values that change with the step, by name."""
         functions = {"learning_rate": self.learning_rate, "temperature": self.temperature, "C": self.C}
-        return {name: function(step) for name, function in functions.items() if function is not None}
+        return {name: float(function(step)) for name, function in functions.items() if function is not None}
 
     def evaluates_after(self, step: int) -> bool:
         """Whether an evaluation follows a number of steps."""

@@ -192,7 +192,7 @@ class Trainer:
 
     def _raise_not_finite(self, step: int, loss: float) -> NoReturn:
         """Reports a step, from 0, whose loss or gradient is not finite, and raises FloatingPointError."""
-        changing = {name: float(each) for name, each in self._schedule.values(step).items()}
+        changing = self._schedule.values(step)
         name = self._task.loss_name
         examples = self._task.example_names(step)
         value = f"{loss} but its gradient is not finite" if math.isfinite(loss) else str(loss)
@@ -224,8 +224,7 @@ class Trainer:
         with optimization.averaged(self._task.model, self._optimizer):
             evaluation = self._task.evaluate("validation", self._should_stop)
             if evaluation is not None:
-                changing = self._schedule.values(max(0, self._progress.step - 1))
-                values = {name: float(each) for name, each in changing.items()}
+                values = self._schedule.values(max(0, self._progress.step - 1))
                 self._progress.add_evaluation(values, evaluation.means())
                 self._state.save_best()
         if evaluation is None:
