@@ -6,7 +6,9 @@ import pathlib
 
 import numpy as np
 import pytest
+import scipy.sparse
 import tensorflow as tf
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from rank4class import models
 from rank4class.models import encoders, registry
@@ -39,6 +41,7 @@ CASES = {
     "electra": (lambda: encoders.Electra(**TINY, embedding_size=4), tokens()),
     "vgg16": (encoders.Vgg16, images(32, 3)),
     "resnet50": (encoders.ResNet50, images(64, 3)),
+    "words": (lambda: encoders.Words(width=4), {"text": tf.constant(["a", "b", "c d"])}),
 }
 
 
@@ -60,7 +63,7 @@ def test_every_encoder_has_its_width_and_drops_values_in_training_alone(name):
     names = (each if isinstance(each, str) else each[0] for each in encoder.FEATURES)  # of alternatives
     assert set(names) == set(features)
     np.testing.assert_array_equal(h, encoder(features, training=False))
-    if name not in ("identity", "resnet50"):
+    if name not in ("identity", "resnet50", "words"):
         assert not np.allclose(encoder(features, training=True), encoder(features, training=True))
 
 
@@ -113,6 +116,65 @@ def test_vgg16_has_the_published_dropout():
     """Dropout with 0.3 comes after the first convolution only; formats_test.py compares the other layers."""
     dropouts = [layer for layer in encoders.Vgg16().layers if isinstance(layer, tf.keras.layers.Dropout)]
     assert [layer.rate for layer in dropouts] == [0.3, *[0.4] * 7, 0.5, 0.5]
+
+
+TEXTS = np.array(
+    [
+        "The card did not arrive, why?",
+        "Why did my card NOT arrive; why, why?",
+        "x y x",
+        "a top-up of 20 EUR failed!!",
+        "my top-up failed: 20",
+    ],
+    object,
+)
+
+
+def test_words_are_those_of_scikit_learn():
+    words = encoders.Words()
+    words.adapt({"text": TEXTS})
+    peers = [
+        TfidfVectorizer(sublinear_tf=True, min_df=2, **kwargs)
+        for kwargs in (
+            {"ngram_range": (1, 2), "token_pattern": r"\b\w+\b"},
+            {"analyzer": "char_wb", "ngram_range": (2, 4)},
+        )
+    ]
+    expected = scipy.sparse.hstack([peer.fit_transform(TEXTS) for peer in peers])
+    assert words.width == expected.shape[1]
+    rows = words.rows({"text": TEXTS})
+    np.testing.assert_allclose((rows @ rows.T).toarray(), (expected @ expected.T).toarray(), atol=1e-6)
+    np.testing.assert_allclose(words({"text": tf.constant(TEXTS)}), rows.toarray(), atol=1e-7)
+    new = np.array(["why top up a card?", "", "zzz"], object)
+    expected_new = scipy.sparse.hstack([peer.transform(new) for peer in peers])
+    np.testing.assert_allclose(
+        words({"text": tf.constant(new)}) @ rows.T.toarray(), (expected_new @ expected.T).toarray(), atol=1e-6
+    )
+
+
+def test_words_keep_the_terms_of_most_texts_and_know_pairs_and_chinese_words():
+    texts = np.array(["b b b a", "a c", "a c"], object)
+    few = encoders.Words(max_terms=2, min_texts=2)
+    few.adapt({"text": texts})
+    assert few({"text": tf.constant(["b", "a"])}).numpy().any(axis=1).tolist() == [False, True]
+    pair = {"text": texts[:2], "text_pair": texts[1:]}
+    words = encoders.Words(min_texts=1)
+    words.adapt(pair)
+    joined = {
+        "text": np.array([f"{first} {second}" for first, second in zip(*pair.values(), strict=True)], object)
+    }
+    np.testing.assert_array_equal(words.rows(pair).toarray(), words.rows(joined).toarray())
+    chinese = encoders.Words(min_texts=1)
+    chinese.adapt({"text": np.array(["\u4e2d\u6587"], object)})
+    assert chinese({"text": tf.constant(["\u6587"])}).numpy().any()
+
+
+def test_words_without_terms():
+    words = encoders.Words()
+    with pytest.raises(ValueError, match=r"width=None: the terms are not chosen\. Call adapt"):
+        words({"text": tf.constant(["a"])})
+    with pytest.raises(ValueError, match=r"min_texts=2: no word is in as many training texts\. Lower it"):
+        words.adapt({"text": np.array(["a", "b", ""], object)})
 
 
 def test_ids_outside_the_table():

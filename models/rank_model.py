@@ -42,12 +42,14 @@ class RankModel(tf.keras.Model):
       interaction: layer from `[h, c]` to scores `[B, n]`.
       num_classes: `n`.
       count_prior: layer from `h` to `log_counts` (see `models.count_priors`), or None.
+      words: layer from the feature `words`, `[B, e]`, to scores that are added except in training (see
+        `models.AddedScores`), or None.
 
     References:
       Rank4Class, Figure 2.
     """
 
-    PARTS = ("encoder", "class_encoder", "interaction", "count_prior")
+    PARTS = ("encoder", "class_encoder", "interaction", "count_prior", "words")
 
     def __init__(
         self,
@@ -56,6 +58,7 @@ class RankModel(tf.keras.Model):
         interaction: tf.keras.layers.Layer,
         num_classes: int,
         count_prior: tf.keras.layers.Layer | None = None,
+        words: tf.keras.layers.Layer | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -64,6 +67,7 @@ class RankModel(tf.keras.Model):
         self.interaction = interaction
         self.num_classes = num_classes
         self.count_prior = count_prior
+        self.words = words
 
     def call(
         self,
@@ -82,6 +86,8 @@ class RankModel(tf.keras.Model):
         if class_ids is not None and protocol.takes_class_ids:
             options["class_ids"] = class_ids
         scores = tf.cast(self.interaction([h, c], training=training, **options), tf.float32)
+        if self.words is not None and not training:
+            scores += self.words(features["words"], class_ids)
         if self.count_prior is None:
             return scores
         return {"scores": scores, "log_counts": self.count_prior(h)}

@@ -44,6 +44,16 @@ MODELS = {
     "electra": (lambda: rank_model(encoders.Electra(**TINY, embedding_size=2)), tokens()),
     "vgg16": (lambda: rank_model(encoders.Vgg16()), images(32, 3)),
     "resnet50": (lambda: rank_model(encoders.ResNet50()), images(32, 3)),
+    "added words": (
+        lambda: models.RankModel(
+            encoders.Identity(D),
+            class_encoders.Embedding(N, D),
+            interactions.Dot(),
+            N,
+            words=models.AddedScores(N),
+        ),
+        {"embedding": VECTORS[:B], "words": np.ones([B, 2], np.float32)},
+    ),
     "items": (lambda: models.ItemModel(hidden=(4,)), {"items": np.ones([B, N, 2], np.float32)}),
     "an encoder of one tensor": (
         lambda: rank_model(tf.keras.layers.Dense(D), class_encoders.Embedding(N, D)),
@@ -161,7 +171,8 @@ def saved(tmp_path_factory):
 
 
 def test_every_part_has_a_case():
-    assert {*registry.ENCODERS, *registry.CLASS_ENCODERS, *registry.COUNT_PRIORS} <= WITH_CASE
+    of_texts = {"words"}  # whose vectors are computed before the model
+    assert {*registry.ENCODERS, *registry.CLASS_ENCODERS, *registry.COUNT_PRIORS} <= WITH_CASE | of_texts
 
 
 @pytest.mark.nightly

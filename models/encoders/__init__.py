@@ -11,3 +11,4 @@ from rank4class.models.encoders.resnet50 import ResNet50
 from rank4class.models.encoders.small_cnn import SmallCnn
 from rank4class.models.encoders.vectors import Identity, InstanceEmbedding, Mlp
 from rank4class.models.encoders.vgg16 import Vgg16
+from rank4class.models.encoders.words import Words

@@ -55,6 +55,9 @@ class Experiment:
         `losses.metrics.propensities`.
       calibration: "auto" calibrates probabilities, by a temperature for examples of one class and by Platt
         scaling for several; "none" leaves it out.
+      words: "auto" adds the scores of solved word vectors, see encoder "words", to those of a text encoder,
+        weighted at each evaluation by their likelihood on the validation examples, if these prefer them;
+        "none" leaves them out.
       seed: random seed of the run.
       init_from: folder of a run whose best weights this one starts from, as far as they fit; None starts from
         random weights, or those of the encoder's checkpoint.
@@ -86,6 +89,7 @@ class Experiment:
     metrics: tuple[str, ...] = ("top1_error", "top5_error", "ndcg@5")
     propensity: tuple[float, ...] = (0.55, 1.5)
     calibration: str = "auto"
+    words: str = "none"
     seed: int = 0
     init_from: str | None = None
 
@@ -199,7 +203,7 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
 
 def is_fixed(encoder: parts.Encoder) -> bool:
     """Returns whether the outputs of an encoder are the same in all steps."""
-    return encoder.frozen or encoder.name == "identity"
+    return encoder.frozen or encoder.name in ("identity", "words")
 
 
 def trains_by_steps(experiment: Experiment, changes: Collection[str] = ()) -> bool:

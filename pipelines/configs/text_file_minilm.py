@@ -23,6 +23,7 @@ def get_config() -> config.Experiment:
     experiment = goemotions_minilm.get_config()
     experiment.data = config.Data(name="text_file", max_length=64)
     experiment.encoder.pooling = "normalized_mean"
+    experiment.words = "auto"
     experiment.class_encoder = config.ClassEncoder(init="probe")
     experiment.optimizer.class_encoder_multiplier = 10.0
     experiment.optimizer.interaction_multiplier = 10.0

@@ -21,6 +21,7 @@ import tensorflow as tf
 MAX_PER_CLASS = 100  # largest number of classes that have a fit each
 LEAST_PER_CLASS = 10  # positive and negative examples that a fit of a class needs
 MAX_FITTED = 10_000_000  # scores in a fit; of more, it takes a random part of the examples
+WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0)  # of added scores
 MAX_RANGE = 1e9  # ratio of the scores' spread and the smallest temperature, and of the largest one and both
 
 Labels: TypeAlias = np.ndarray | scipy.sparse.csr_array
@@ -186,6 +187,28 @@ def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> 
         curves = [_fit_platt(np.zeros(np.count_nonzero(ranked)), positive[ranked])]
     slopes, intercepts = zip(*curves, strict=True)
     return Platt(slopes, intercepts)
+
+
+def weigh(scores: np.ndarray, added: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> float:
+    """Returns the weight $w$ at which `scores + w * added` fit the labels best, of `WEIGHTS`.
+
+    It has the least negative log-likelihood by the calibration that `fit` returns: that of a whole split
+    varies less from one draw of the examples to another than its errors do.
+
+    Args:
+      scores, labels, where: see `fit`.
+      added: scores of another model, float `[N, n]`.
+
+    >>> scores = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> weigh(scores, np.zeros([3, 2]), np.array([1, 0, 0])), weigh(scores, -scores, np.array([0, 1, 0]))
+    (0.0, 1.4)
+    """
+    classes = labels if isinstance(labels, np.ndarray) else labels.toarray() > 0
+    likelihoods = []
+    for weight in WEIGHTS:
+        sums = scores + weight * added
+        likelihoods.append(fit(sums, labels, where).negative_log_likelihood(sums, classes, where).mean())
+    return WEIGHTS[int(np.argmin(likelihoods))]
 
 
 def _fit_temperature(gaps: np.ndarray, labels: np.ndarray) -> float:

@@ -193,3 +193,16 @@ def test_a_shared_fit_keeps_the_order_of_the_scores(rng):
     fitted = calibration.fit(scores, draw_sets(rng, scipy.special.expit(-scores)))  # worse than chance
     assert fitted.slopes == (0.0,)
     assert fitted.keeps_order
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_added_scores_have_the_weight_of_the_model_that_drew_the_labels(rng, several):
+    scores, added = rng.normal(scale=2.0, size=[2, 4000, 5])
+    for weight in (0.0, 0.5, 2.0):
+        drawn = scores + weight * added
+        labels = draw_sets(rng, scipy.special.expit(drawn)) if several else draw_classes(rng, drawn)
+        assert calibration.weigh(0.1 * scores, 0.1 * added, labels) == weight
+    where = rng.random(scores.shape) < 0.7
+    where[:, 0] = True
+    labels = np.where(where, drawn, -np.inf).argmax(axis=1)
+    assert calibration.weigh(np.where(where, scores, np.nan_to_num(np.inf)), added, labels, where) == weight

@@ -47,7 +47,8 @@ def new_model(experiment: config.Experiment, task_data: TaskData) -> tf.keras.Mo
     class_encoder = _class_encoder(experiment.class_encoder, n, width, task_data.class_inputs)
     interaction = models.get("interaction", experiment.interaction.name, **experiment.interaction.options())
     count_prior = count_priors.get(experiment.count_prior).layer(task_data.splits["train"])
-    model = models.RankModel(encoder, class_encoder, interaction, num_classes=n, count_prior=count_prior)
+    words = models.AddedScores(n) if "words" in features else None
+    model = models.RankModel(encoder, class_encoder, interaction, n, count_prior, words)
     create_variables(model, features)
     return model
 

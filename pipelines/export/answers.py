@@ -57,7 +57,7 @@ class Answers(tf.Module):
         if coverage is None and (several or self._count_prior.is_model or self.thresholds is not None):
             self._rule = decision_rule(trained.experiment, trained.fitted)
         model = trained.model
-        parts = [inputs.preprocess, inputs.encoder]
+        parts = [inputs.preprocess, inputs.encoder, inputs.words]
         if isinstance(model, models.RankModel):
             # An export has the vectors of the classes in place of the class encoder.
             with trained.strategy.scope():
@@ -66,7 +66,7 @@ class Answers(tf.Module):
             self._scorer = lambda features, training: model(
                 features, training=training, class_vectors=tf.convert_to_tensor(self._class_vectors)
             )
-            parts += [model.interaction, model.count_prior]
+            parts += [model.interaction, model.count_prior, model.words]
         else:
             self._scorer = model
         # Parts that an export has to hold; a dataclass is not tracked.

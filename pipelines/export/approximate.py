@@ -44,6 +44,10 @@ class ApproximateAnswers(Answers):
                 f"index='scann': the interaction is {trained.experiment.interaction.name!r}, and only dot "
                 "products and cosines can be searched. Set it to 'exact'."
             )
+        if trained.model.words is not None and trained.model.words.weight != 0.0:
+            raise ValueError(
+                "index='scann': the scores of words cannot be searched. Train with words='none'."
+            )
         if trained.calibration is not None and not trained.calibration.keeps_order:
             raise ValueError(
                 "index='scann': searches by scores, but the calibrated probabilities have another order. Set "

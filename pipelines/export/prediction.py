@@ -66,8 +66,8 @@ class Predictor:
         self._known = known
         self._replicas = strategy.num_replicas_in_sync
         self._kind = answers.inputs.kind
-        preprocess = answers.inputs.preprocess
-        self._lengths_of = preprocess.padded_lengths if self._kind.tokenizes else None
+        tokenizer = answers.inputs.tokenizer
+        self._lengths_of: Any = tokenizer and tokenizer.padded_lengths
 
         def answer_batch(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             if k is ALL:

@@ -32,6 +32,7 @@ _CHOICES = {
     "class_encoder.init": tuple(config.STARTS),
     "precision": ("float32", "mixed_float16", "mixed_bfloat16"),
     "calibration": ("auto", "none"),
+    "words": ("auto", "none"),
 }
 _PROBED = 1_000  # classes that a loss is tried with, at most; `loss.k` may exceed it
 

@@ -64,6 +64,8 @@ def write(folder: str, task: TaskData, model: tf.keras.Model) -> None:
         files.write(os.path.join(folder, name), content)
     if task.inputs.kind.has_ids:
         _write_instances(folder, task)
+    if task.inputs.words is not None:
+        inputs.write_encoder(os.path.join(folder, "words"), task.inputs.words, task.inputs.specs)
     if task.encoder_files is not None:
         prefix = task.encoder_files()
         for ending in ("json", "safetensors"):

@@ -44,14 +44,14 @@ def encode_splits(encoder_name: str, batch_size: int, cache: Cache, raw: TaskDat
 def encode_train(task_data: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> np.ndarray:
     """Returns the outputs of the initial encoder for training examples, float32 `[N, d]`; see `encode`."""
     encoder, weights = _initial(task_data, encoder_name)
-    train = dataclasses.replace(task_data, splits={"train": task_data.splits["train"]})
+    train = task_data.without_words().of_splits("train")
     return encode(train, encoder, weights, batch_size, cache, "examples")["train"]
 
 
 def _initial(raw: TaskData, encoder_name: str) -> tuple[tf.keras.layers.Layer, str]:
     """Returns a new encoder, and the hash of its weights and its tokenizer."""
     encoder = raw.build_encoder(encoder_name)
-    settings = raw.inputs.preprocess.settings if raw.inputs.kind.tokenizes else {}
+    settings = raw.inputs.tokenizer.settings if raw.inputs.tokenizer else {}
     return encoder, hashing.encoder_hash(settings, encoder)
 
 

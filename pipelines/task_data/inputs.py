@@ -9,7 +9,7 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from rank4class import data, strict_json
+from rank4class import data, models, strict_json
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
@@ -25,23 +25,36 @@ class Inputs:
     preprocess: Any = None  # function of the raw features of a batch
     encoder: tf.keras.layers.Layer | None = None  # the frozen encoder of the preprocessed features
     columns: tuple[str, ...] = ()  # of a table, whose numbers are the vectors
+    # Encoder "words", whose vectors are the feature `words`, or `embedding` if there is no tokenizer.
+    words: models.encoders.Words | None = None
 
     @property
     def kind(self) -> data.Kind:
         """The kind of the raw examples."""
         return data.kind_of(self.specs)
 
+    @property
+    def tokenizer(self) -> data.Tokenizer | None:
+        """The tokenizer of the text encoder, which is then `preprocess`."""
+        return self.preprocess if self.kind.tokenizes else None
+
     def __call__(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the model's features of a batch of raw features."""
+        vectors = {} if self.words is None else {self.name_of_words: self.words(features)}
         if self.preprocess is not None:
             features = self.preprocess(features)
         if self.encoder is not None:
             features = {"embedding": self.encoder(features, training=False)}
-        return features
+        return vectors if "embedding" in vectors else {**features, **vectors}
+
+    @property
+    def name_of_words(self) -> str:
+        """Name of the feature that `words` computes."""
+        return "words" if self.preprocess else "embedding"
 
     def with_static_length(self) -> "Inputs":
         """Returns the inputs that pad every batch of texts to one length."""
-        return dataclasses.replace(self, preprocess=self.preprocess.with_static_length())
+        return dataclasses.replace(self, preprocess=self.preprocess and self.preprocess.with_static_length())
 
     def to_json(self) -> str:
         """Returns the content of `inputs.json`."""
@@ -62,11 +75,13 @@ def build_inputs(
 ) -> Inputs:
     """Returns the inputs of a new model for a training split; ValueError for texts without an encoder."""
 
-    def tokenizer_of_encoder() -> data.Tokenizer:
+    def tokenizer_of_encoder() -> data.Tokenizer | None:
+        if encoder_config.name == "words":
+            return None
         if not encoder_config.path:
             raise ValueError(
                 f"encoder.path=None: dataset {data_config.name!r} holds texts. Set it to the folder of a "
-                "text encoder."
+                "text encoder, or set encoder to 'words'."
             )
         return tokenizer(encoder_config.path, data_config.max_length)
 
@@ -149,12 +164,16 @@ def read(folder: str) -> Inputs:
                 f"{path}: {stored['name']} has other settings in this version of rank4class. Predict with "
                 "the version that trained the run; sessions.jsonl names it."
             )
-    prefix = os.path.join(folder, "encoder")
-    encoder = _read_encoder(prefix) if files.exists(f"{prefix}.json") else None
-    return Inputs(specs, preprocess, encoder, tuple(content.get("columns", ())))
+    columns = tuple(content.get("columns", ()))
+    return Inputs(
+        specs, preprocess, _read_encoder(folder, "encoder"), columns, _read_encoder(folder, "words")
+    )
 
 
-def _read_encoder(prefix: str) -> tf.keras.layers.Layer:
+def _read_encoder(folder: str, name: str) -> Any:
+    prefix = os.path.join(folder, name)
+    if not files.exists(f"{prefix}.json"):
+        return None
     content = strict_json.parse_object(f"{prefix}.json", files.read_text(f"{prefix}.json"))
     encoder = tf.keras.layers.deserialize(content["structure"])
     encoder(zeros(specs_from_json(content["features"])))

@@ -12,7 +12,7 @@ from rank4class.data import candidates
 from rank4class.data.dataset import map_splits
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.files import Cache
-from rank4class.pipelines.task_data import class_texts, frozen_features, hashing, split_steps
+from rank4class.pipelines.task_data import class_texts, frozen_features, hashing, split_steps, words
 from rank4class.pipelines.task_data.inputs import Inputs, build_inputs, with_lengths
 from rank4class.pipelines.task_data.task_data import TaskData
 
@@ -53,6 +53,7 @@ def load_data(
     check_dataset(dataset, data_config, experiment.candidates)
     if names_classes and not ranks_untrained:
         check_classes(dataset, options.get("classes"))
+    raw = of_dataset(dataset, data_config, encoder, trained)
     steps = _reading(data_config)
     if trained is None:
         steps += [
@@ -63,6 +64,11 @@ def load_data(
         steps.append(partial(frozen_features.encode_splits, encoder.name, batch_size, cache))
     elif data_config.cache:
         steps.append(partial(preprocess_once, batch_size, progress))
+    adds_words = experiment.words == "auto" and raw.inputs.tokenizer is not None
+    adds_words &= not (data_config.held_out or class_texts.are_read(class_encoder))
+    if encoder.name == "words" or (adds_words if trained is None else trained.words is not None):
+        options = encoder.options() if encoder.name == "words" else {}
+        steps.append(partial(words.add, raw.splits, options))
     steps += [
         partial(add_augmentation, data_config.augmentation, data_config.image_size),
         partial(split_steps.hold_out, data_config.held_out),
@@ -72,7 +78,7 @@ def load_data(
         steps.append(split_steps.leave_out_untrained)
     if trained is None:
         steps.append(partial(split_steps.add_class_weights, data_config.class_weights))
-    return _after(steps, of_dataset(dataset, data_config, encoder, trained))
+    return _after(steps, raw)
 
 
 def load_labeled(
@@ -93,7 +99,9 @@ def load_labeled(
     splits: dict[str, data.Split] = dict.fromkeys(("train", "validation", "calibration", "test"), split)
     task_data = _after(_reading(data_config), _with_inputs(class_names, splits, trained))
     # The frozen encoder, if any, is a part of the preprocessing here.
-    return task_data if trained.encoder is None else dataclasses.replace(task_data, preprocess=trained)
+    if trained.encoder is None and trained.words is None:
+        return task_data
+    return dataclasses.replace(task_data, preprocess=trained)
 
 
 def _reading(data_config: config.Data) -> list[Step]:
@@ -181,17 +189,18 @@ def skip_unreadable(task_data: TaskData) -> TaskData:
 def add_hashes(task_data: TaskData) -> TaskData:
     """Returns a task with the hashes of its examples and of the settings of its tokenizer."""
     hashes = hashing.data_hashes(task_data.class_names, task_data.splits)
-    if task_data.inputs.kind.tokenizes:
-        hashes["encoder.path"] = hashing.encoder_hash(task_data.inputs.preprocess.settings)
+    if tokenizer := task_data.inputs.tokenizer:
+        hashes["encoder.path"] = hashing.encoder_hash(tokenizer.settings)
     return dataclasses.replace(task_data, hashes=hashes)
 
 
 def add_lengths(of_training: bool, task_data: TaskData) -> TaskData:
     """Returns a task with the lengths of its texts, `of_training` too, by which batches are grouped."""
-    if not task_data.inputs.kind.tokenizes:
+    tokenizer = task_data.inputs.tokenizer
+    if tokenizer is None:
         return task_data
     others = {} if of_training else {"train": task_data.splits["train"]}
-    splits = map_splits(lambda split: with_lengths(split, task_data.inputs.preprocess), task_data.splits)
+    splits = map_splits(lambda split: with_lengths(split, tokenizer), task_data.splits)
     return dataclasses.replace(task_data, splits=splits | others)
 
 

@@ -59,7 +59,7 @@ class TaskData:
         """Returns the training batches from a step on; see `data.training_batches`."""
         preprocess = self.preprocess
         return data.training_batches(
-            self.splits["train"],
+            self.without_words().splits["train"],
             batch_size=batch_size,
             seed=seed,
             start_step=start_step,
@@ -125,9 +125,23 @@ class TaskData:
         }
         return dataclasses.replace(self, splits=splits)
 
+    def without_words(self) -> "TaskData":
+        """Returns the task without the feature `words`, which training does not read."""
+        splits = {
+            name: dataclasses.replace(
+                split, features={name: array for name, array in split.features.items() if name != "words"}
+            )
+            for name, split in self.splits.items()
+        }
+        return dataclasses.replace(self, splits=splits)
+
+    def of_splits(self, *names: str) -> "TaskData":
+        """Returns the task with some of its splits."""
+        return dataclasses.replace(self, splits={name: self.splits[name] for name in names})
+
     def with_static_lengths(self) -> "TaskData":
         """Returns the task with texts padded to `data.max_length` in every batch, as TPUs need them."""
-        if not self.splits["train"].kind.tokenizes:  # or the splits hold tokens, or vectors
+        if self.inputs.tokenizer is None or self.preprocess is None:  # or the splits hold tokens, or vectors
             return self
         return dataclasses.replace(self, preprocess=self.preprocess.with_static_length())
 

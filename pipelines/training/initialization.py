@@ -22,7 +22,11 @@ def initialize(
     if isinstance(model, models.ItemModel) or isinstance(source, models.ItemModel):
         pairs = [("items", model, source)]
     else:
-        pairs = [(part, getattr(model, part), getattr(source, part)) for part in models.RankModel.PARTS]
+        pairs = [
+            (part, getattr(model, part), getattr(source, part))
+            for part in models.RankModel.PARTS
+            if part != "words"
+        ]
     if hasattr(model, "rank_sorter"):
         pairs.append(("rank_sorter", model.rank_sorter, getattr(source, "rank_sorter", None)))
     same_classes = task_data.class_names == source_classes

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from rank4class import data, losses
+from rank4class import data, losses, models
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation.trained_model import restore
 from rank4class.pipelines.storage.files import Cache
@@ -26,6 +26,7 @@ from rank4class.pipelines.training.trainer import Trainer
 from rank4class.registry import OPTIMIZERS
 
 _LEAST_RATE_OF_HEAD = 5e-4
+_OF_WORDS = {"C": (1.0, 3.0, 10.0), "tol": 1e-4}  # vectors of one length; other strengths gain nothing
 
 
 def train(
@@ -104,24 +105,70 @@ def solve_head(
     progress: bool = True,
 ) -> heads.Head:
     """Returns the head that optimizer "lbfgs" solves for the initial encoder, by a run in `starts/probe`."""
+    solved = _plain(experiment, task_data)
+    task_data = dataclasses.replace(task_data.of_splits("train", "validation").without_words(), augment=None)
+    if "frozen" in solved.encoder.fields and not solved.encoder.frozen:
+        solved.encoder.frozen = True
+        cache = Cache(path, progress)
+        batch_size = experiment.evaluation_batch_size
+        task_data = frozen_features.encode_splits(experiment.encoder.name, batch_size, cache, task_data)
+    return _solve(solved, task_data, os.path.join(path, "starts", "probe"), strategy, progress)
+
+
+def solve_words(
+    experiment: config.Experiment,
+    task_data: TaskData,
+    path: str,
+    strategy: tf.distribute.Strategy,
+    progress: bool = True,
+) -> heads.Head:
+    """Returns the head that optimizer "lbfgs" solves for the feature `words`, by a run in `starts/words`."""
+    solved = _plain(experiment, task_data)
+    solved.encoder = config.Encoder("identity")
+    solved.class_encoder = config.ClassEncoder(init="zeros")
+    solved.interaction = config.Interaction()
+    solved.optimizer = config.Optimizer("lbfgs", **_OF_WORDS)
+    splits = {}
+    for name in ("train", "validation"):
+        split = task_data.splits[name]
+        splits[name] = dataclasses.replace(
+            split, features={"embedding": split.features["words"]}, lengths=None
+        )
+    task_data = dataclasses.replace(
+        task_data,
+        splits=splits,
+        preprocess=None,
+        augment=None,
+        make_encoder=functools.partial(models.get, "encoder", "identity"),
+        encoder_files=None,
+    )
+    return _solve(solved, task_data, os.path.join(path, "starts", "words"), strategy, progress)
+
+
+def _plain(experiment: config.Experiment, task_data: TaskData) -> config.Experiment:
+    """Returns an experiment of which "lbfgs" can solve the head."""
     plain = {"class_encoder.init": "zeros", "candidates.name": "all", "sets.name": "none", "init_from": None}
-    solved = config.override(experiment, {**plain, "metrics": (experiment.monitor,)})
+    solved = config.override(experiment, {**plain, "words": "none", "metrics": (experiment.monitor,)})
     if solved.loss.name in losses.BATCH_LOSSES:
         is_several = task_data.splits["train"].multi_label
         solved.loss = config.Loss("sigmoid_cross_entropy" if is_several else "softmax")
     if solved.count_prior.name == "learned":
         solved.count_prior = config.CountPrior("empirical")
     solved.optimizer = config.Optimizer("lbfgs")
-    splits = {name: task_data.splits[name] for name in ("train", "validation")}
-    task_data = dataclasses.replace(task_data, splits=splits, augment=None)
-    if "frozen" in solved.encoder.fields and not solved.encoder.frozen:
-        solved.encoder.frozen = True
-        cache = Cache(path, progress)
-        batch_size = experiment.evaluation_batch_size
-        task_data = frozen_features.encode_splits(experiment.encoder.name, batch_size, cache, task_data)
-    run_dir = TrainingDirectory(os.path.join(path, "starts", "probe"), solved)
+    return solved
+
+
+def _solve(
+    experiment: config.Experiment,
+    task_data: TaskData,
+    path: str,
+    strategy: tf.distribute.Strategy,
+    progress: bool,
+) -> heads.Head:
+    """Returns the head of an experiment with the optimizer "lbfgs", by a run of its own."""
+    run_dir = TrainingDirectory(path, experiment)
     try:
-        trainer = build_trainer(solved, task_data, run_dir, strategy, progress)
+        trainer = build_trainer(experiment, task_data, run_dir, strategy, progress)
         trainer.train()
     finally:
         run_dir.unlock()
@@ -150,6 +197,10 @@ def build_trainer(
         cache = Cache(run_dir.path, progress)
         sources = heads.Sources(task_data, encoder, experiment.evaluation_batch_size, cache, solve)
         heads.start(task.model, experiment.class_encoder, sources)
+        if task.words is not None:
+            head = solve_words(experiment, task_data, run_dir.path, strategy, progress)
+            task.words.kernel.assign(head.vectors.T)
+            task.words.bias.assign(head.bias)
     if is_new and experiment.init_from is not None:
         try:
             source = restore(experiment.init_from, strategy=strategy)

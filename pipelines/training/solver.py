@@ -81,14 +81,15 @@ class _Head:
         self._bias = model.interaction.bias if model.interaction.use_bias else None
         self._classes = np.arange(len(task_data.class_names)) if task_data.seen is None else task_data.seen
         self.num_examples, width = self._features.shape
-        products = self.num_examples * width * len(self._classes)
+        stored = getattr(self._features, "nnz", self.num_examples * width)
+        products = stored * len(self._classes)
         if products > MAX_PRODUCTS:
             raise ValueError(
                 f"optimizer='lbfgs': a pass takes {products:.1e} multiplications, more than "
                 f"{MAX_PRODUCTS:.0e}. Choose optimizer 'adam' with learning_rate=0.01, or to fine-tune "
                 "class_encoder.init='random'."
             )
-        self._block_size = max(1, _BLOCK // max(len(self._classes), width))
+        self._block_size = max(1, _BLOCK // max(len(self._classes), stored // self.num_examples))
         squares = 0.0
         sums = np.zeros(width)
         for _, rows in self._blocks():
@@ -154,17 +155,21 @@ class _Head:
         if self._bias is not None:
             offsets += head[:, width]
         offsets = offsets.astype(np.float32)
-        value = 0.5 * penalty * np.square(vectors).sum()
-        gradient = np.zeros_like(head)
-        gradient[:, :width] = penalty * vectors
+        value = 0.0
+        products = np.zeros([width, len(self._classes)])
+        sums = np.zeros(len(self._classes))
         for block, features in self._blocks():
             scores = features @ columns + offsets
             loss, slopes = self._of_scores(scores, *self._targets(block))
             slopes = slopes.numpy()
             value += float(loss)
-            sums = slopes.sum(axis=0, dtype=np.float64)
-            gradient[:, :width] += ((features.T @ slopes).T - np.outer(sums, self._center)) / self._scale
-            gradient[:, width:] += sums[:, None]
+            products += features.T @ slopes
+            sums += slopes.sum(axis=0, dtype=np.float64)
+        products -= np.outer(self._center, sums)
+        gradient = np.zeros_like(head)
+        gradient[:, :width] = products.T / self._scale + penalty * vectors
+        gradient[:, width:] = sums[:, None]
+        value += 0.5 * penalty * np.square(vectors).sum()
         return value / self.num_examples, gradient.ravel() / self.num_examples
 
     def _blocks(self) -> Iterator[tuple[slice, Any]]:

@@ -13,7 +13,7 @@ from absl import logging
 from rank4class import arguments, data, losses, models
 from rank4class.data.candidates import Mined, Sampled, nearest_wrong
 from rank4class.pipelines import config, distribution
-from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.evaluation import calibration, evaluator
 from rank4class.pipelines.evaluation.chain import Chain
 from rank4class.pipelines.evaluation.model_building import (
     build_evaluators,
@@ -21,6 +21,7 @@ from rank4class.pipelines.evaluation.model_building import (
     build_rank_fn,
     new_model,
 )
+from rank4class.pipelines.evaluation.stages.calibration import ranked_classes
 from rank4class.pipelines.evaluation.stages.stage import Context, Fitted
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
@@ -48,6 +49,7 @@ class TrainableRankModel:
       evaluated: the splits of the final evaluation.
       hashes: of the data, by which a run directory recognizes them.
       class_texts: descriptions of the classes, or None.
+      words: the `models.AddedScores` of the model, or None.
       mines: whether the training batches depend on the model at the last evaluation.
 
     A loss, metric, count prior or calibration that does not fit the dataset raises ValueError.
@@ -100,6 +102,7 @@ class TrainableRankModel:
         self._chain.check(task_data)
         make = functools.partial(new_model, experiment, task_data)
         self.model = build_model(experiment, make, num_trained, strategy)
+        self.words: Any = getattr(self.model, "words", None)
         self.forward = task_data.scorer(self.model, "train", self._count_prior)
         rank_fn = None
         if hasattr(self.model, "rank_sorter"):
@@ -195,6 +198,8 @@ class TrainableRankModel:
             )
 
         if split == "validation":
+            if self.words is not None and not self._is_final and not self._weigh_words(should_stop):
+                return None
             evaluated = self._chain.validate(self._data, score, self._fitted, is_last=self._is_final)
         else:
             evaluated = self._chain.evaluate(Context(self._data, split, self._fitted), score)
@@ -202,6 +207,26 @@ class TrainableRankModel:
             return None
         result, self._fitted = evaluated
         return result
+
+    def _weigh_words(self, should_stop: Callable[[], bool]) -> bool:
+        """Assigns the weight of the words' scores by the validation examples; returns False if stopped."""
+        split = self._data.splits["validation"]
+        rows = np.arange(len(split))[
+            :: 1 + len(split) * len(self._data.class_names) // calibration.MAX_FITTED
+        ]
+        self.words.weight.assign(0.0)
+        result = self._evaluators["validation"](
+            self._read("validation", self._data), keep_scores=rows, stopping=should_stop
+        )
+        if result is None:
+            return False
+        assert result.scores is not None
+        examples = split.select(rows)
+        if np.isfinite(result.scores).all():
+            added = examples.features["words"] @ self.words.kernel.numpy() + self.words.bias.numpy()
+            ranked = ranked_classes(examples)
+            self.words.weight.assign(calibration.weigh(result.scores, added, examples.labels, ranked))
+        return True
 
     def pictures(self, split: str, evaluation: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
         """Returns name -> pixels of an evaluation for TensorBoard."""

@@ -282,6 +282,8 @@ class Trainer:
             "steps": self._progress.step,
             "seed": self._experiment.seed,
         }
+        if (words := self._task.words) is not None:
+            results["words"] = {"terms": words.kernel.shape[0], "weight": float(words.weight)}
         if self._is_chief:
             best_step = self._state.best_step or self._progress.step
             if test := evaluations.get("test"):

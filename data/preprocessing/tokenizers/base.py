@@ -35,7 +35,7 @@ class Tokenizer(tf.Module):
     A call on features with `text` `[B]` returns `input_word_ids`, `input_mask` and `input_type_ids`, int32
     `[B, length]`: the start, the first `max_length - 2` pieces, the end, and padding. With `text_pair`
     `[B]`: the start, the text, the end, its pair, the end. The longer of the two is cut first, the type of
-    the pair and of its end is 1, and an empty pair is omitted.
+    the pair and of its end is 1, and an empty pair is omitted. Other features stay as they are.
 
     `length` is the smallest of `PADDED_LENGTHS` and `max_length` that holds the longest text of the batch.
 
@@ -103,7 +103,9 @@ class Tokenizer(tf.Module):
         return self.from_settings(self.settings, static_length=True)
 
     def __call__(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return self._inputs(features)
+        texts = {name: features[name] for name in ("text", "text_pair") if name in features}
+        others = {name: each for name, each in features.items() if name not in texts}
+        return {**self._inputs(texts), **others}
 
     def _traced(self, features):
         two_separators = self.special.two_separators

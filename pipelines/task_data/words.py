@@ -1,0 +1,55 @@
+"""The words of texts, as vectors beside or in place of those of a text encoder."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from absl import logging
+
+from rank4class import data, models
+from rank4class.data.dataset import map_splits
+from rank4class.pipelines.task_data.task_data import TaskData
+
+MAX_WEIGHTS = 2**26  # terms times classes
+MAX_PRODUCTS = 10**11  # of a pass over the examples
+
+
+def add(raw: Mapping[str, data.Split], options: Mapping[str, Any], task_data: TaskData) -> TaskData:
+    """Returns a task with the vectors of the words, of a new encoder or of that of its `inputs`.
+
+    They are the feature `words`; of a task whose encoder is "words" they are the only one, `embedding`.
+
+    Args:
+      raw: the splits of the task with their texts.
+      options: of a new encoder.
+      task_data: the task after its texts have been encoded. It stays as it is if the words beside an encoder
+        would have too many weights, or take too long to solve, or if no two texts share one.
+    """
+    inputs = task_data.inputs
+    words = inputs.words
+    if words is None:
+        words = models.get("encoder", "words", **options)
+        try:
+            words.adapt(raw["train"].features)
+        except ValueError:
+            if inputs.preprocess is None:
+                raise
+            return task_data
+    assert words.width is not None
+    vectors = map_splits(lambda split: words.rows(split.features), raw)
+    inputs = dataclasses.replace(inputs, words=words)
+    name = inputs.name_of_words
+    n = len(task_data.class_names)
+    if name == "words" and (words.width * n > MAX_WEIGHTS or vectors["train"].nnz * n > MAX_PRODUCTS):
+        logging.info("words='auto': %d classes of %d words are too many, and are left out", n, words.width)
+        return task_data
+    splits = {}
+    for key, split in task_data.splits.items():
+        others = split.features if name == "words" else {}
+        splits[key] = dataclasses.replace(split, features={**others, name: vectors[key]})
+    task_data = dataclasses.replace(task_data, splits=splits, inputs=inputs)
+    if name == "words":
+        return task_data
+    identity = functools.partial(models.get, "encoder", "identity", width=words.width)
+    return dataclasses.replace(task_data, preprocess=None, make_encoder=identity)
