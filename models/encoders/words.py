@@ -39,8 +39,8 @@ class Words(Part):
 
     >>> words = Words()
     >>> words.adapt({"text": np.array(["a red car", "a blue car"], object)})
-    >>> words.width, words({"text": tf.constant(["A car!"])}).numpy().round(2).tolist()
-    (7, [[0.0, 0.71, 0.0, 0.0, 0.71, 0.0, 0.0]])
+    >>> words.width, np.square(words({"text": tf.constant(["A car!", "bike"])})).sum(axis=1).round(6).tolist()
+    (14, [2.0, 0.0])
 
     References:
       Wang, Manning (2012), "Baselines and bigrams: simple, good sentiment and topic classification".

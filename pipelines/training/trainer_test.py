@@ -33,6 +33,7 @@ class Constant:
     metrics = ("top1_error",)
     train_examples = 4
     class_texts = None
+    words = None
     mines = False
     evaluated = ("validation", "test")
 
