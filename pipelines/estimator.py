@@ -32,6 +32,9 @@ MAX_LENGTH = 128  # tokens of a text
 LEARNING_RATE = 0.01
 EPOCHS = 20.0
 BATCH_SIZE = 32
+VALIDATION_FRACTION = 0.1
+NAME_EXAMPLES = 16  # of a class, on average, at which its name is one
+MOST_IN_FOLDS = 2_000  # examples; more leave enough to validate
 SPARSE_BLOCK = 4096  # sparse rows that are dense at a time
 
 
@@ -63,8 +66,10 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
       learning_rate: of the optimizer; None is 0.01, or that of the `config.Optimizer`.
       epochs: number of passes over the training examples; None is 20.
       batch_size: number of examples per step; None is 32.
-      validation_fraction: fraction of the examples to draw for validation, in (0, 1), see `data.draw`; at
-        least one example of each class that has three.
+      validation_fraction: fraction of the examples to draw for validation, in [0, 1), see `data.draw`; at
+        least one example of each class that has three. With 0 the optimizer "lbfgs" validates by five folds,
+        whose scores are those of models without them, and trains on all examples. None is 0 for it and fewer
+        than 2,000 examples, and otherwise 0.1.
       random_state: seed of the draw and the run: an integer, None, or a `RandomState`.
       text_column: column of the texts in a DataFrame; None takes all columns, as numbers.
       workdir: folder of the run; the same fit resumes it, and another one is refused. None is a temporary
@@ -97,7 +102,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: float | None = None,
         epochs: float | None = None,
         batch_size: int | None = None,
-        validation_fraction: float = 0.1,
+        validation_fraction: float | None = None,
         random_state: Any = 0,
         text_column: str | None = None,
         workdir: str | os.PathLike | None = None,
@@ -142,7 +147,12 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         feature = "text" if X.dtype == object else "image" if X.ndim == 4 else "embedding"
         splits = {"train": data.Split({feature: X}, y)}
         if validation_data is None:
-            splits = _draw(splits["train"], self.validation_fraction, experiment.seed)
+            fraction = self.validation_fraction
+            is_solved = experiment.optimizer.name == "lbfgs"
+            if fraction is None:
+                fraction = 0.0 if is_solved and y.shape[0] < MOST_IN_FOLDS else VALIDATION_FRACTION
+            if fraction or not is_solved:
+                splits = _draw(splits["train"], fraction, experiment.seed)
         else:
             X = self._check(validation_data[0], is_labeled=True)
             y = _encode(encoder, validation_data[1])
@@ -285,7 +295,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         changes |= self.experiment or {}
         epochs = changes.get("epochs", EPOCHS)
         experiment = config.Experiment(
-            data=config.Data("memory", max_length=MAX_LENGTH),
+            data=config.Data("memory", max_length=MAX_LENGTH, name_examples=NAME_EXAMPLES),
             encoder=_default_encoder(X) if self.encoder is None else _part(config.Encoder, self.encoder),
             interaction=_part(config.Interaction, self.interaction),
             loss=_part(config.Loss, self.loss or loss),

@@ -1,5 +1,6 @@
 """The encoder of words: TF-IDF vectors of texts."""
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -55,7 +56,9 @@ class Words(Part):
         self.max_terms = max_terms
         self.min_texts = min_texts
         self.width = width
-        self._rows = tf.function(self._sparse_rows, autograph=False, reduce_retracing=True)
+        # A partial, since TensorFlow warns if many encoders trace one and the same function.
+        rows = functools.partial(self._sparse_rows)
+        self._rows = tf.function(rows, autograph=False, reduce_retracing=True)
 
     def build(self, shapes: Any) -> None:
         if self.width is None:

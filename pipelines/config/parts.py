@@ -159,6 +159,8 @@ class Data(Part):
       cache: whether each example is preprocessed once and kept in memory, texts at `max_length` tokens.
       group_by_length: whether training batches hold texts of similar lengths, which are padded to the longest
         of them; other batches are padded to the longest too.
+      name_examples: largest mean number of examples of a class at which the names of the classes are training
+        examples too, if a frozen text encoder says that they tell the class; 0 takes none.
       held_out: classes that training and validation leave out; the test split then has the examples of these
         classes, ranked among all classes.
     """
@@ -180,6 +182,7 @@ class Data(Part):
     split_seed: int = 0
     cache: bool = False
     group_by_length: bool = True
+    name_examples: int = 0
     held_out: tuple[str, ...] = ()
 
     @classmethod

@@ -26,7 +26,7 @@ _POSITIVE = (
     "evaluations_per_epoch",
     "evaluation_batch_size",
 )
-_NOT_NEGATIVE = ("data.split_seed", "epochs", "min_steps", "patience")
+_NOT_NEGATIVE = ("data.split_seed", "data.name_examples", "epochs", "min_steps", "patience")
 _CHOICES = {
     "data.augmentation": ("none", "flip", "affine_flip", "random_crop"),
     "class_encoder.init": tuple(config.STARTS),

@@ -4,7 +4,9 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
+from absl import logging
 
 from rank4class import data, models
 from rank4class.models import checkpoints
@@ -49,6 +51,42 @@ def add(
     layer = models.get("encoder", checkpoints.find(path).encoder, **{**kwargs, "path": path})
     vectors = encode(texts, layer, inputs.tokenizer(path, max_length), batch_size, cache)
     return dataclasses.replace(task_data, class_inputs={"vectors": vectors, "shape": vectors.shape})
+
+
+def add_examples(most: int, batch_size: int, cache: Cache, task_data: TaskData) -> TaskData:
+    """Returns a task of a frozen text encoder whose training examples are the names of the classes too.
+
+    They are if a class has at most `most` examples on average, and if the nearest name tells the class of
+    these examples more often than chance, by three standard errors. They are in no fold.
+    """
+    train = task_data.splits["train"]
+    encoder = task_data.inputs.encoder
+    n = len(task_data.class_names)
+    is_few = len(train) <= most * n and not train.multi_label and task_data.seen is None
+    if encoder is None or task_data.inputs.tokenizer is None or not is_few:
+        return task_data
+    texts = [name.replace("_", " ") for name in task_data.class_names]
+    vectors = encode(texts, encoder, task_data.inputs.tokenizer, batch_size, cache)
+    directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    is_right = (train.features["embedding"] @ directions.T).argmax(axis=1) == train.labels
+    if is_right.mean() < 1.0 / n + 3.0 * np.sqrt((1.0 - 1.0 / n) / n / len(train)):
+        return task_data
+    logging.info("The names of the %d classes are training examples too", n)
+    added = {"embedding": vectors}
+    if task_data.inputs.words is not None:
+        added["words"] = task_data.inputs.words.rows({"text": np.array(texts, object)})
+    joined = {
+        name: scipy.sparse.csr_array(scipy.sparse.vstack([values, added[name]]))
+        if name == "words"
+        else np.concatenate([values, added[name]])
+        for name, values in train.features.items()
+    }
+    ids = np.arange(n, dtype=train.labels.dtype)
+    origins = np.array([*map(train.origin, range(len(train))), *(f"class {text}" for text in texts)], object)
+    examples = data.Split(joined, np.concatenate([train.labels, ids]), origins)
+    folds = task_data.folds
+    folds = None if folds is None else np.concatenate([folds, np.full(n, -1, folds.dtype)])
+    return dataclasses.replace(task_data, splits={**task_data.splits, "train": examples}, folds=folds)
 
 
 def are_read(class_encoder: config.ClassEncoder) -> bool:

@@ -50,7 +50,7 @@ def load_data(
     options = data_config.options()
     names_classes = data_config.name == "memory" or options.get("classes") or options.get("label_columns")
     ranks_untrained = class_texts.are_read(class_encoder) and not data_config.held_out
-    check_dataset(dataset, data_config, experiment.candidates)
+    check_dataset(dataset, experiment)
     if names_classes and not ranks_untrained:
         check_classes(dataset, options.get("classes"))
     raw = of_dataset(dataset, data_config, encoder, trained)
@@ -69,6 +69,11 @@ def load_data(
     if encoder.name == "words" or (adds_words if trained is None else trained.words is not None):
         options = encoder.options() if encoder.name == "words" else {}
         steps.append(partial(words.add, raw.splits, options))
+    if trained is None:
+        steps += [
+            partial(split_steps.add_folds, raw.splits["train"], data_config.split_seed),
+            partial(class_texts.add_examples, data_config.name_examples, batch_size, cache),
+        ]
     steps += [
         partial(add_augmentation, data_config.augmentation, data_config.image_size),
         partial(split_steps.hold_out, data_config.held_out),
@@ -126,11 +131,17 @@ def read_dataset(data_config: config.Data) -> data.Dataset:
     return data.get(data_config.name, **data_config.options())
 
 
-def check_dataset(dataset: data.Dataset, data_config: config.Data, part: config.Candidates) -> None:
+def check_dataset(dataset: data.Dataset, experiment: config.Experiment) -> None:
     """Raises ValueError if a dataset lacks a split, or does not fit class weights or candidates."""
-    if missing := {"train", "validation"} - set(dataset.splits):
-        raise ValueError(f"dataset.splits: no {missing.pop()!r}. Add it; data.dataset.draw draws splits.")
-    check_class_weights(data_config, dataset.splits["train"])
+    part = experiment.candidates
+    is_solved = experiment.optimizer.name == "lbfgs" and not experiment.data.held_out
+    needed = {"train"} if is_solved else {"train", "validation"}
+    if missing := needed - set(dataset.splits):
+        raise ValueError(
+            f"dataset.splits: no {missing.pop()!r}. Add it; data.dataset.draw draws splits. Without "
+            "validation only optimizer 'lbfgs' trains, by folds."
+        )
+    check_class_weights(experiment.data, dataset.splits["train"])
     if part.name != "all":
         with arguments.in_section("candidates."):
             candidates.check_count(part.count, len(dataset.class_names))

@@ -12,6 +12,8 @@ from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task_data.task_data import TaskData
 
+FOLDS = 5
+
 
 def limit_examples(data_config: config.Data, splits: Mapping[str, data.Split]) -> dict[str, data.Split]:
     """Returns splits with at most `data.max_examples` examples, and `data.max_train_examples` to train on.
@@ -84,6 +86,27 @@ def leave_out_untrained(task_data: TaskData) -> TaskData:
     return dataclasses.replace(task_data, splits=splits, seen=seen, of_seen=("train",))
 
 
+def add_folds(raw: data.Split, seed: int, task_data: TaskData) -> TaskData:
+    """Returns a task whose training examples validate, by models without their fold, if no others do.
+
+    There are `FOLDS`, of nearly the same number of examples of each class. Copies of a `raw` example share
+    one.
+    """
+    if "validation" in task_data.splits:
+        return task_data
+    train = task_data.splits["train"]
+    _, first, of_example = np.unique(raw.kind.contents(raw.features), return_index=True, return_inverse=True)
+    order = np.random.default_rng(seed).permutation(len(first))
+    if not train.multi_label:
+        order = order[np.argsort(train.labels[first][order], kind="stable")]
+    folds = np.empty(len(first), np.int32)
+    folds[order] = np.arange(len(first)) % FOLDS
+    splits = {"train": train, "validation": train}
+    hashes = {**task_data.hashes, "validation": task_data.hashes["train"]}
+    splits = splits | {name: split for name, split in task_data.splits.items() if name not in splits}
+    return dataclasses.replace(task_data, splits=splits, hashes=hashes, folds=folds[of_example])
+
+
 def add_calibration_split(sets: config.Sets, seed: int, task_data: TaskData) -> TaskData:
     """Draws the split "calibration" of prediction sets from validation, unless the dataset has one.
 
@@ -92,8 +115,12 @@ def add_calibration_split(sets: config.Sets, seed: int, task_data: TaskData) -> 
     Raises:
       ValueError: either split is left without an example.
     """
-    if sets.name == "none" or "calibration" in task_data.splits:
+    if sets.name == "none" or "calibration" in task_data.splits or "validation" not in task_data.splits:
         return task_data
+    if task_data.folds is not None:  # all scores are those of models without the example
+        splits = task_data.splits | {"calibration": task_data.splits["train"]}
+        hashes = task_data.hashes | {"calibration": task_data.hashes["train"]}
+        return dataclasses.replace(task_data, splits=splits, hashes=hashes)
     validation = task_data.splits["validation"]
     size = len(task_data.splits["validation"])
     count = round(sets.fraction * size)

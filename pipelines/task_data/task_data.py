@@ -40,6 +40,8 @@ class TaskData:
     class_texts: tuple[str, ...] | None = None  # descriptions of the classes
     class_inputs: dict[str, Any] = dataclasses.field(default_factory=dict)  # see `class_texts.add`
     hashes: dict[str, str] = dataclasses.field(default_factory=dict)  # see `hashing`
+    # Of the training examples, `[N]`, which validate out of their folds; -1 for those that only train.
+    folds: np.ndarray | None = None
     seen: np.ndarray | None = None  # ids of the classes of the splits `of_seen`, by label; None for all
     of_seen: tuple[str, ...] = ("train", "validation")  # splits that rank the classes `seen` alone
 

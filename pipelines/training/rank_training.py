@@ -5,6 +5,7 @@ import functools
 import os
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -112,7 +113,7 @@ def solve_head(
         cache = Cache(path, progress)
         batch_size = experiment.evaluation_batch_size
         task_data = frozen_features.encode_splits(experiment.encoder.name, batch_size, cache, task_data)
-    return _solve(solved, task_data, os.path.join(path, "starts", "probe"), strategy, progress)
+    return _solve(solved, task_data, os.path.join(path, "starts", "probe"), strategy, progress)[0]
 
 
 def solve_words(
@@ -121,8 +122,11 @@ def solve_words(
     path: str,
     strategy: tf.distribute.Strategy,
     progress: bool = True,
-) -> heads.Head:
-    """Returns the head that optimizer "lbfgs" solves for the feature `words`, by a run in `starts/words`."""
+) -> tuple[heads.Head, np.ndarray | None]:
+    """Returns the head that optimizer "lbfgs" solves for the feature `words`, by a run in `starts/words`.
+
+    If the training examples validate, there are their scores out of their folds too, float32 `[N, n]`.
+    """
     solved = _plain(experiment, task_data)
     solved.encoder = config.Encoder("identity")
     solved.class_encoder = config.ClassEncoder(init="zeros")
@@ -164,17 +168,18 @@ def _solve(
     path: str,
     strategy: tf.distribute.Strategy,
     progress: bool,
-) -> heads.Head:
-    """Returns the head of an experiment with the optimizer "lbfgs", by a run of its own."""
+) -> tuple[heads.Head, np.ndarray | None]:
+    """Returns the head that a run of its own solves, and the scores of `solve_words`."""
     run_dir = TrainingDirectory(path, experiment)
     try:
         trainer = build_trainer(experiment, task_data, run_dir, strategy, progress)
-        trainer.train()
+        results = trainer.train()
+        scores = None if task_data.folds is None else trainer.out_of_fold(results["best_step"])
     finally:
         run_dir.unlock()
     table = trainer.model.class_encoder.table.numpy()
     interaction = trainer.model.interaction
-    return heads.Head(table, interaction.bias.numpy() if interaction.use_bias else None)
+    return heads.Head(table, interaction.bias.numpy() if interaction.use_bias else None), scores
 
 
 def build_trainer(
@@ -197,8 +202,10 @@ def build_trainer(
         cache = Cache(run_dir.path, progress)
         sources = heads.Sources(task_data, encoder, experiment.evaluation_batch_size, cache, solve)
         heads.start(task.model, experiment.class_encoder, sources)
-        if task.words is not None:
-            head = solve_words(experiment, task_data, run_dir.path, strategy, progress)
+    if task.words is not None and (is_new or task_data.folds is not None):
+        head, scores = solve_words(experiment, task_data, run_dir.path, strategy, progress)
+        task.word_scores = scores
+        if is_new:
             task.words.kernel.assign(head.vectors.T)
             task.words.bias.assign(head.bias)
     if is_new and experiment.init_from is not None:
@@ -218,6 +225,7 @@ def build_trainer(
         if schedule.learning_rate is None:
             optimizer = OPTIMIZERS.build(part.name, **part.options())
             steps = optimizer.build_steps(task.model, task_data, task.loss)
+            task.out_of_fold = optimizer.out_of_fold
         else:
             optimizer = optimization.build_optimizer(
                 part, schedule.learning_rate, experiment.precision, task.model

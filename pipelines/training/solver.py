@@ -56,7 +56,7 @@ class Lbfgs(tf.Module):
         Raises:
           ValueError: the training data are too large.
         """
-        head = _Head(model, task_data, loss)
+        head = self._head = _Head(model, task_data, loss)
 
         def take_steps(batches: Any, first: int, count: int, stopping: bool = False) -> StepResults:
             if first == 0:
@@ -68,6 +68,14 @@ class Lbfgs(tf.Module):
 
         return take_steps
 
+    def out_of_fold(self, step: int) -> np.ndarray:
+        """Returns the scores of each training example by a head without the examples of its fold.
+
+        These heads have the strength of a step, counted from 1, and start from the model's weights, which
+        have to be those of that step. The scores are float32 `[N, n]`, for the classes of the labels.
+        """
+        return self._head.out_of_fold(self._strengths[step - 1], self._tol)
+
 
 class _Head:
     """The class vectors and biases of a model, and the objective that they minimize."""
@@ -77,6 +85,7 @@ class _Head:
         self._split = split
         self._features = split.features["embedding"]
         self._weights = data.example_weights(split, task_data.class_weights)
+        self._folds = task_data.folds
         self._table = model.class_encoder.table
         self._bias = model.interaction.bias if model.interaction.use_bias else None
         self._classes = np.arange(len(task_data.class_names)) if task_data.seen is None else task_data.seen
@@ -118,49 +127,77 @@ class _Head:
 
     def solve(self, C: float, tol: float) -> tuple[float, float, int]:
         """Solves for a strength; returns the mean loss, the norm of the gradient and the number of passes."""
+        solution = self._minimize(self._start(), C, tol, self._weights)
+        head = solution.x.reshape(len(self._classes), -1)
+        width = self._features.shape[1]
+        vectors = head[:, :width] / self._scale
         table = self._table.numpy()
-        vectors = table[self._classes].astype(np.float64)
-        start = [self._scale * vectors]
+        table[self._classes] = vectors
+        self._table.assign(table)
         if self._bias is not None:
             bias = self._bias.numpy()
-            start.append((bias[self._classes] + vectors @ self._center)[:, None])
+            bias[self._classes] = head[:, width] - vectors @ self._center
+            self._bias.assign(bias)
+        penalty = np.square(head[:, :width]).sum() / (2.0 * C * self.num_examples)
+        return solution.fun - penalty, float(np.linalg.norm(solution.jac)), solution.nfev
+
+    def out_of_fold(self, C: float, tol: float) -> np.ndarray:
+        """Returns the scores of each example by a head that is solved without its fold; see `Lbfgs`."""
+        assert self._folds is not None
+        start = self._start()
+        result = np.zeros([self.num_examples, len(self._classes)], np.float32)
+        for fold in range(1 + self._folds.max()):
+            is_in = self._folds == fold
+            solution = self._minimize(start, C, tol, np.where(is_in, np.float32(0.0), self._weights))
+            columns, offsets = self._columns(solution.x)
+            for block, features in self._blocks():
+                rows = is_in[block]
+                result[block][rows] = features[rows] @ columns + offsets
+        return result
+
+    def _start(self) -> np.ndarray:
+        """Returns the weights of the model, as the solver has them, `[n (d + 1)]`."""
+        vectors = self._table.numpy()[self._classes].astype(np.float64)
+        start = [self._scale * vectors]
+        if self._bias is not None:
+            start.append((self._bias.numpy()[self._classes] + vectors @ self._center)[:, None])
+        return np.concatenate(start, axis=1).ravel()
+
+    def _minimize(self, start: np.ndarray, C: float, tol: float, weights: np.ndarray) -> Any:
         solution = scipy.optimize.minimize(
             self._objective,
-            np.concatenate(start, axis=1).ravel(),
-            args=(1.0 / C,),
+            start,
+            args=(1.0 / C, weights),
             jac=True,
             method="L-BFGS-B",
             options={"gtol": tol, "ftol": 0.0, "maxiter": MAX_ITERATIONS, "maxfun": 2 * MAX_ITERATIONS},
         )
         if solution.nit == MAX_ITERATIONS:
             logging.warning("optimizer='lbfgs': C=%g has not converged after %d iterations", C, solution.nit)
-        head = solution.x.reshape(len(self._classes), -1)
-        width = table.shape[1]
-        vectors = head[:, :width] / self._scale
-        table[self._classes] = vectors
-        self._table.assign(table)
-        if self._bias is not None:
-            bias[self._classes] = head[:, width] - vectors @ self._center
-            self._bias.assign(bias)
-        penalty = np.square(head[:, :width]).sum() / (2.0 * C * self.num_examples)
-        return solution.fun - penalty, float(np.linalg.norm(solution.jac)), solution.nfev
+        return solution
 
-    def _objective(self, flat: np.ndarray, penalty: float) -> tuple[float, np.ndarray]:
+    def _columns(self, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the factors of the features, float32 `[d, n]`, and what is added to their products."""
+        width = self._features.shape[1]
+        head = flat.reshape(len(self._classes), -1)
+        columns = (head[:, :width].T / self._scale).astype(np.float32)
+        offsets = -self._center @ columns
+        if self._bias is not None:
+            offsets += head[:, width]
+        return columns, offsets.astype(np.float32)
+
+    def _objective(self, flat: np.ndarray, penalty: float, weights: np.ndarray) -> tuple[float, np.ndarray]:
         """Returns the objective and its gradient, over the number of examples."""
         width = self._features.shape[1]
         head = flat.reshape(len(self._classes), -1)
         vectors = head[:, :width]
-        columns = (vectors.T / self._scale).astype(np.float32)
-        offsets = -self._center @ columns
-        if self._bias is not None:
-            offsets += head[:, width]
-        offsets = offsets.astype(np.float32)
+        columns, offsets = self._columns(flat)
         value = 0.0
         products = np.zeros([width, len(self._classes)])
         sums = np.zeros(len(self._classes))
         for block, features in self._blocks():
             scores = features @ columns + offsets
-            loss, slopes = self._of_scores(scores, *self._targets(block))
+            loss, slopes = self._of_scores(scores, *self._targets(block), weights[block])
             slopes = slopes.numpy()
             value += float(loss)
             products += features.T @ slopes
@@ -179,8 +216,8 @@ class _Head:
             rows = self._features[block]
             yield block, rows if scipy.sparse.issparse(rows) else np.asarray(rows)
 
-    def _targets(self, block: slice) -> tuple[Any, Any, Any]:
-        """Returns labels, which classes are ranked, and weights of a block of examples."""
+    def _targets(self, block: slice) -> tuple[Any, Any]:
+        """Returns labels of a block of examples, and which classes are ranked."""
         labels = (
             self._split.label_matrix[block].toarray()
             if self._split.multi_label
@@ -188,4 +225,4 @@ class _Head:
         )
         excluded = self._split.excluded
         where = None if excluded is None else ~excluded[block].toarray()
-        return labels, where, self._weights[block]
+        return labels, where

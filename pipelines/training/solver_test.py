@@ -215,3 +215,47 @@ def test_replicas_have_the_same_head(tmp_path, digits, mirrored):
     rank_training.train(part, tmp_path / "one", dataset=dataset(x, y), progress=False)
     rank_training.train(part, tmp_path / "two", dataset=dataset(x, y), strategy=mirrored, progress=False)
     np.testing.assert_array_equal(scores_of(tmp_path / "two", x), scores_of(tmp_path / "one", x))
+
+
+@pytest.mark.nightly
+def test_without_validation_all_examples_train_and_validate_out_of_their_folds(tmp_path, digits):
+    x, y = digits
+    x, y = np.concatenate([x[:290], x[:10]]), np.concatenate([y[:290], y[:10]])  # ten copies
+    test = data.Split({"embedding": digits[0][700:]}, digits[1][700:])
+    given = data.Dataset(tuple("0123456789"), {"train": data.Split({"embedding": x}, y), "test": test})
+    experiment = linear(C=(0.1, 1.0), metrics=("top1_error", "mrr"))
+    experiment.sets = config.Sets("threshold")
+    folder = tmp_path / "run"
+    results = rank_training.train(experiment, folder, dataset=given, progress=False)
+    assert (results["train_examples"], results["validation"]["examples"]) == (300, 300)
+
+    task_data = rank_training.load_data(experiment, tmp_path, dataset=given)
+    folds = task_data.folds
+    np.testing.assert_array_equal(folds[:10], folds[290:])
+    assert set(folds) == set(range(5))
+    assert np.bincount(folds[:290]).min() >= 48
+    wide = x.astype(np.float64)
+    scale = np.sqrt(np.square(wide - wide.mean(axis=0)).sum(axis=1).mean())
+    errors = {}
+    for C in (0.1, 1.0):
+        peer = sklearn.linear_model.LogisticRegression(C=C, tol=1e-8, max_iter=10_000)
+        predicted = np.empty_like(y)
+        for fold in range(5):
+            peer.fit(wide[folds != fold] / scale, y[folds != fold])
+            predicted[folds == fold] = peer.predict(wide[folds == fold] / scale)
+        errors[C] = 100 * np.mean(predicted != y)
+    C = min(errors, key=errors.get)
+    assert results["validation"]["top1_error"] == pytest.approx(errors[C])
+    assert (0.1, 1.0)[results["best_step"] - 1] == C
+    peer = sklearn.linear_model.LogisticRegression(C=C, tol=1e-8, max_iter=10_000).fit(wide / scale, y)
+    expected = peer.decision_function(wide / scale)
+    np.testing.assert_allclose(
+        scores_of(folder, x), expected - expected.mean(axis=1, keepdims=True), atol=1e-3
+    )
+    trained = restore(str(folder))
+    assert trained.sets.examples.sum() == 300
+    experiment.optimizer = config.Optimizer("adam")
+    with pytest.raises(
+        ValueError, match="no 'validation'. Add it.*Without validation only optimizer 'lbfgs'"
+    ):
+        rank_training.train(experiment, tmp_path / "steps", dataset=given, progress=False)

@@ -1,5 +1,6 @@
 """A rank model as a task of the trainer: its losses, batches, evaluations and pictures."""
 
+import dataclasses
 import functools
 import io
 import os
@@ -49,6 +50,8 @@ class TrainableRankModel:
       evaluated: the splits of the final evaluation.
       hashes: of the data, by which a run directory recognizes them.
       class_texts: descriptions of the classes, or None.
+      out_of_fold: function of a step to `Lbfgs.out_of_fold` after it, if the training examples validate.
+      word_scores: the same scores of the words alone, or None.
       words: the `models.AddedScores` of the model, or None.
       mines: whether the training batches depend on the model at the last evaluation.
 
@@ -102,6 +105,8 @@ class TrainableRankModel:
         self._chain.check(task_data)
         make = functools.partial(new_model, experiment, task_data)
         self.model = build_model(experiment, make, num_trained, strategy)
+        self.out_of_fold: Callable[[int], np.ndarray] | None = None
+        self.word_scores: np.ndarray | None = None
         self.words: Any = getattr(self.model, "words", None)
         self.forward = task_data.scorer(self.model, "train", self._count_prior)
         rank_fn = None
@@ -131,6 +136,7 @@ class TrainableRankModel:
         encode_classes = getattr(self.model, "encode_classes", None)
         self._miner = evaluator.Evaluator(self.forward, (), strategy=strategy, encode_classes=encode_classes)
         loss = None if part.name in losses.BATCH_LOSSES else validation_loss
+        self._validation_loss = loss
         self._evaluators = build_evaluators(experiment, task_data, self.model, strategy=strategy, loss=loss)
 
     def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -183,14 +189,26 @@ class TrainableRankModel:
         title = title if self._progress else ""
         return task_data.read(split, self._evaluation_batch_size, self._strategy, title)
 
-    def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
-        """Evaluates a split; None if `should_stop`, called before each batch, returned True."""
+    def evaluate(
+        self, split: str, should_stop: Callable[[], bool], step: int
+    ) -> evaluator.EvaluationResult | None:
+        """Evaluates a split; None if `should_stop`, called before each batch, returned True.
+
+        The model has the weights after `step`, by which the solver finds the scores of folds.
+        """
+        evaluators = self._evaluators
+        task_data = self._data
+        if split == "validation":
+            if task_data.folds is not None:
+                evaluators, task_data = self._of_folds(step)
+            elif not self._weigh_words(should_stop):
+                return None
 
         def score(
             split: str, keep_scores: bool | np.ndarray, best: int, consume: evaluator.Consume | None
         ) -> evaluator.EvaluationResult | None:
-            return self._evaluators[split](
-                self._read(split, self._data),
+            return evaluators[split](
+                self._read(split, task_data),
                 keep_scores=keep_scores,
                 best=best,
                 stopping=should_stop,
@@ -198,8 +216,6 @@ class TrainableRankModel:
             )
 
         if split == "validation":
-            if self.words is not None and not self._is_final and not self._weigh_words(should_stop):
-                return None
             evaluated = self._chain.validate(self._data, score, self._fitted, is_last=self._is_final)
         else:
             evaluated = self._chain.evaluate(Context(self._data, split, self._fitted), score)
@@ -208,8 +224,34 @@ class TrainableRankModel:
         result, self._fitted = evaluated
         return result
 
+    def _of_folds(self, step: int) -> tuple[dict[str, evaluator.Evaluator], TaskData]:
+        """Returns evaluators of the scores of folds, and a task whose features these are."""
+        assert self.out_of_fold is not None
+        assert self._data.folds is not None
+        is_in = self._data.folds >= 0
+        scores = self.out_of_fold(step)[is_in]
+        examples = self._data.splits["validation"]
+        if self.word_scores is not None:
+            added = self.word_scores[is_in]
+            if not self._is_final:
+                self._weigh(scores, added, examples)
+            scores = scores + self.words.weight.numpy() * added
+        of_scores = dataclasses.replace(examples, features={"scores": scores}, lengths=None)
+        splits = {name: of_scores for name in self._data.splits if name != "test"}
+        task_data = dataclasses.replace(self._data, splits=splits, preprocess=None)
+
+        def model(features: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
+            return features["scores"]
+
+        evaluators = build_evaluators(
+            self._experiment, task_data, model, strategy=self._strategy, loss=self._validation_loss
+        )
+        return evaluators, task_data
+
     def _weigh_words(self, should_stop: Callable[[], bool]) -> bool:
         """Assigns the weight of the words' scores by the validation examples; returns False if stopped."""
+        if self.words is None or self._is_final:
+            return True
         split = self._data.splits["validation"]
         rows = np.arange(len(split))[
             :: 1 + len(split) * len(self._data.class_names) // calibration.MAX_FITTED
@@ -224,9 +266,12 @@ class TrainableRankModel:
         examples = split.select(rows)
         if np.isfinite(result.scores).all():
             added = examples.features["words"] @ self.words.kernel.numpy() + self.words.bias.numpy()
-            ranked = ranked_classes(examples)
-            self.words.weight.assign(calibration.weigh(result.scores, added, examples.labels, ranked))
+            self._weigh(result.scores, added, examples)
         return True
+
+    def _weigh(self, scores: np.ndarray, added: np.ndarray, examples: data.Split) -> None:
+        weight = calibration.weigh(scores, added, examples.labels, ranked_classes(examples))
+        self.words.weight.assign(weight)
 
     def pictures(self, split: str, evaluation: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
         """Returns name -> pixels of an evaluation for TensorBoard."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -64,6 +65,12 @@ class Trainer:
     def model(self) -> tf.keras.Model:
         """The model, after `train` with the selected weights."""
         return self._task.model
+
+    @property
+    def out_of_fold(self) -> Callable[[int], np.ndarray]:
+        """See `TrainableRankModel`."""
+        assert self._task.out_of_fold is not None
+        return self._task.out_of_fold
 
     def train(self) -> dict[str, Any]:
         """Trains to the end; returns the results. Its errors are those of `rank_training.train`."""
@@ -222,7 +229,7 @@ class Trainer:
     def _evaluate(self) -> EvaluationResult:
         """Evaluates the validation split, and writes the model if it is the best so far."""
         with optimization.averaged(self._task.model, self._optimizer):
-            evaluation = self._task.evaluate("validation", self._should_stop)
+            evaluation = self._task.evaluate("validation", self._should_stop, self._progress.step)
             if evaluation is not None:
                 values = self._schedule.values(max(0, self._progress.step - 1))
                 self._progress.add_evaluation(values, evaluation.means())
@@ -271,7 +278,8 @@ class Trainer:
         self._task.finalize_weights()
         evaluations = {}
         for split in self._task.evaluated:
-            evaluation = self._task.evaluate(split, self._should_stop)
+            step = self._state.best_step or self._progress.step
+            evaluation = self._task.evaluate(split, self._should_stop, step)
             if evaluation is None:
                 raise self._interrupted()
             evaluations[split] = evaluation

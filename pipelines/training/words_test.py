@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 
 import rank4class
+from rank4class import data
 from rank4class.pipelines import config
 from rank4class.pipelines.task_data import loading, words
+from rank4class.pipelines.training import rank_training
 
 CLASSES = ("refund", "login", "fees")
 
@@ -81,3 +83,28 @@ def test_classes_without_examples_and_many_weights_leave_words_out(experiment, t
     with caplog.at_level("INFO", logger="absl"):
         assert "words" not in loading.load_data(experiment, tmp_path).splits["train"].features
     assert "words='auto': 3 classes of" in caplog.text
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("frozen", [True, False])
+def test_folds_and_names_of_classes(experiment, tmp_path, tiny_bert, rng, frozen):
+    names = ("great happy", "awful bad", "the table")  # the tiny encoder tells these from one another
+    texts = [f"{names[i % 3]} {rng.integers(1000)}" for i in range(60)]
+    labels = np.arange(60, dtype=np.int32) % 3
+    train = data.Split({"text": np.array(texts, object)}, labels)
+    test = data.Split(
+        {"text": np.array([f"{names[i]} x" for i in range(3)], object)}, np.arange(3, dtype=np.int32)
+    )
+    experiment.encoder.frozen = frozen
+    if not frozen:
+        experiment = config.override(experiment, {"encoder.name": "words"})
+    experiment.optimizer = config.Optimizer("lbfgs")
+    experiment = config.override(experiment, {"data.name": "memory", "data.name_examples": 20})
+    of_names = data.Dataset(tuple(name.replace(" ", "_") for name in names), {"train": train, "test": test})
+    results = rank_training.train(experiment, tmp_path / "names", dataset=of_names, progress=False)
+    assert results["train_examples"] == (63 if frozen else 60)
+    assert results["validation"]["examples"] == 60
+    assert results["validation"]["top1_error"] == results["test"]["top1_error"] == 0.0
+    saying_nothing = data.Dataset(("0", "1", "A"), {"train": train, "test": test})
+    results = rank_training.train(experiment, tmp_path / "nothing", dataset=saying_nothing, progress=False)
+    assert results["train_examples"] == 60
