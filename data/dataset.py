@@ -199,10 +199,12 @@ def map_splits(function: Callable[[Split], Any], splits: Mapping[str, Split]) ->
 
 
 def check_fractions(validation_fraction: float, test_fraction: float) -> dict[str, float]:
-    """Returns the fractions to draw by split; raises ValueError unless they are in (0, 1)."""
-    arguments.check_fraction(
-        False, section="data.", validation_fraction=validation_fraction, test_fraction=test_fraction
-    )
+    """Returns the fractions to draw by split; raises ValueError unless they are in (0, 1).
+
+    A fraction of 0 draws no validation split; optimizer "lbfgs" then validates by folds.
+    """
+    arguments.check_fraction(section="data.", validation_fraction=validation_fraction)
+    arguments.check_fraction(False, section="data.", test_fraction=test_fraction)
     return {"validation": validation_fraction, "test": test_fraction}
 
 
@@ -217,7 +219,7 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
 
     Args:
       split: the examples; those that are not drawn are "train".
-      fractions: name -> fraction of the examples, in (0, 1).
+      fractions: name -> fraction of the examples, in (0, 1), or 0 for no such split.
       seed: int.
 
     Raises:
@@ -227,6 +229,7 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
     >>> {name: int(part.labels.sum()) for name, part in draw(split, {"test": 0.2}, seed=0).items()}
     {'test': 10, 'train': 40}
     """
+    fractions = {name: fraction for name, fraction in fractions.items() if fraction}
     if split.multi_label:
         return _draw_at_random(split, fractions, seed)
     rest = np.arange(len(split))
