@@ -69,7 +69,7 @@ class SplitReport:
         keep_scores: bool | None = None,
         worst: int | None = None,
     ):
-        examples = task_data.splits[split]
+        examples = task_data.examples(split)
         class_names = task_data.scored_class_names(split)
         self._trained = trained
         self._examples = examples

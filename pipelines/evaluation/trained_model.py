@@ -115,7 +115,7 @@ class TrainedModel:
         The result holds the `best` classes of each example, and with `keep_scores` the scores, if they take
         at most `LARGEST_SCORES`. Sets have these `coverages` too, besides `prediction_sets.COVERAGES`.
         """
-        keep_scores &= predictions.scores_fit(len(task_data.splits[split]), task_data.num_scored(split))
+        keep_scores &= predictions.scores_fit(len(task_data.examples(split)), task_data.num_scored(split))
         context = Context(task_data, split, self.fitted, coverages)
         score = functools.partial(self._score, task_data)
         evaluated = self._chain(self.experiment).evaluate(context, score, keep_scores=keep_scores, best=best)

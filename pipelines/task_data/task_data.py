@@ -50,6 +50,13 @@ class TaskData:
         """The splits of the final evaluation."""
         return tuple(name for name in ("validation", "test") if name in self.splits)
 
+    def examples(self, split: str) -> data.Split:
+        """Returns a split; ValueError if there is none, such as the validation split of a run with folds."""
+        if split not in self.splits:
+            of_folds = "its training examples validated, by folds: results.json has their metrics."
+            raise ValueError(f"split={split!r}: the run has no such split; {of_folds} Choose 'test'.")
+        return self.splits[split]
+
     def training_batches(
         self,
         batch_size: int,

@@ -1,5 +1,6 @@
 """The head that L-BFGS solves is scikit-learn's logistic regression, whatever the unit of the features."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -254,6 +255,8 @@ def test_without_validation_all_examples_train_and_validate_out_of_their_folds(t
     )
     trained = restore(str(folder))
     assert trained.sets.examples.sum() == 300
+    with pytest.raises(ValueError, match="split='validation': the run has no such split; its training"):
+        trained.evaluate(dataclasses.replace(task_data, splits={"test": test}), "validation")
     experiment.optimizer = config.Optimizer("adam")
     with pytest.raises(
         ValueError, match="no 'validation'. Add it.*Without validation only optimizer 'lbfgs'"
