@@ -118,8 +118,8 @@ def add_calibration_split(sets: config.Sets, seed: int, task_data: TaskData) -> 
     if sets.name == "none" or "calibration" in task_data.splits or "validation" not in task_data.splits:
         return task_data
     if task_data.folds is not None:  # all scores are those of models without the example
-        splits = task_data.splits | {"calibration": task_data.splits["train"]}
-        hashes = task_data.hashes | {"calibration": task_data.hashes["train"]}
+        splits = task_data.splits | {"calibration": task_data.splits["validation"]}
+        hashes = task_data.hashes | {"calibration": task_data.hashes["validation"]}
         return dataclasses.replace(task_data, splits=splits, hashes=hashes)
     validation = task_data.splits["validation"]
     size = len(task_data.splits["validation"])

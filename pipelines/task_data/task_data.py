@@ -53,8 +53,10 @@ class TaskData:
     def examples(self, split: str) -> data.Split:
         """Returns a split; ValueError if there is none, such as the validation split of a run with folds."""
         if split not in self.splits:
-            of_folds = "its training examples validated, by folds: results.json has their metrics."
-            raise ValueError(f"split={split!r}: the run has no such split; {of_folds} Choose 'test'.")
+            raise ValueError(
+                f"split={split!r}: not in the data of the run; if its training examples validate, by folds, "
+                "results.json has their metrics. Choose another split."
+            )
         return self.splits[split]
 
     def training_batches(

@@ -255,7 +255,7 @@ def test_without_validation_all_examples_train_and_validate_out_of_their_folds(t
     )
     trained = restore(str(folder))
     assert trained.sets.examples.sum() == 300
-    with pytest.raises(ValueError, match="split='validation': the run has no such split; its training"):
+    with pytest.raises(ValueError, match="split='validation': not in the data of the run; if its training"):
         trained.evaluate(dataclasses.replace(task_data, splits={"test": test}), "validation")
     experiment.optimizer = config.Optimizer("adam")
     with pytest.raises(

@@ -7,6 +7,7 @@ import tensorflow as tf
 import rank4class
 from rank4class import data
 from rank4class.pipelines import config
+from rank4class.pipelines.evaluation.trained_model import restore
 from rank4class.pipelines.task_data import loading, words
 from rank4class.pipelines.training import rank_training
 
@@ -99,11 +100,14 @@ def test_folds_and_names_of_classes(experiment, tmp_path, tiny_bert, rng, frozen
     if not frozen:
         experiment = config.override(experiment, {"encoder.name": "words"})
     experiment.optimizer = config.Optimizer("lbfgs")
-    experiment = config.override(experiment, {"data.name": "memory", "data.name_examples": 20})
+    experiment = config.override(
+        experiment, {"data.name": "memory", "data.name_examples": 20, "sets.name": "rank"}
+    )
     of_names = data.Dataset(tuple(name.replace(" ", "_") for name in names), {"train": train, "test": test})
     results = rank_training.train(experiment, tmp_path / "names", dataset=of_names, progress=False)
     assert results["train_examples"] == (63 if frozen else 60)
     assert results["validation"]["examples"] == 60
+    assert restore(str(tmp_path / "names")).sets.examples.sum() == 60
     assert results["validation"]["top1_error"] == results["test"]["top1_error"] == 0.0
     saying_nothing = data.Dataset(("0", "1", "A"), {"train": train, "test": test})
     results = rank_training.train(experiment, tmp_path / "nothing", dataset=saying_nothing, progress=False)
