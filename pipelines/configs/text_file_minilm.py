@@ -9,10 +9,11 @@ FILE is a TSV, CSV or JSON lines file with the columns `text` and `label` (`--co
 
 The head of the frozen encoder is solved first, and fine-tuning starts from the best one by validation.
 
+The scores of the words of a text are added to those of the encoder, with a weight chosen on validation.
+
 Running time: two to three seconds for three steps of 32 texts on 2 cores. Expected, top-1 error and NDCG@5 in
-percent: 6.4 and 96.9 on the 3,080 test questions of Banking77 (77 classes, 9,003 questions for training);
-43.1 and 73.8 on GoEmotions' 4,548 validation comments as FILE (28 classes, 455 drawn for the test,
---config.data.max_length=32).
+percent on the 3,080 test questions of Banking77 (77 classes, 9,003 questions for training): 5.7 and 97.2, and
+with --config.encoder.frozen=True 5.6 and 97.1, in two to three minutes.
 """
 
 from rank4class.pipelines import config
