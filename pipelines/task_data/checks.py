@@ -173,6 +173,7 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
         (experiment.count_prior.name == "learned", "no learned count prior. Choose 'empirical'"),
         (experiment.loss.name in losses.BATCH_LOSSES, "a loss of single examples. Choose 'softmax'"),
         (experiment.loss.fine_tune, "a fixed sorter. Set loss.fine_tune=False"),
+        (experiment.loss.final_temperature is not None, "one temperature. Leave out loss.final_temperature"),
     ):
         yield (
             is_wrong and "learning_rate" not in experiment.optimizer.fields,

@@ -173,6 +173,7 @@ def test_a_path_starts_from_zero_whatever_the_seed(tmp_path, digits):
             {"loss__name": "mean_average_precision", "loss__rank_fn": "sigmoid"},
             "optimizer='lbfgs': needs a loss of single examples",
         ),
+        ({"loss__final_temperature": 0.5}, "needs one temperature. Leave out loss.final_temperature, or opt"),
         ({"C": ()}, r"optimizer.C=\(\): not positive numbers. Choose some."),
         ({"C": (1.0, -2.0)}, r"optimizer.C=\(1.0, -2.0\): not positive numbers. Choose some."),
     ],
