@@ -180,7 +180,7 @@ NAN = np.where(np.arange(180).reshape(60, 3) == 4, np.nan, X)
         (FRAME, Y, {"text_column": "t"}, r"text_column='t': not a column of X\. It has: a, b, c"),
         (["a text", None], [0, 1], {}, r"X\[1\]=None: the model takes text\. Give strings"),
         (["a text", " "], [0, 1], {}, r"X\[1\]=' ': the text is empty"),
-        (X[:4], [0, 0, 1, 1], {}, "y: no class has 3 examples, of which 1 is for"),
+        (X[:4], [0, 0, 1, 1], {"validation_fraction": 0.1}, "y: no class has 3 examples, of which 1 is for"),
         (X, Y, {"validation_fraction": 1.0}, r"validation_fraction=1\.0: not in \(0, 1\)"),
         (X, Y, {"loss": "sofmax"}, r"loss='sofmax': unknown\. Did you mean 'softmax'"),
         (X, Y, {"experiment": {"los.k": 3}}, r"los\.k: no such field of an experiment"),

@@ -38,7 +38,7 @@ def image_folder(
     Returns:
       A `Dataset` with the feature `file`, strings `[N]`: the paths of the images.
     """
-    fractions = check_fractions(validation_fraction, test_fraction)
+    fractions = check_fractions(validation_fraction, test_fraction, with_folds=True)
     bad_rows = rows.BadRows(on_invalid_row)
     folders = _split_folders(path, classes, bad_rows)
     images = {name: images_by_class(folder, bad_rows, beside=classes) for name, folder in folders.items()}

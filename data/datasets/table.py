@@ -73,7 +73,7 @@ def table(
       `[N, d]`. Labels are sparse if rows may have several.
     """
     options = locals()
-    fractions = check_fractions(validation_fraction, test_fraction)
+    fractions = check_fractions(validation_fraction, test_fraction, with_folds=True)
     columns, paths, bad_rows = split_files.check(**options)
     train_path = paths["train"][0]
     reader = tables.Reader(columns, bad_rows)

@@ -60,7 +60,7 @@ class Constant:
     def example_names(self, step):
         return ["one"]
 
-    def evaluate(self, split, should_stop):
+    def evaluate(self, split, should_stop, step):
         self.calls.append(f"evaluate {split}")
         return Errors(abs(float(self.model.get_weights()[0][0, 0]) - 3.0))
 
