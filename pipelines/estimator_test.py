@@ -245,6 +245,7 @@ def test_texts_without_an_installed_encoder_have_their_words(monkeypatch):
     texts = [f"{word} of {i}" for i in range(30) for word in ("refund", "login")]
     fitted = RankClassifier().fit(texts, [0, 1] * 30)
     assert fitted.run_.experiment.encoder.name == "words"
+    assert fitted.run_.results["train_examples"] == fitted.run_.results["validation"]["examples"] == 60
     assert fitted.predict(["the login", "a refund"]).tolist() == [1, 0]
     assert pickle.loads(pickle.dumps(fitted)).predict(["my refunds"]).tolist() == [0]
 

@@ -341,7 +341,7 @@ def test_class_vectors_start_at_names_or_means(tmp_path, tiny_goemotions, tiny_b
         started = config.override(experiment, {"class_encoder.init": init, "encoder.frozen": frozen})
         loaded = rank_training.load_data(started, str(tmp_path))
         model = new_model(started, loaded)
-        heads.start(model, loaded, started, Cache(tmp_path))
+        heads.start(model, started.class_encoder, heads.Sources(loaded, "bert", 32, Cache(tmp_path), None))
         expected = expected / np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-12)
         np.testing.assert_allclose(model.class_encoder.table, expected, rtol=1e-4, atol=1e-6)
         if init == "names":  # the cosine ranks as the dot product with vectors of length 1
