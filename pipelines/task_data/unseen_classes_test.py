@@ -115,7 +115,7 @@ def test_vectors_of_names_are_not_trained_for_them(tiny_bert, tmp_path):
     rank_training.train(by_names, tmp_path / "run", dataset=whole, progress=False)
     trained = trained_model.restore(tmp_path / "run").model.encode_classes().numpy()
     loaded = rank_training.load_data(by_names, tmp_path, dataset=whole)
-    initial = heads.names(loaded, "bert", 8, Cache(tmp_path)).vectors
+    initial = heads.names(heads.Sources(loaded, "bert", 8, Cache(tmp_path), None)).vectors
     changed = np.abs(trained - initial).max(axis=1)
     assert changed[1] == 0.0
     assert changed[[0, 2]].min() > 0.0
