@@ -30,7 +30,7 @@ def image_folder(
         Hidden files are ignored.
       classes: file of the class names in the order of their ids, one per line; None sorts the classes.
       validation_fraction, test_fraction: fraction of the training images to draw, in (0, 1).
-        Without validation, 0, only optimizer "lbfgs" trains, by folds.
+        A validation fraction of 0 draws no validation split; optimizer "lbfgs" then validates by folds.
       split_seed: seed of the splits, at least 0.
       on_invalid_row: "fail" or "skip" for files outside the class folders, files that are not images
         and, when they are read, images that cannot be read.

@@ -40,7 +40,7 @@ def text_file(
         training example need a class encoder that reads their names. None sorts the classes of the training
         file, integers by value.
       validation_fraction, test_fraction: fraction of the different texts to draw, in (0, 1).
-        Without validation, 0, only optimizer "lbfgs" trains, by folds.
+        A validation fraction of 0 draws no validation split; optimizer "lbfgs" then validates by folds.
       split_seed: seed of the splits, at least 0.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns than the
         first line, is not a JSON object, lacks or repeats a key, is not UTF-8, has a NUL character, no text,

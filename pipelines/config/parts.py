@@ -160,7 +160,8 @@ class Data(Part):
       group_by_length: whether training batches hold texts of similar lengths, which are padded to the longest
         of them; other batches are padded to the longest too.
       name_examples: largest mean number of examples of a class at which the names of the classes are training
-        examples too, if a frozen text encoder says that they tell the class; 0 takes none.
+        examples too, if the nearest name, by a frozen text encoder, is that of the class more often than by
+        chance; 0 takes none.
       held_out: classes that training and validation leave out; the test split then has the examples of these
         classes, ranked among all classes.
     """

@@ -139,7 +139,8 @@ def check_dataset(dataset: data.Dataset, experiment: config.Experiment) -> None:
     if missing := needed - set(dataset.splits):
         raise ValueError(
             f"dataset.splits: no {missing.pop()!r}. Add it; data.dataset.draw draws splits. Without "
-            "validation only optimizer 'lbfgs' trains, by folds."
+            "validation only optimizer 'lbfgs' trains, by folds: set encoder.frozen=True, or "
+            "data.validation_fraction above 0."
         )
     check_class_weights(experiment.data, dataset.splits["train"])
     if part.name != "all":

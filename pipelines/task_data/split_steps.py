@@ -101,9 +101,8 @@ def add_folds(raw: data.Split, seed: int, task_data: TaskData) -> TaskData:
         order = order[np.argsort(train.labels[first][order], kind="stable")]
     folds = np.empty(len(first), np.int32)
     folds[order] = np.arange(len(first)) % FOLDS
-    splits = {"train": train, "validation": train}
+    splits = {**task_data.splits, "validation": train}
     hashes = {**task_data.hashes, "validation": task_data.hashes["train"]}
-    splits = splits | {name: split for name, split in task_data.splits.items() if name not in splits}
     return dataclasses.replace(task_data, splits=splits, hashes=hashes, folds=folds[of_example])
 
 

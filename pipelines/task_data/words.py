@@ -12,7 +12,7 @@ from rank4class.data.dataset import map_splits
 from rank4class.pipelines.task_data.task_data import TaskData
 
 MAX_WEIGHTS = 2**26  # terms times classes
-MAX_PRODUCTS = 10**11  # of a pass over the examples
+MAX_PRODUCTS = 10**11  # multiplications of the solver in a pass over the examples
 
 
 def add(raw: Mapping[str, data.Split], options: Mapping[str, Any], task_data: TaskData) -> TaskData:

@@ -11,10 +11,10 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines.task_data.task_data import ModelOutputs, TaskData
+from rank4class.pipelines.task_data.words import MAX_PRODUCTS
 from rank4class.pipelines.training.train_step import Loss, StepResults
 
 MAX_ITERATIONS = 1_000  # for one strength
-MAX_PRODUCTS = 10**11  # multiplications of a pass over the examples
 _BLOCK = 2**22  # scores, or values of dense features, at a time
 
 
@@ -177,7 +177,7 @@ class _Head:
         return solution
 
     def _columns(self, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the factors of the features, float32 `[d, n]`, and what is added to their products."""
+        """Returns the factors of the features, float32 `[d, n]`, and the offsets of the scores, `[n]`."""
         width = self._features.shape[1]
         head = flat.reshape(len(self._classes), -1)
         columns = (head[:, :width].T / self._scale).astype(np.float32)
