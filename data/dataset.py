@@ -198,13 +198,18 @@ def map_splits(function: Callable[[Split], Any], splits: Mapping[str, Split]) ->
     return {name: results[id(split)] for name, split in splits.items()}
 
 
+VALIDATION_FRACTION = 0.1  # of the training examples, by default
+
+
 def check_fractions(
-    validation_fraction: float, test_fraction: float, with_folds: bool = False
+    validation_fraction: float | None, test_fraction: float, with_folds: bool = False
 ) -> dict[str, float]:
     """Returns the fractions to draw by split; raises ValueError unless they are in (0, 1).
 
-    With folds, a fraction of 0 draws no validation split; optimizer "lbfgs" then validates by folds.
+    With folds, a fraction of 0 draws no validation split; optimizer "lbfgs" then validates by folds. None is
+    the default.
     """
+    validation_fraction = VALIDATION_FRACTION if validation_fraction is None else validation_fraction
     arguments.check_fraction(with_folds, section="data.", validation_fraction=validation_fraction)
     arguments.check_fraction(False, section="data.", test_fraction=test_fraction)
     return {"validation": validation_fraction, "test": test_fraction}

@@ -21,20 +21,19 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rank4class import arguments, data, losses
-from rank4class.data.dataset import MIN_TO_SPLIT
+from rank4class.data.dataset import MIN_TO_SPLIT, VALIDATION_FRACTION
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import goemotions_minilm
 from rank4class.pipelines.run import Run
 from rank4class.pipelines.storage import files
+from rank4class.pipelines.task_data import loading
 from rank4class.pipelines.training import rank_training
 
 MAX_LENGTH = 128  # tokens of a text
 LEARNING_RATE = 0.01
 EPOCHS = 20.0
 BATCH_SIZE = 32
-VALIDATION_FRACTION = 0.1
 NAME_EXAMPLES = 16  # of a class, on average, at which its name is one
-MOST_IN_FOLDS = 2_000  # examples; more leave enough to validate
 SPARSE_BLOCK = 4096  # sparse rows that are dense at a time
 
 
@@ -150,7 +149,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             fraction = self.validation_fraction
             is_solved = experiment.optimizer.name == "lbfgs"
             if fraction is None:
-                fraction = 0.0 if is_solved and y.shape[0] < MOST_IN_FOLDS else VALIDATION_FRACTION
+                fraction = 0.0 if is_solved and y.shape[0] < loading.MOST_IN_FOLDS else VALIDATION_FRACTION
             if fraction or not is_solved:
                 splits = _draw(splits["train"], fraction, experiment.seed)
         else:

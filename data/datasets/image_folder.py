@@ -14,7 +14,7 @@ from rank4class.data.registry import DATASETS, LABELED
 def image_folder(
     path: str,
     classes: str | None = None,
-    validation_fraction: float = 0.1,
+    validation_fraction: float | None = None,
     test_fraction: float = 0.1,
     split_seed: int = 0,
     on_invalid_row: str = "fail",
@@ -30,7 +30,8 @@ def image_folder(
         Hidden files are ignored.
       classes: file of the class names in the order of their ids, one per line; None sorts the classes.
       validation_fraction, test_fraction: fraction of the training images to draw, in (0, 1).
-        A validation fraction of 0 draws no validation split; optimizer "lbfgs" then validates by folds.
+        A validation fraction of 0 draws no validation split; optimizer "lbfgs" then validates by folds. None
+        is 0.1, and 0 for "lbfgs" with fewer than 2,000 training examples.
       split_seed: seed of the splits, at least 0.
       on_invalid_row: "fail" or "skip" for files outside the class folders, files that are not images
         and, when they are read, images that cannot be read.

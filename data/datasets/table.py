@@ -26,7 +26,7 @@ def table(
     label_separator: str | None = None,
     label_columns: tuple[str, ...] = (),
     classes: str | None = None,
-    validation_fraction: float = 0.1,
+    validation_fraction: float | None = None,
     test_fraction: float = 0.1,
     split_seed: int = 0,
     on_invalid_row: str = "fail",
@@ -62,7 +62,8 @@ def table(
       classes: file with the names of all classes, one per line, in the order of their ids. None sorts the
         classes of the training table, integers by value.
       validation_fraction, test_fraction: fraction of the different rows to draw, in (0, 1).
-        A validation fraction of 0 draws no validation split; optimizer "lbfgs" then validates by folds.
+        A validation fraction of 0 draws no validation split; optimizer "lbfgs" then validates by folds. None
+        is 0.1, and 0 for "lbfgs" with fewer than 2,000 training examples.
       split_seed: seed of the splits, at least 0.
       on_invalid_row: "fail" or "skip", see `text_file`. Also invalid are an empty or repeated label among
         several, a vector of another length than the first or with a number that is not finite, and an image

@@ -14,7 +14,7 @@ def text_file(
     label_separator: str | None = None,
     label_columns: tuple[str, ...] = (),
     classes: str | None = None,
-    validation_fraction: float = 0.1,
+    validation_fraction: float | None = None,
     test_fraction: float = 0.1,
     split_seed: int = 0,
     on_invalid_row: str = "fail",
@@ -40,7 +40,8 @@ def text_file(
         training example need a class encoder that reads their names. None sorts the classes of the training
         file, integers by value.
       validation_fraction, test_fraction: fraction of the different texts to draw, in (0, 1).
-        A validation fraction of 0 draws no validation split; optimizer "lbfgs" then validates by folds.
+        A validation fraction of 0 draws no validation split; optimizer "lbfgs" then validates by folds. None
+        is 0.1, and 0 for "lbfgs" with fewer than 2,000 training examples.
       split_seed: seed of the splits, at least 0.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns than the
         first line, is not a JSON object, lacks or repeats a key, is not UTF-8, has a NUL character, no text,

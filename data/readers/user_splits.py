@@ -5,7 +5,7 @@ from collections.abc import Collection
 import numpy as np
 from absl import logging
 
-from rank4class.data.dataset import Split, draw
+from rank4class.data.dataset import VALIDATION_FRACTION, Split, draw
 from rank4class.data.labels import sort_names
 from rank4class.data.readers import class_tables
 
@@ -22,7 +22,8 @@ def complete(splits: dict[str, Split], fractions: dict[str, float], seed: int) -
     """Returns splits with those that are missing, drawn from training as in `draw`; "train" is the first.
 
     All copies of an example are in the split of the first. Copies in splits that are there stay, since equal
-    texts may be different examples, and a published split keeps its figures; a warning counts them.
+    texts may be different examples, and a published split keeps its figures; a warning counts them. With a
+    fraction of 0 for validation the test examples are those of the default fraction.
     """
     parts = list(splits.values())
     contents = parts[0].kind.contents(*(part.features for part in parts))
@@ -47,6 +48,11 @@ def complete(splits: dict[str, Split], fractions: dict[str, float], seed: int) -
     fractions = {name: fraction for name, fraction in fractions.items() if name not in splits}
     first = first[: len(train)]
     originals = np.flatnonzero(first == np.arange(len(first)))
-    drawn = draw(Split({"index": originals}, train.labels[originals]), fractions, seed=seed)
-    indices = {name: np.flatnonzero(np.isin(first, part.features["index"])) for name, part in drawn.items()}
+    returns = "test" in fractions and fractions.get("validation") == 0.0
+    fractions |= {"validation": VALIDATION_FRACTION} if returns else {}
+    parts_drawn = draw(Split({"index": originals}, train.labels[originals]), fractions, seed=seed)
+    drawn = {name: part.features["index"] for name, part in parts_drawn.items()}
+    if returns:
+        drawn["train"] = np.append(drawn["train"], drawn.pop("validation"))
+    indices = {name: np.flatnonzero(np.isin(first, each)) for name, each in drawn.items()}
     return splits | {name: train.select(each) for name, each in indices.items()}

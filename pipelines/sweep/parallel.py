@@ -311,8 +311,8 @@ def _train(
         if part["name"] not in config.PARTS[kind].names():
             configs.import_user_module(part["module"])
     one = config.from_json(text, "experiment")
-    fields = one.data, one.encoder, one.class_encoder, one.sets, one.evaluation_batch_size
-    key = sweep, repr(fields)
+    fields = one.data, one.encoder, one.class_encoder, one.sets, one.evaluation_batch_size, one.words
+    key = sweep, repr((*fields, one.optimizer.name))
     try:
         if key not in _loaded:
             if _loading and not _loading.acquire(block=False):

@@ -16,6 +16,7 @@ from rank4class.pipelines.task_data import class_texts, frozen_features, hashing
 from rank4class.pipelines.task_data.inputs import Inputs, build_inputs, with_lengths
 from rank4class.pipelines.task_data.task_data import TaskData
 
+MOST_IN_FOLDS = 2_000  # training examples; more leave enough to validate
 Step = Callable[[TaskData], TaskData]
 
 
@@ -46,7 +47,7 @@ def load_data(
     class_encoder = experiment.class_encoder
     batch_size = experiment.evaluation_batch_size
     cache = Cache(cache_dir, progress)
-    dataset = dataset or read_dataset(data_config)
+    dataset = dataset or read_dataset(data_config, experiment.optimizer.name == "lbfgs")
     options = data_config.options()
     names_classes = data_config.name == "memory" or options.get("classes") or options.get("label_columns")
     ranks_untrained = class_texts.are_read(class_encoder) and not data_config.held_out
@@ -121,14 +122,23 @@ def _after(steps: Iterable[Step], task_data: TaskData) -> TaskData:
     return task_data
 
 
-def read_dataset(data_config: config.Data) -> data.Dataset:
-    """Returns the whole dataset of a configuration; raises ValueError if a program passed it in memory."""
+def read_dataset(data_config: config.Data, is_solved: bool = False) -> data.Dataset:
+    """Returns the whole dataset of a configuration; raises ValueError if a program passed it in memory.
+
+    Where the head is solved, none of fewer than `MOST_IN_FOLDS` training examples is drawn for validation by
+    default.
+    """
     if data_config.name == "memory":
         raise ValueError(
             "data='memory': the data were in memory, and are not stored with the run. Pass them: "
             "rank4class.train(..., dataset=DATASET) trains on them, RankClassifier.score(X, y) evaluates."
         )
-    return data.get(data_config.name, **data_config.options())
+    options = data_config.options()
+    dataset = data.get(data_config.name, **options)
+    is_default = options.get("validation_fraction", 0.0) is None
+    if is_solved and is_default and len(dataset.splits["train"]) < MOST_IN_FOLDS and not data_config.held_out:
+        return data.get(data_config.name, **options | {"validation_fraction": 0.0})
+    return dataset
 
 
 def check_dataset(dataset: data.Dataset, experiment: config.Experiment) -> None:

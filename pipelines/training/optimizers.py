@@ -86,7 +86,7 @@ def sgd(schedule: Schedule, momentum: float = 0.0, **average: Any) -> tf.keras.o
 
 
 @OPTIMIZERS.register("lbfgs")
-def lbfgs(C: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), tol: float = 1e-5) -> Lbfgs:
+def lbfgs(C: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), tol: float = 3e-5) -> Lbfgs:
     """Returns the solver of the head of frozen features, see `Lbfgs`."""
     if not C or min(C) <= 0.0:
         raise ValueError(f"C={C}: not positive numbers. Choose some.")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.optimize
 import scipy.sparse
 import tensorflow as tf
@@ -16,6 +17,7 @@ from rank4class.pipelines.training.train_step import Loss, StepResults
 
 MAX_ITERATIONS = 1_000  # for one strength
 _BLOCK = 2**22  # scores, or values of dense features, at a time
+_MOST_DIRECTIONS = 2_048  # of dense features; of others the single variances are used
 
 
 class Lbfgs(tf.Module):
@@ -28,14 +30,16 @@ class Lbfgs(tf.Module):
 
     where $\mu$ is the mean of the features, or 0 without biases. So `C` is that of scikit-learn's
     `LogisticRegression` on features divided by $\sigma$, and no change of their unit or origin matters. The
-    first strength starts from 0, each other one from the solution of the one before. The result has no seed,
-    no learning rate and no batches; for a convex loss it is the only minimum. A pass over `N` examples costs
-    `O(N n d)` time, `O(nnz n)` for sparse features, and memory for a block of scores; a strength takes some
-    20 to 100 passes.
+    first strength starts from 0, each other one from the solution of the one before. The variables are
+    $\sigma V (\Sigma / n + I / (C N))^{1 / 2}$, with the covariance $\Sigma$ of the features over $\sigma^2$,
+    of sparse ones its diagonal: their curvatures are alike, which takes down to a third of the passes. The
+    result has no seed, no learning rate and no batches; for a convex loss it is the only minimum. A pass over
+    `N` examples costs `O(N n d)` time, `O(nnz n)` for sparse features, and memory for a block of scores; a
+    strength takes some 20 to 100 passes.
 
     Args:
       C: inverse strengths of the penalty, positive, in their order.
-      tol: largest absolute derivative, of the objective over `N` by scaled weights, at which it stops.
+      tol: largest absolute derivative, of the objective over `N` by these variables, at which it stops.
 
     References:
       Liu, Nocedal (1989), "On the limited memory BFGS method for large scale optimization".
@@ -99,15 +103,23 @@ class _Head:
                 "class_encoder.init='random'."
             )
         self._block_size = max(1, _BLOCK // max(len(self._classes), stored // self.num_examples))
-        squares = 0.0
+        is_sparse = scipy.sparse.issparse(self._features)
+        squares = np.zeros(width)
         sums = np.zeros(width)
         for _, rows in self._blocks():
-            squares += float(np.square(rows.data if scipy.sparse.issparse(rows) else rows).sum())
+            squares += (rows.power(2) if is_sparse else np.square(rows)).sum(axis=0, dtype=np.float64)
             sums += rows.sum(axis=0)
         # Of centered features the weights and the bias are independent: fewer passes, and the same solution.
         self._center = sums / self.num_examples if model.interaction.use_bias else np.zeros(width)
-        variance = squares / self.num_examples - np.square(self._center).sum()
-        self._scale = float(np.sqrt(max(variance, 1e-12)))
+        variances = squares / self.num_examples - np.square(self._center)
+        self._scale = float(np.sqrt(max(variances.sum(), 1e-12)))
+        of_bias = np.ones(int(self._bias is not None))
+        self._variances = np.append(variances / self._scale**2, of_bias)
+        self._directions: Any = scipy.sparse.identity(len(self._variances), format="csr")
+        if not is_sparse and width <= _MOST_DIRECTIONS:
+            moments = sum(rows.T @ rows for _, rows in self._blocks()) / self.num_examples
+            covariance = (moments - np.outer(self._center, self._center)) / self._scale**2
+            self._variances, self._directions = np.linalg.eigh(scipy.linalg.block_diag(covariance, *of_bias))
 
         def of_scores(scores, labels, where, weights):
             with tf.GradientTape() as tape:
@@ -164,17 +176,35 @@ class _Head:
         return np.concatenate(start, axis=1).ravel()
 
     def _minimize(self, start: np.ndarray, C: float, tol: float, weights: np.ndarray) -> Any:
+        shape = len(self._classes), -1
+        to_head, to_variables = self._changes(C)
+
+        def of_variables(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            head = flat.reshape(shape) @ to_head
+            value, gradient = self._objective(head.ravel(), 1.0 / C, weights)
+            return value, (gradient.reshape(shape) @ to_head).ravel()
+
         solution = scipy.optimize.minimize(
-            self._objective,
-            start,
-            args=(1.0 / C, weights),
+            of_variables,
+            (start.reshape(shape) @ to_variables).ravel(),
             jac=True,
             method="L-BFGS-B",
             options={"gtol": tol, "ftol": 0.0, "maxiter": MAX_ITERATIONS, "maxfun": 2 * MAX_ITERATIONS},
         )
         if solution.nit == MAX_ITERATIONS:
             logging.warning("optimizer='lbfgs': C=%g has not converged after %d iterations", C, solution.nit)
+        solution.x = (solution.x.reshape(shape) @ to_head).ravel()
         return solution
+
+    def _changes(self, C: float) -> tuple[Any, Any]:
+        """Returns the matrices that take rows of variables to those of the head, and back; see `Lbfgs`.
+
+        They are symmetric, `[d + 1, d + 1]`, or `[d, d]` without biases.
+        """
+        curvatures = np.maximum(self._variances, 0.0) / len(self._classes) + 1.0 / (C * self.num_examples)
+        scales = (scipy.sparse.diags(np.power(curvatures, power)) for power in (-0.5, 0.5))
+        to_head, to_variables = (self._directions @ scale @ self._directions.T for scale in scales)
+        return to_head, to_variables
 
     def _columns(self, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the factors of the features, float32 `[d, n]`, and the offsets of the scores, `[n]`."""

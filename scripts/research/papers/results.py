@@ -34,7 +34,7 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
       included, "examples" of each split of the first command, "tuned" values of each cell, "notes" of the
       searches, `grid_summary.summarize`, and that of the "calibration", if all runs are calibrated; "curves"
       of validation values, if they are asked for: for each cell "name", "metric", "epochs" and "values", a
-      list per seed that may end early.
+      list per seed that may end early; "minutes" of one training by title, if they are compared.
     """
     parts = [_read(os.path.join(workdir, str(i)), command) for i, command in enumerate(reproduction.commands)]
     _check_test_examples(parts)
@@ -46,6 +46,9 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     if all(len(part["calibrated"]) == len(part["cells"]) for part in parts):
         calibrated = _joined([cell for part in parts for cell in part["calibrated"]])
         summary["calibration"] = report.summarize_calibration(calibrated, test_to_train=ratio)
+    minutes = {title: value for part in parts for title, value in part["minutes"].items()}
+    if minutes:
+        summary["minutes"] = {title: round(value, 2) for title, value in minutes.items()}
     if reproduction.curves:
         summary["curves"] = [
             curve
@@ -94,6 +97,7 @@ def _read(folder: str, command: Command) -> dict[str, Any]:
         ),
         "tuned": _tuned(search["fields"], runs, command),
         "notes": [f"{cell['cell']}: {note}" for cell in search["cells"] for note in cell["notes"]],
+        "minutes": {},
     }
 
 
@@ -158,6 +162,7 @@ def _read_study(path: str) -> dict[str, Any]:
         "test_examples": [(study["test_hash"], ())] if study["test_hash"] else [],
         "tuned": [],
         "notes": study["notes"],
+        "minutes": study.get("minutes", {}),
     }
 
 
@@ -165,7 +170,7 @@ def study_cells(study: Mapping[str, Any]) -> list[Cell]:
     """Returns the cells of a study, whose values are in percent; see `sorters.study.write_result`."""
     return [
         Cell(
-            {"loss": title},
+            {study.get("axis", "loss"): title},
             study["seeds"],
             {metric: np.array(values, np.float64) / 100.0 for metric, values in metrics.items()},
         )

@@ -160,17 +160,22 @@ def write_result(
     sessions: Sequence[Mapping[str, Any]],
     notes: Sequence[str] = (),
     test_hash: str | None = None,
+    axis: str = "loss",
+    minutes: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """Writes `study.json`, the result of a study, and returns its content.
 
     Args:
       folder: of the file, which is made.
       seeds: of the trainings, `[S]`.
-      test_values: title of a loss -> metric -> its values in percent, `[S]` or, per test example, `[S, N]`.
+      test_values: title of a loss, or of a value of another `axis` -> metric -> its values in percent, `[S]`
+        or, per test example, `[S, N]`.
       examples: split -> number of its examples.
       data: seed, file or split -> hash of the data, and settings that determine the result.
       sessions, notes: the `session` of each training, and sentences on the search.
       test_hash: of the test examples, which are compared with those of runs.
+      axis: what the titles name.
+      minutes: title -> minutes of one training, if they are compared.
     """
     files.make_folder(folder)
     result = {
@@ -180,6 +185,8 @@ def write_result(
         "notes": list(notes),
         "data": dict(data),
         "test_hash": test_hash,
+        "axis": axis,
+        "minutes": dict(minutes or {}),
         "sessions": list(sessions),
     }
     path = os.path.join(folder, "study.json")
