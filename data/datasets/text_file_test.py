@@ -189,6 +189,15 @@ def test_missing_split_is_drawn_from_train(tmp_path):
     assert examples(dataset, "train", "validation") == sorted((text, label) for text, _, label in ROWS[:50])
 
 
+def test_without_validation_the_test_examples_stay(tmp_path):
+    (tmp_path / "mine.tsv").write_text(tsv(ROWS))
+    drawn = load(tmp_path / "mine.tsv")
+    whole = load(tmp_path / "mine.tsv", validation_fraction=0.0)
+    assert set(whole.splits) == {"train", "test"}
+    assert examples(whole, "test") == examples(drawn, "test")
+    assert examples(whole, "train") == examples(drawn, "train", "validation")
+
+
 def test_equal_texts_are_in_one_split(tmp_path):
     rows = [(("text {}", "Text  {}")[i // 40].format(i % 20), "", ("ham", "spam")[i % 2]) for i in range(80)]
     rows.append(("text 0", "", "spam"))  # once with another label

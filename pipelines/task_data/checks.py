@@ -178,7 +178,7 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
         yield (
             is_wrong and "learning_rate" not in experiment.optimizer.fields,
             f"optimizer={experiment.optimizer.name!r}: needs {other}, or optimizer 'adam' with "
-            "learning_rate=0.01.",
+            "learning_rate=0.001.",
         )
     sets = experiment.sets.name
     has_prior = count_priors.get(experiment.count_prior).is_model

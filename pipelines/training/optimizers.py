@@ -11,6 +11,8 @@ from rank4class.pipelines.training.solver import Lbfgs
 from rank4class.registry import OPTIMIZERS
 
 Schedule: TypeAlias = float | tf.keras.optimizers.schedules.LearningRateSchedule
+# Of the losses that are means over the classes, the best ones are larger by the number of classes.
+STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
 WITHOUT_DECAY = ["bias", "beta", "gamma", "log_temperature"]  # of normalizations: offsets and scales
 
 
@@ -86,7 +88,7 @@ def sgd(schedule: Schedule, momentum: float = 0.0, **average: Any) -> tf.keras.o
 
 
 @OPTIMIZERS.register("lbfgs")
-def lbfgs(C: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), tol: float = 3e-5) -> Lbfgs:
+def lbfgs(C: tuple[float, ...] = STRENGTHS, tol: float = 3e-5) -> Lbfgs:
     """Returns the solver of the head of frozen features, see `Lbfgs`."""
     if not C or min(C) <= 0.0:
         raise ValueError(f"C={C}: not positive numbers. Choose some.")

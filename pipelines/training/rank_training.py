@@ -17,7 +17,7 @@ from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task_data import checks, frozen_features, hashing
 from rank4class.pipelines.task_data.loading import load_data
 from rank4class.pipelines.task_data.task_data import TaskData
-from rank4class.pipelines.training import heads, optimization
+from rank4class.pipelines.training import heads, optimization, optimizers
 from rank4class.pipelines.training.initialization import initialize
 from rank4class.pipelines.training.schedule import build_schedule
 from rank4class.pipelines.training.train_state import has_checkpoint
@@ -27,7 +27,8 @@ from rank4class.pipelines.training.trainer import Trainer
 from rank4class.registry import OPTIMIZERS
 
 _LEAST_RATE_OF_HEAD = 5e-4
-_OF_WORDS = {"C": (1.0, 3.0, 10.0), "tol": 3e-3}  # vectors of one length; other strengths gain nothing
+# Of vectors of one length stronger penalties gain nothing.
+_OF_WORDS = {"C": optimizers.STRENGTHS[2:], "tol": 3e-3}
 
 
 def train(
@@ -132,6 +133,7 @@ def solve_words(
     solved.class_encoder = config.ClassEncoder(init="zeros")
     solved.interaction = config.Interaction()
     solved.optimizer = config.Optimizer("lbfgs", **_OF_WORDS)
+    solved.patience = 1
     splits = {}
     for name in ("train", "validation"):
         split = task_data.splits[name]
@@ -218,7 +220,7 @@ def build_trainer(
     if experiment.encoder.frozen and getattr(part, "learning_rate", 1.0) < _LEAST_RATE_OF_HEAD:
         logging.warning(
             "optimizer.learning_rate=%g: a rate for fine-tuning, at which the head of a frozen encoder "
-            "hardly learns. Set --optimizer=lbfgs, or a rate of 0.003 to 0.03",
+            "hardly learns. Set --optimizer=lbfgs, or a rate of 0.001 to 0.01",
             part.learning_rate,
         )
     with strategy.scope():

@@ -99,7 +99,7 @@ class _Head:
         if products > MAX_PRODUCTS:
             raise ValueError(
                 f"optimizer='lbfgs': a pass takes {products:.1e} multiplications, more than "
-                f"{MAX_PRODUCTS:.0e}. Choose optimizer 'adam' with learning_rate=0.01, or to fine-tune "
+                f"{MAX_PRODUCTS:.0e}. Choose optimizer 'adam' with learning_rate=0.001, or to fine-tune "
                 "class_encoder.init='random'."
             )
         self._block_size = max(1, _BLOCK // max(len(self._classes), stored // self.num_examples))

@@ -1,6 +1,7 @@
 """The head that L-BFGS solves is scikit-learn's logistic regression, whatever the unit of the features."""
 
 import dataclasses
+import functools
 import shutil
 
 import numpy as np
@@ -14,6 +15,7 @@ from rank4class import data
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.trained_model import restore
 from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.task_data import loading
 from rank4class.pipelines.training import rank_training, solver
 from rank4class.pipelines.training.train_state import TrainState
 
@@ -217,6 +219,25 @@ def test_replicas_have_the_same_head(tmp_path, digits, mirrored):
     rank_training.train(part, tmp_path / "one", dataset=dataset(x, y), progress=False)
     rank_training.train(part, tmp_path / "two", dataset=dataset(x, y), strategy=mirrored, progress=False)
     np.testing.assert_array_equal(scores_of(tmp_path / "two", x), scores_of(tmp_path / "one", x))
+
+
+@pytest.mark.nightly
+def test_few_examples_of_a_file_validate_by_folds(tmp_path, digits, monkeypatch):
+    x, y = digits
+    np.savez(tmp_path / "digits.npz", x=x[:100], y=y[:100])
+    experiment = linear()
+    experiment.data = config.Data("table", path=str(tmp_path / "digits.npz"))
+    loads = functools.partial(rank_training.load_data, cache_dir=tmp_path)
+    whole = loads(experiment)
+    assert whole.folds.shape == (90,)
+    by_steps = loads(config.override(experiment, {"optimizer.name": "adam"}))
+    assert (by_steps.folds, len(by_steps.splits["train"])) == (None, 80)
+    assert whole.hashes["test"] == by_steps.hashes["test"]
+    experiment.data.validation_fraction = 0.1
+    assert loads(experiment).folds is None
+    experiment.data.validation_fraction = None
+    monkeypatch.setattr(loading, "MOST_IN_FOLDS", 80)
+    assert loads(experiment).folds is None
 
 
 @pytest.mark.nightly
