@@ -41,6 +41,8 @@ def softmax(
 
     Dense labels sum over the relevant classes, each times its label.
 
+    Convex in the scores.
+
     Args:
       label_smoothing: `a`, in [0, 1): labels `t` become `(1 - a) t + a / n`, as in
         `tf.keras.losses.CategoricalCrossentropy`, where `n` counts the classes that take part.
@@ -106,6 +108,8 @@ def calibrated_softmax(
 
     $$\ell = (1 + v) \log \Big(1 + \sum_j e^{s_j / \tau}\Big) - s_y / \tau$$
 
+    Convex in the scores.
+
     Args:
       virtual_label: `v >= 0`, the label of the additional class.
 
@@ -153,6 +157,8 @@ def unique_softmax(
 
     With one relevant class it equals `softmax`.
 
+    Convex in the scores.
+
     >>> unique_softmax([[0., 0., 0.]], [[2., 1., 0.]]).numpy().round(4)  # 3 log 3 + log 2
     array([3.989], dtype=float32)
 
@@ -190,6 +196,8 @@ def decoupled_softmax(
 
     Relevant classes don't compete with each other, as they do in `softmax`. With one it equals `softmax`. The
     mean is weighted by the labels.
+
+    Convex in the scores.
 
     >>> decoupled_softmax([[0., 0., 0.]], [[1., 1., 0.]]).numpy().round(4)  # log 2
     array([0.6931], dtype=float32)
@@ -264,6 +272,8 @@ def zlpr(
     $$\ell = \log\Big(1 + \sum_{j \notin P} e^{s_j}\Big) + \log\Big(1 + \sum_{j \in P} e^{-s_j}\Big)$$
 
     Each label above 0 is relevant. A class is predicted to be relevant if its score is above 0.
+
+    Convex in the scores.
 
     >>> zlpr([[0., 0., 0.]], [[1., 0., 0.]]).numpy().round(4)  # log 3 + log 2
     array([1.7918], dtype=float32)

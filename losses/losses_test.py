@@ -71,6 +71,21 @@ def pure(name):
     return lambda scores, labels, **more: function(scores, labels, **{**options, **more})
 
 
+@pytest.mark.parametrize("name", losses.names())
+def test_convex_losses_say_so(name):
+    """No other loss is below the mean of two scores at their middle for all of these."""
+    rng = np.random.default_rng(0)
+    spread = np.repeat([0.5, 3.0, 8.0], 100)[:, None]
+    left, right = (tf.constant(spread * rng.normal(size=[300, 4]), tf.float32) for _ in range(2))
+    labels = rng.integers(2, size=[300, 4]).astype(np.float32)
+    labels[:, 0] = np.maximum(labels[:, 0], labels.sum(axis=1) == 0)
+    at_left, at_middle, at_right = (
+        pure(name)(with_heads(name, scores), labels).numpy() for scores in (left, (left + right) / 2, right)
+    )
+    excess = (at_middle - (at_left + at_right) / 2) / (1.0 + np.abs(at_left) + np.abs(at_right))
+    assert (excess.max() < 1e-5) == ("Convex in the scores." in losses.LOSSES[name].function.__doc__)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [

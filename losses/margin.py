@@ -134,6 +134,8 @@ def sparsemax(
     the scores if at most 64 classes of a list have a share, and otherwise `O(n)` per step of a search. Dense
     labels sum over the relevant classes, each times its label.
 
+    Convex in the scores.
+
     >>> sparsemax([[2.0, 1.5, 0.0]], [1]).numpy()  # p is (0.75, 0.25, 0)
     array([0.5625], dtype=float32)
 

@@ -38,6 +38,8 @@ def pairwise_logistic(
     Dense labels sum over all pairs of different labels, in `O(k n)` for `k` relevant classes. With a
     `lambda_weight` or under XLA that is `O(n^2)`.
 
+    Convex in the scores.
+
     Args:
       normalize: `z`. "list" is `n`, as in TF-Ranking's default reduction: with many classes the gradient
         shrinks, so a larger learning rate is needed. "pairs" is the number of pairs (`n - 1` for one relevant
@@ -71,6 +73,8 @@ def pairwise_hinge(
     $$\ell = \frac{1}{z} \sum_{j \ne y} w_j \max(0, 1 + m_j / \tau), \quad m_j = s_j - s_y$$
 
     For dense labels and the options see `pairwise_logistic`.
+
+    Convex in the scores.
 
     >>> pairwise_hinge([[0., 0.5, -2.]], [0], normalize="none").numpy()  # the second class: 1 + 0.5
     array([1.5], dtype=float32)
@@ -170,6 +174,8 @@ def pairwise_mse(
     Unlike the mean squared error it does not change if all scores shift. Both forms of labels take `O(n)`:
     the sum is `2n` times the squared distance of `s - t` from its mean. For `normalize` see
     `pairwise_logistic`; there are `n (n - 1)` pairs.
+
+    Convex in the scores.
 
     >>> pairwise_mse([[3., 0.]], [0], normalize="pairs").numpy()  # the difference is 3, not 1
     array([4.], dtype=float32)

@@ -26,6 +26,8 @@ def list_mle(
 
     `pi` sorts the labels from high to low; the order of classes with equal labels is drawn from the seed.
 
+    Convex in the scores.
+
     >>> list_mle([[0., 0., 0.]], [[2., 1., 0.]], seed=[0, 0]).numpy().round(4)  # log 3!
     array([1.7918], dtype=float32)
 
@@ -62,6 +64,8 @@ def coupled_rank_distil(
     $$\ell = -\frac{1}{S} \sum_{i=1}^{S} \log P_K(\pi_i \mid s / \tau), \quad \pi_i \sim P(\cdot \mid t)$$
 
     `P` is the Plackett-Luce model, `P_K` that of its first `K` ranks.
+
+    Convex in the scores.
 
     Args:
       labels: `t`, the scores of the teacher, at least 0.

@@ -36,6 +36,8 @@ def mse(
 
     $$\ell = \frac{1}{n} \sum_j (s_j - [j = y])^2$$
 
+    Convex in the scores.
+
     >>> mse([[0., 0., 0., 2.]], [3]).numpy()
     array([0.25], dtype=float32)
 
@@ -82,6 +84,8 @@ def rescaled_mse(
     It is meant for many classes, where in the plain form the zeros outweigh the one true class. A graded
     label `t` has the target `t M` and the weight `1 + t (kappa - 1)`, at least 0 if `kappa >= 1` or `t <= 1`.
 
+    Convex in the scores.
+
     Args:
       kappa: weight of the true class; the published value for ImageNet is 15.
       target: `M`, its target; the published value for ImageNet is 30.
@@ -118,6 +122,8 @@ def sigmoid_cross_entropy(
     $$\ell = \frac{1}{n} \Big(\log(1 + e^{-s_y / \tau}) + \sum_{j \ne y} \log(1 + e^{s_j / \tau})\Big)$$
 
     Dense labels are probabilities, in `[0, 1]`.
+
+    Convex in the scores.
 
     Args:
       label_smoothing: `a`, in [0, 1): labels `t` become `(1 - a) t + a / 2`, as in
@@ -214,6 +220,8 @@ def ordinal(
 
     It is for Keras models of `L` scores per class or item, whose sum ranks; the models of the
     commands have one score.
+
+    Convex in the scores.
 
     Args:
       scores: float `[..., n, L]`, one score per level.

@@ -32,6 +32,8 @@ def n_choose_k(
     which gives `L - 1` such terms. With one class per level it is the Plackett-Luce model of `list_mle`, with
     one relevant class it is softmax.
 
+    Convex in the scores.
+
     Args:
       labels: dense ones are whole numbers in `0..levels - 1`, in `O(L n)`; others raise ValueError in eager
         mode, and give NaN otherwise. A level may be empty.
