@@ -241,6 +241,27 @@ def test_few_examples_of_a_file_validate_by_folds(tmp_path, digits, monkeypatch)
 
 
 @pytest.mark.nightly
+def test_sets_by_folds_cover_as_often_as_they_say(tmp_path):
+    x, y = load_digits(return_X_y=True)
+    x = x.reshape(-1, 4, 2, 4, 2).mean(axis=(2, 4)).reshape(-1, 16).astype(np.float32)
+    experiment = linear(C=(0.3, 1.0), metrics=("top1_error", "set_coverage@90"), sets__name="threshold")
+    covered = []
+    for seed in range(30):
+        order = np.random.default_rng(seed).permutation(len(y))
+        splits = {"train": order[:150], "test": order[150:]}
+        drawn = {
+            name: data.Split({"embedding": x[rows]}, y[rows].astype(np.int32))
+            for name, rows in splits.items()
+        }
+        given = data.Dataset(tuple("0123456789"), drawn)
+        results = rank_training.train(experiment, tmp_path / str(seed), dataset=given, progress=False)
+        covered.append(results["test"]["set_coverage@90"])
+    # A draw of 150 examples has a standard deviation of 2.4 points, that of tests beside it.
+    assert 88.5 < np.mean(covered) < 92.5
+    assert np.std(covered) < 5.0
+
+
+@pytest.mark.nightly
 def test_without_validation_all_examples_train_and_validate_out_of_their_folds(tmp_path, digits):
     x, y = digits
     x, y = np.concatenate([x[:290], x[:10]]), np.concatenate([y[:290], y[:10]])  # ten copies

@@ -15,6 +15,7 @@ import pandas as pd
 import scipy.stats
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 from matplotlib.ticker import PercentFormatter
 
@@ -28,6 +29,13 @@ OVERTRAINING = "results/practice/examples_2000.json"  # whose curves are drawn
 WIDTH = 7.2  # inches
 _SVG: Any = {"svg.hashsalt": "rank4class", "svg.fonttype": "path", "font.size": 10.0}
 _SCALE_LABELS = {"adam": "1 device", "4 dtensor": "4 devices, DTensor"}
+_ANSWERS = {
+    "solved": "frozen encoder and words, solved",
+    "trained": "fine-tuned, and words",
+    "scikit-learn, words": "scikit-learn, TF-IDF",
+    "scikit-learn, vectors": "scikit-learn, MiniLM",
+    "scikit-learn, both": "scikit-learn, both",
+}
 _MODELS = {"n_choose_k": "n-choose-k, learned prior", "logistic_regression": "Logistic regression"}
 
 
@@ -262,8 +270,42 @@ def prediction_sets(docs: str) -> Figure:
     return figure
 
 
+def first_answers(docs: str) -> Figure:
+    """Draws the test errors of first answers over their minutes, and published errors as lines."""
+    published = _data(docs, "published_errors")
+    figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+    axes = figure.subplots(2, (len(published) + 1) // 2).ravel()
+    markers = dict(zip(_ANSWERS, "oDs^P", strict=True))
+    for axis, (name, of_papers) in zip(axes, published.items(), strict=False):
+        result = read_json(os.path.join(docs, "results", "practice", f"first_answer_{name}.json"))
+        for cell in result["cells"]:
+            title = cell["name"]["answer"]
+            error = cell["metrics"]["top1_error"]
+            low, high = error["interval"]
+            color = style.COLORS[list(_ANSWERS).index(title)]
+            bars = [[error["mean"] - low], [high - error["mean"]]]
+            axis.errorbar(
+                result["minutes"][title], error["mean"], bars, fmt=markers[title], color=color, ms=5
+            )
+        for paper, value in of_papers.items():
+            axis.axhline(value, color="0.6", linestyle=":", linewidth=1.0)
+            axis.annotate(paper, (1.0, value), xycoords=("axes fraction", "data"), ha="right", fontsize=7)
+        axis.set_title(result["title"].removeprefix("First answers on ").partition(",")[0], fontsize=9)
+        axis.set_xscale("log")
+        style.finish(axis)
+    for axis in axes[len(published) :]:
+        axis.set_axis_off()
+    handles = [
+        Line2D([], [], marker=m, color=c, ls="") for m, c in zip(markers.values(), style.COLORS, strict=False)
+    ]
+    figure.legend(handles, _ANSWERS.values(), loc="outside upper center", ncols=3, frameon=False, fontsize=9)
+    figure.supxlabel("Minutes, with the encoding", fontsize=10)
+    figure.supylabel("Test error (%)", fontsize=10)
+    return figure
+
+
 _DRAWN = (
     *(overview, architecture, grid_differences, sorters, count_law),
-    *(ranked_example, reliability, scale, overtraining, prediction_sets),
+    *(ranked_example, reliability, scale, overtraining, prediction_sets, first_answers),
 )
 FIGURES: Mapping[str, Callable[[str], Figure]] = {draw.__name__: draw for draw in _DRAWN}

@@ -72,6 +72,8 @@ def _section(result: Mapping[str, Any]) -> Iterable[str]:
             f"The best of {len(result['cells'])} equal cells is expected to be better than their mean by "
             f"chance alone: by {parts}."
         )
+    if minutes := result.get("minutes"):
+        yield f"Minutes: {', '.join(f'{title} {value:.1f}' for title, value in minutes.items())}."
     if result["comparisons"]:
         yield f"Differences from {', '.join(result['baseline'].values())}:"
         yield _table(_comparison_rows(result))
