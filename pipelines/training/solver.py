@@ -75,8 +75,8 @@ class Lbfgs(tf.Module):
     def out_of_fold(self, step: int) -> np.ndarray:
         """Returns the scores of each training example by a head without the examples of its fold.
 
-        These heads have the strength of a step, counted from 1, and start from the model's weights, which
-        have to be those of that step. The scores are float32 `[N, n]`, for the classes of the labels.
+        These heads have the strength of a step, counted from 1, and start from 0: the head of all examples
+        knows theirs. The scores are float32 `[N, n]`, for the classes of the labels.
         """
         return self._head.out_of_fold(self._strengths[step - 1], self._tol)
 
@@ -156,7 +156,7 @@ class _Head:
     def out_of_fold(self, C: float, tol: float) -> np.ndarray:
         """Returns the scores of each example by a head that is solved without its fold; see `Lbfgs`."""
         assert self._folds is not None
-        start = self._start()
+        start = np.zeros_like(self._start())
         result = np.zeros([self.num_examples, len(self._classes)], np.float32)
         for fold in range(1 + self._folds.max()):
             is_in = self._folds == fold

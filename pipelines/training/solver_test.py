@@ -240,6 +240,14 @@ def test_few_examples_of_a_file_validate_by_folds(tmp_path, digits, monkeypatch)
     assert loads(experiment).folds is None
 
 
+def test_scores_out_of_a_fold_do_not_know_its_labels(tmp_path, rng):
+    x = rng.normal(size=[100, 80]).astype(np.float32)
+    y = np.tile(np.arange(5, dtype=np.int32), 20)  # that the vectors say nothing about
+    given = data.Dataset(tuple("abcde"), {"train": data.Split({"embedding": x}, y)})
+    results = rank_training.train(linear(C=(1e4,), tol=0.01), tmp_path, dataset=given, progress=False)
+    assert results["validation"]["top1_error"] > 60.0
+
+
 @pytest.mark.nightly
 def test_sets_by_folds_cover_as_often_as_they_say(tmp_path):
     x, y = load_digits(return_X_y=True)
