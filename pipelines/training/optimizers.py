@@ -88,7 +88,7 @@ def sgd(schedule: Schedule, momentum: float = 0.0, **average: Any) -> tf.keras.o
 
 
 @OPTIMIZERS.register("lbfgs")
-def lbfgs(C: tuple[float, ...] = STRENGTHS, tol: float = 3e-5) -> Lbfgs:
+def lbfgs(C: tuple[float, ...] = STRENGTHS, tol: float = 1e-4) -> Lbfgs:
     """Returns the solver of the head of frozen features, see `Lbfgs`."""
     if not C or min(C) <= 0.0:
         raise ValueError(f"C={C}: not positive numbers. Choose some.")

@@ -8,6 +8,7 @@ import scipy.linalg
 import scipy.optimize
 import scipy.sparse
 import tensorflow as tf
+import threadpoolctl
 from absl import logging
 
 from rank4class import data
@@ -79,6 +80,13 @@ class Lbfgs(tf.Module):
         knows theirs. The scores are float32 `[N, n]`, for the classes of the labels.
         """
         return self._head.out_of_fold(self._strengths[step - 1], self._tol)
+
+
+def _product(left: Any, right: np.ndarray, transposed: bool = False) -> np.ndarray:
+    """Returns the product of features, sparse or dense, or of their transpose, with a dense matrix."""
+    if scipy.sparse.issparse(left):
+        return (left.T if transposed else left) @ right
+    return tf.matmul(left, right, transpose_a=transposed).numpy()
 
 
 class _Head:
@@ -184,13 +192,15 @@ class _Head:
             value, gradient = self._objective(head.ravel(), 1.0 / C, weights)
             return value, (gradient.reshape(shape) @ to_head).ravel()
 
-        solution = scipy.optimize.minimize(
-            of_variables,
-            (start.reshape(shape) @ to_variables).ravel(),
-            jac=True,
-            method="L-BFGS-B",
-            options={"gtol": tol, "ftol": 0.0, "maxiter": MAX_ITERATIONS, "maxfun": 2 * MAX_ITERATIONS},
-        )
+        # Threads of BLAS take longer for the solver's vectors than one, and wait for those of TensorFlow.
+        with threadpoolctl.threadpool_limits(1, "blas"):
+            solution = scipy.optimize.minimize(
+                of_variables,
+                (start.reshape(shape) @ to_variables).ravel(),
+                jac=True,
+                method="L-BFGS-B",
+                options={"gtol": tol, "ftol": 0.0, "maxiter": MAX_ITERATIONS, "maxfun": 2 * MAX_ITERATIONS},
+            )
         if solution.nit == MAX_ITERATIONS:
             logging.warning("optimizer='lbfgs': C=%g has not converged after %d iterations", C, solution.nit)
         solution.x = (solution.x.reshape(shape) @ to_head).ravel()
@@ -226,11 +236,11 @@ class _Head:
         products = np.zeros([width, len(self._classes)])
         sums = np.zeros(len(self._classes))
         for block, features in self._blocks():
-            scores = features @ columns + offsets
+            scores = _product(features, columns) + offsets
             loss, slopes = self._of_scores(scores, *self._targets(block), weights[block])
             slopes = slopes.numpy()
             value += float(loss)
-            products += features.T @ slopes
+            products += _product(features, slopes, transposed=True)
             sums += slopes.sum(axis=0, dtype=np.float64)
         products -= np.outer(self._center, sums)
         gradient = np.zeros_like(head)
