@@ -273,10 +273,9 @@ def prediction_sets(docs: str) -> Figure:
 def first_answers(docs: str) -> Figure:
     """Draws the test errors of first answers over their minutes, and published errors as lines."""
     published = _data(docs, "published_errors")
-    figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
-    axes = figure.subplots(2, (len(published) + 1) // 2).ravel()
+    figure, axes = _panels(3.2, len(published))
     markers = dict(zip(_ANSWERS, "oDs^P", strict=True))
-    for axis, (name, of_papers) in zip(axes, published.items(), strict=False):
+    for axis, (name, of_papers) in zip(axes, published.items(), strict=True):
         result = read_json(os.path.join(docs, "results", "practice", f"first_answer_{name}.json"))
         for cell in result["cells"]:
             title = cell["name"]["answer"]
@@ -293,8 +292,6 @@ def first_answers(docs: str) -> Figure:
         axis.set_title(result["title"].removeprefix("First answers on ").partition(",")[0], fontsize=9)
         axis.set_xscale("log")
         style.finish(axis)
-    for axis in axes[len(published) :]:
-        axis.set_axis_off()
     handles = [
         Line2D([], [], marker=m, color=c, ls="") for m, c in zip(markers.values(), style.COLORS, strict=False)
     ]
