@@ -288,9 +288,12 @@ def first_answers(docs: str) -> Figure:
             )
         for paper, value in of_papers.items():
             axis.axhline(value, color="0.6", linestyle=":", linewidth=1.0)
-            axis.annotate(paper, (1.0, value), xycoords=("axes fraction", "data"), ha="right", fontsize=7)
-        axis.set_title(result["title"].removeprefix("First answers on ").partition(",")[0], fontsize=9)
-        axis.set_xscale("log")
+            axis.annotate(
+                paper, (1.0, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7
+            )
+        axis.set_title(f"{result['examples']['train']:,} training texts", fontsize=10)
+        axis.set(xscale="log", xlim=(0.04, 40.0))
+        axis.set_xticks((0.1, 1.0, 10.0), ("0.1", "1", "10"))
         style.finish(axis)
     handles = [
         Line2D([], [], marker=m, color=c, ls="") for m, c in zip(markers.values(), style.COLORS, strict=False)
