@@ -47,7 +47,7 @@ def load_data(
     class_encoder = experiment.class_encoder
     batch_size = experiment.evaluation_batch_size
     cache = Cache(cache_dir, progress)
-    dataset = dataset or read_dataset(data_config, experiment.optimizer.name == "lbfgs")
+    dataset = dataset or read_dataset(data_config, _validates_by_folds(experiment))
     options = data_config.options()
     names_classes = data_config.name == "memory" or options.get("classes") or options.get("label_columns")
     ranks_untrained = class_texts.are_read(class_encoder) and not data_config.held_out
@@ -122,10 +122,10 @@ def _after(steps: Iterable[Step], task_data: TaskData) -> TaskData:
     return task_data
 
 
-def read_dataset(data_config: config.Data, is_solved: bool = False) -> data.Dataset:
+def read_dataset(data_config: config.Data, with_folds: bool = False) -> data.Dataset:
     """Returns the whole dataset of a configuration; raises ValueError if a program passed it in memory.
 
-    Where the head is solved, none of fewer than `MOST_IN_FOLDS` training examples is drawn for validation by
+    If folds can validate, none of fewer than `MOST_IN_FOLDS` training examples is drawn for validation by
     default.
     """
     if data_config.name == "memory":
@@ -136,16 +136,19 @@ def read_dataset(data_config: config.Data, is_solved: bool = False) -> data.Data
     options = data_config.options()
     dataset = data.get(data_config.name, **options)
     is_default = options.get("validation_fraction", 0.0) is None
-    if is_solved and is_default and len(dataset.splits["train"]) < MOST_IN_FOLDS and not data_config.held_out:
+    if with_folds and is_default and len(dataset.splits["train"]) < MOST_IN_FOLDS:
         return data.get(data_config.name, **options | {"validation_fraction": 0.0})
     return dataset
+
+
+def _validates_by_folds(experiment: config.Experiment) -> bool:
+    return experiment.optimizer.name == "lbfgs" and not experiment.data.held_out
 
 
 def check_dataset(dataset: data.Dataset, experiment: config.Experiment) -> None:
     """Raises ValueError if a dataset lacks a split, or does not fit class weights or candidates."""
     part = experiment.candidates
-    is_solved = experiment.optimizer.name == "lbfgs" and not experiment.data.held_out
-    needed = {"train"} if is_solved else {"train", "validation"}
+    needed = {"train"} if _validates_by_folds(experiment) else {"train", "validation"}
     if missing := needed - set(dataset.splits):
         raise ValueError(
             f"dataset.splits: no {missing.pop()!r}. Add it; data.dataset.draw draws splits. Without "

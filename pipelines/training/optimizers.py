@@ -11,7 +11,7 @@ from rank4class.pipelines.training.solver import Lbfgs
 from rank4class.registry import OPTIMIZERS
 
 Schedule: TypeAlias = float | tf.keras.optimizers.schedules.LearningRateSchedule
-# Of the losses that are means over the classes, the best ones are larger by the number of classes.
+# Losses that are means over the classes need larger ones, by the number of classes.
 STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
 WITHOUT_DECAY = ["bias", "beta", "gamma", "log_temperature"]  # of normalizations: offsets and scales
 

@@ -27,7 +27,7 @@ from rank4class.pipelines.training.trainer import Trainer
 from rank4class.registry import OPTIMIZERS
 
 _LEAST_RATE_OF_HEAD = 5e-4
-# Of vectors of one length stronger penalties gain nothing, and near the best strength the others are as good.
+# The vectors have one length, so stronger penalties gain nothing; nor do strengths between these.
 _OF_WORDS = {"C": optimizers.STRENGTHS[2::2], "tol": 3e-3}
 
 

@@ -164,7 +164,7 @@ class _Head:
     def out_of_fold(self, C: float, tol: float) -> np.ndarray:
         """Returns the scores of each example by a head that is solved without its fold; see `Lbfgs`."""
         assert self._folds is not None
-        start = np.zeros_like(self._start())
+        start = np.zeros(len(self._classes) * len(self._variances))
         result = np.zeros([self.num_examples, len(self._classes)], np.float32)
         for fold in range(1 + self._folds.max()):
             is_in = self._folds == fold
@@ -192,7 +192,7 @@ class _Head:
             value, gradient = self._objective(head.ravel(), 1.0 / C, weights)
             return value, (gradient.reshape(shape) @ to_head).ravel()
 
-        # Threads of BLAS take longer for the solver's vectors than one, and wait for those of TensorFlow.
+        # One BLAS thread is faster for vectors of this size than several, which compete with TensorFlow's.
         with threadpoolctl.threadpool_limits(1, "blas"):
             solution = scipy.optimize.minimize(
                 of_variables,

@@ -42,7 +42,7 @@ def run(experiment: config.Experiment, folder: str | os.PathLike, seeds: Sequenc
       ValueError: a seed is repeated, or the folder holds the answers on other data.
     """
     study.check_seeds(seeds)
-    dataset = loading.read_dataset(experiment.data, is_solved=True)
+    dataset = loading.read_dataset(experiment.data, with_folds=True)
     hashes = hashing.data_hashes(dataset.class_names, dataset.splits)
     record = {**dataset.files, **hashes}
     folder = check_folder(folder, "study of first answers")
