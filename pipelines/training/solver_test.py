@@ -248,6 +248,36 @@ def test_scores_out_of_a_fold_do_not_know_its_labels(tmp_path, rng):
     assert results["validation"]["top1_error"] > 60.0
 
 
+def test_few_sparse_rows_have_the_head_of_all_their_columns_and_of_each_fold(tmp_path, rng):
+    y = np.tile(np.arange(3, dtype=np.int32), 20)
+    x = rng.poisson(0.1 + 0.1 * rng.poisson(0.5, size=[3, 200])[y])
+    x = np.concatenate([x, x[:3]]).astype(np.float32)  # copies have one fold
+    y = np.append(y, y[:3])
+    given = data.Dataset(tuple("abc"), {"train": data.Split({"embedding": scipy.sparse.csr_array(x)}, y)})
+    experiment = linear(C=(0.1, 1.0))
+    folder = tmp_path / "run"
+    rank_training.train(experiment, folder, dataset=given, progress=False)
+
+    wide = x.astype(np.float64)
+    scale = np.sqrt(np.square(wide - wide.mean(axis=0)).sum(axis=1).mean())
+    folds = loading.load_data(experiment, tmp_path, dataset=given).folds
+    history = RunDirectory(str(folder)).history()
+    for C, line in zip((0.1, 1.0), history, strict=True):
+        peer = sklearn.linear_model.LogisticRegression(C=C, tol=1e-8, max_iter=10_000)
+        wrong = [
+            peer.fit(wide[folds != fold] / scale, y[folds != fold]).predict(wide[folds == fold] / scale)
+            != y[folds == fold]
+            for fold in range(5)
+        ]
+        assert line["top1_error"] == pytest.approx(100 * np.mean(np.concatenate(wrong)))
+    best = history[int(np.argmin([line["top1_error"] for line in history]))]["C"]
+    peer = sklearn.linear_model.LogisticRegression(C=best, tol=1e-8, max_iter=10_000).fit(wide / scale, y)
+    expected = peer.decision_function(wide / scale)
+    np.testing.assert_allclose(
+        scores_of(folder, x), expected - expected.mean(axis=1, keepdims=True), atol=1e-3
+    )
+
+
 @pytest.mark.nightly
 def test_sets_by_folds_cover_as_often_as_they_say(tmp_path):
     x, y = load_digits(return_X_y=True)

@@ -137,6 +137,7 @@ class TrainableRankModel:
         self._miner = evaluator.Evaluator(self.forward, (), strategy=strategy, encode_classes=encode_classes)
         loss = None if part.name in losses.BATCH_LOSSES else validation_loss
         self._validation_loss = loss
+        self._evaluators_of_folds: dict[str, evaluator.Evaluator] = {}
         self._evaluators = build_evaluators(experiment, task_data, self.model, strategy=strategy, loss=loss)
 
     def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -243,10 +244,11 @@ class TrainableRankModel:
         def model(features: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
             return features["scores"]
 
-        evaluators = build_evaluators(
-            self._experiment, task_data, model, strategy=self._strategy, loss=self._validation_loss
-        )
-        return evaluators, task_data
+        if not self._evaluators_of_folds:
+            self._evaluators_of_folds = build_evaluators(
+                self._experiment, task_data, model, strategy=self._strategy, loss=self._validation_loss
+            )
+        return self._evaluators_of_folds, task_data
 
     def _weigh_words(self, should_stop: Callable[[], bool]) -> bool:
         """Assigns the weight of the words' scores by the validation examples; returns False if stopped."""
