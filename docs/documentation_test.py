@@ -6,6 +6,7 @@
 import ast
 import importlib.util
 import inspect
+import itertools
 import os
 import pathlib
 import re
@@ -19,6 +20,7 @@ import tensorflow as tf
 import yaml
 from absl import flags
 
+from rank4class import __main__ as program
 from rank4class import compat, data, losses, models
 from rank4class.data import DATASETS  # imports all names of `data`
 from rank4class.losses import metrics
@@ -69,7 +71,9 @@ def test_programs_of_a_page_run(page, tmp_path, monkeypatch):
 # A command: inline code, or at the start of a line, after a prompt or an assignment.
 NAME = r"(?:\.venv/bin/)?(?:rank4class (\w+)|python -m rank4class\.scripts\.(?:research\.)?(\w+))"
 INLINE = re.compile(rf"`{NAME}([^`]*)`")
-LINE = re.compile(rf"^[ \t]*(?:\$ )?(?:[A-Z_]+=\S+ )*{NAME}((?:[ \t]+[-\\](?:\\\n|[^`\n])*)?)$", re.MULTILINE)
+LINE = re.compile(
+    rf"^[ \t]*(?:\$ )?(?:[A-Z_]+=\S+ )*{NAME}((?:[ \t]+(?:[-\\]|\S*[./])(?:\\\n|[^`\n])*)?)$", re.MULTILINE
+)
 END = re.compile(r"\s[|>&;#]|\s\d?>")  # the rest of a line of a shell
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*|.*\.\.\.|\$.*")
 
@@ -106,7 +110,16 @@ def problems(name, arguments, flags_by_command):
     if name not in flags_by_command:
         return [f"no command {name}"]
     known = {flag.name: flag for flag in flags_by_command[name]}
+    unnamed = itertools.takewhile(lambda a: a[:1] != "-" and a not in ("...", "[...]"), arguments)
+    named = [f"--{flag}={value}" for flag, value in zip(arguments_of(name), unnamed, strict=False)]
+    arguments = [*named, *arguments[len(named) :]]
     given = dict(re.fullmatch(r"--([^=]+)(?:=(.*))?", a, re.S).groups() for a in arguments if a[:2] == "--")
+    if "config.data.path" in given and "config" in known and "config" not in given:
+        given = {
+            "config": "text_file_minilm",
+            **({"workdir": "runs/a"} if "workdir" in known else {}),
+            **given,
+        }
     wrong = [f"{a}: no positional arguments" for a in arguments if a[:1] != "-" and a not in ("...", "[...]")]
     is_complete = not {"...", "[...]"} & set(arguments) and arguments and "help" not in given
     if is_complete:
@@ -122,6 +135,12 @@ def problems(name, arguments, flags_by_command):
         except (ValueError, flags.Error) as error:
             wrong.append(f"--{flag}={value}: {error}")
     return wrong
+
+
+def arguments_of(name):
+    """Returns the flags of a command whose values may come first without a name."""
+    found = re.search(r"arguments=\[(.*?)\]( \* 20)?", program.files()[name].read_text())
+    return re.findall('"(.*?)"', found[1]) * (20 if found[2] else 1) if found else []
 
 
 def experiment_of(given):

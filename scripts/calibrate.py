@@ -1,6 +1,6 @@
 r"""Fits prediction sets to labeled examples that a run has not seen, and writes them to the run's folder.
 
-    python -m rank4class.scripts.calibrate --workdir=runs/mine --data.path=labeled.csv --sets=threshold
+    python -m rank4class.scripts.calibrate runs/mine labeled.csv --sets=threshold
 
 A prediction set contains the class of a new example with the probability that you choose, if the labeled
 examples are like it. Without --data.path, the examples are the calibration split of a training with --sets.
@@ -55,4 +55,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, arguments=["workdir", "data.path"])

@@ -72,7 +72,8 @@ for line in sys.stdin.buffer:
 def define_config(required: bool = True) -> flags.FlagHolder:
     """Defines `--config=NAME`, `--config.FIELD=VALUE` and `--PART=NAME`.
 
-    Returns the holder of `--config`, whose value is a `config.Experiment` once the flags are parsed.
+    Returns the holder of `--config`, whose value is a `config.Experiment` once the flags are parsed. Without
+    the flag it is that of `configs.for_data` for `--config.data.path`, or if not `required` None.
     """
     holder = flags.DEFINE_string(
         "config",
@@ -144,14 +145,22 @@ def check_files(experiment: config.Experiment) -> None:
         FILES[part.name](**part.options())
 
 
-def run(main: Callable[[], None], check: Callable[[], None] = lambda: None, *, resumes: bool = False) -> None:
+def run(
+    main: Callable[[], None],
+    check: Callable[[], None] = lambda: None,
+    *,
+    arguments: Sequence[str] = (),
+    workdir: str | None = None,
+    resumes: bool = False,
+) -> None:
     """Parses the flags, calls `check` before it imports TensorFlow, and runs a command.
 
     Errors are reported in one line. A command that `resumes` continues when it is run again with the same
-    --workdir.
+    --workdir. `arguments` are the flags whose values may come first without a name. `workdir` is the default
+    of --workdir, with {} for the name of the data.
     """
     with program.ends_at_closed_pipe():
-        _parse(sys.argv)
+        _parse(sys.argv, arguments, workdir)
         signal.signal(signal.SIGTERM, _interrupt)
         try:
             check()  # before the logs: the command logs the same when it reads the files
@@ -189,7 +198,28 @@ def _interrupt(number: int, _: object) -> typing.NoReturn:
     raise KeyboardInterrupt(number)
 
 
-def _parse(argv: list[str]) -> None:
+def _named(argv: list[str], arguments: Sequence[str], workdir: str | None) -> list[str]:
+    """Returns a command line with its first arguments as flags, and those that follow from its data."""
+    count = next((i for i, each in enumerate(argv[1:]) if each[:1] == "-" != each), len(argv) - 1)
+    named = [f"--{name}={value}" for name, value in zip(arguments, argv[1 : 1 + count], strict=False)]
+    argv = [argv[0], *named, *argv[1 + len(named) :]]
+    given = {m[1]: m[2] for each in argv if (m := re.match(r"--?([\w.]+)=?(.*)", each, re.S))}
+    path = given.get("config.data.path")
+    if path is None or "config" not in flags.FLAGS:
+        return argv
+    added = {}
+    if workdir is not None:
+        stem = os.path.basename(os.path.abspath(path)).lstrip(".").partition(".")[0]
+        added["workdir"] = workdir.format(stem)
+    if "config" not in given:
+        options = {name[12:]: value for name, value in given.items() if name.startswith("config.data.")}
+        added["config"], changes, recognized = configs.for_data(path, options)
+        added |= {f"config.{field}": value for field, value in changes.items()}
+        print(recognized)
+    return [argv[0], *(f"--{name}={value}" for name, value in added.items()), *argv[1:]]
+
+
+def _parse(argv: list[str], arguments: Sequence[str], workdir: str | None) -> None:
     """Parses the flags, imports the modules of `--import`, and builds the experiment of `--config`."""
     problem = None
     rest = argv[:1]
@@ -198,6 +228,7 @@ def _parse(argv: list[str]) -> None:
     argv = [re.sub("^(--[^=]+=)(~.*)", lambda m: m[1] + os.path.expanduser(m[2]), each) for each in argv]
     flags.FLAGS.set_gnu_getopt()  # the values of fields follow, which are not flags yet
     try:
+        argv = _named(argv, arguments, workdir)
         try:
             rest = flags.FLAGS(argv, known_only=True)
         except flags.Error as error:  # reported after the help, and an error in a file of the user
@@ -225,7 +256,8 @@ def _parse(argv: list[str]) -> None:
         if problem:
             raise problem
         if stray := flags.FLAGS(rest)[1:]:
-            raise ValueError(f"{' '.join(stray)}: no positional arguments are accepted. Set --FLAG=VALUE.")
+            first = f", or give {' and '.join(dict.fromkeys(arguments))} before them" if arguments else ""
+            raise ValueError(f"{' '.join(stray)}: no argument is taken here. Set --FLAG=VALUE{first}.")
         if experiment is not None:
             _set_experiment(original, names)
     except BrokenPipeError:

@@ -58,7 +58,7 @@ def test_help_shows_the_defaults():
         ["train_sorter", "-help"],
     )
     assert "  --workdir: Folder of the run.\n" in train
-    assert "\n\nrank4class train --config=digits_mlp" in train
+    assert "\n    rank4class train --config=digits_mlp" in train
     assert "  --strategy: <default|mirrored|multi_worker|tpu>: " in train
     assert "  --config.batch_size: 64\n" in train
     assert "  --config.loss.name: 'softmax'\n" in train
@@ -87,6 +87,8 @@ MORE_ERRORS = {
 }
 TEXTS = "--config=text_file_minilm --config.data.path"
 FILE_ERRORS = {
+    "train FOLDER/two.csv": "two.csv: a, b may each be the label. Choose with --config.data.label_column.",
+    "describe_data FOLDER/no.csv": "no.csv: no such file or folder. Check the path.",
     f"train --workdir=FOLDER/x {TEXTS}=FOLDER/no.csv": "no.csv: no such file or folder. Check the path.",
 }
 MORE_FILE_ERRORS = {
@@ -108,6 +110,7 @@ MORE_FILE_ERRORS = {
 )
 def test_errors_are_reported_without_importing_tensorflow(tmp_path, messages):
     (tmp_path / "a.csv").write_text("text,label\na text,x\n")
+    (tmp_path / "two.csv").write_text("text,a,b\n" + "a text,x,y\nanother text,y,x\n" * 3)
     (tmp_path / "utf16.csv").write_text("text,label\na text,x\n", encoding="utf-16")
     (tmp_path / "a.parquet").write_text("text,label\na text,x\n")
     (tmp_path / "flags").write_text("--config=digits_mlp\n--loss=rankmx\n")
@@ -130,14 +133,14 @@ cli.define_strategy()
 workdir = flags.DEFINE_string("workdir", None, "")
 flags.DEFINE_float("margin", 0.5, "", lower_bound=0.0)
 arguments, messages, wrong = json.loads(sys.argv[1])
-cli._parse(["train", *arguments])
+cli._parse(["train", *arguments], ["config.data.path"], "runs/{}")
 print(workdir.value, sorted(cli.overrides().items()), flags.FLAGS["config"].value.steps)
 for message in messages:
     print(cli._with_flags(message))
 for flag in wrong:
     flags.FLAGS.unparse_flags()
     try:
-        cli._parse(["train", "--config=digits_mlp", flag])
+        cli._parse(["train", "--config=digits_mlp", flag], [], None)
     except SystemExit:
         pass
 """
@@ -167,6 +170,25 @@ def test_fields_among_the_flags_and_in_the_errors_of_a_command():
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.stdout.splitlines() == [f"x {fields} 3", f"{as_flags}, no loss.x.", *messages[1:]]
     assert ended.stderr.splitlines() == [f"error: {flag}: {text}" for flag, text in wrong.items()]
+
+
+def test_a_file_chooses_the_config_and_the_folder(tmp_path):
+    (tmp_path / "comments.tsv").write_text("n\tmessage\ttopic\n" + "1\ta long text\tx\n2\tno text\ty\n" * 3)
+    path = str(tmp_path / "comments.tsv")
+    chosen = [("data.label_column", "topic"), ("data.name", "table"), ("data.path", path)]
+    chosen += [("data.text_column", "message"), ("encoder.frozen", True), ("steps", 3)]
+    line = f"{path}: texts in column 'message', labels in column 'topic' (or choose with "
+    named = [("data.path", path), ("steps", 3)]
+    for arguments, printed in (
+        ([path], ["runs/comments", chosen, line]),
+        ([f"--config.data.path={path}", "--workdir=x"], ["x", chosen, line]),
+        ([path, "--config", "table_mlp"], ["runs/comments", named, ""]),
+    ):
+        request = json.dumps([[*arguments, "--config.steps=3"], [], []])
+        command = [sys.executable, "-c", FLAGS_OF_A_COMMAND, request]
+        *lines, values = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+        assert values == f"{printed[0]} {printed[1]} 3"
+        assert "".join(lines).startswith(printed[2])
 
 
 def test_a_missing_package_is_an_error_of_one_line(command, monkeypatch):

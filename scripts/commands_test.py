@@ -295,7 +295,7 @@ def test_serve_ends_though_a_client_reads_no_answer(opened, small_commands):
 ERRORS = {
     "train --workdir=new": "--config",
     "train DIGITS --workdir=file/run": "--workdir=file/run: file is not a directory. Choose a folder that",
-    "train DIGITS --workdir=new somewhere": "somewhere: no positional arguments are accepted. Set",
+    "train DIGITS --workdir=new somewhere": "somewhere: no argument is taken here. Set --FLAG=VALUE, or",
     "train DIGITS --workdir=new --config.loss.nme=mse": "loss.nme: loss 'softmax' has no such option. It",
     "train DIGITS --workdir=new --loss=rankmax --config.loss.k=2000000000": "loss.k=2000000000: selects all",
     "describe_data DIGITS --output=file": "file",

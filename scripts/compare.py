@@ -1,6 +1,6 @@
 r"""Compares runs with the first one on the same examples: differences, intervals and tests.
 
-python -m rank4class.scripts.compare --workdir=runs/a --workdir=runs/b
+python -m rank4class.scripts.compare runs/a runs/b
 """
 
 from absl import flags
@@ -28,4 +28,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, arguments=["workdir"] * 20)

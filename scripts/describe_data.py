@@ -1,5 +1,6 @@
 r"""Describes a dataset: classes, lengths or image sizes, duplicates, images.
 
+    python -m rank4class.scripts.describe_data comments.csv
     python -m rank4class.scripts.describe_data --config=goemotions_minilm \
         --config.data.path=FOLDER
 
@@ -33,4 +34,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, lambda: cli.check_files(_CONFIG.value))
+    cli.run(main, lambda: cli.check_files(_CONFIG.value), arguments=["config.data.path"])

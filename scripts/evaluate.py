@@ -1,6 +1,6 @@
 r"""Evaluates a checkpoint on a split: metrics with intervals, overall, per class and per example.
 
-    python -m rank4class.scripts.evaluate --workdir=runs/digits_mlp --split=test --classes \
+    python -m rank4class.scripts.evaluate runs/digits_mlp --split=test --classes \
         --output=runs/digits_mlp/test
 
 Writes evaluation.json, classes.tsv and predictions.npz to the folder. --worst=20 prints the examples whose
@@ -103,4 +103,4 @@ def _print(report: Any, monitor: str) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, arguments=["workdir", "data.path"])

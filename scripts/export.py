@@ -1,7 +1,7 @@
 r"""Exports the model of a run as a SavedModel that takes raw inputs, or its text encoder for Hugging Face.
 
-    python -m rank4class.scripts.export --workdir=runs/mine --output=models/mine/1
-    python -m rank4class.scripts.export --workdir=runs/mine --output=models/encoder --format=huggingface
+    python -m rank4class.scripts.export runs/mine models/mine/1
+    python -m rank4class.scripts.export runs/mine models/encoder --format=huggingface
 
 TensorFlow Serving finds the model below models/mine, as version 1. A program that loads a model of texts
 imports `tensorflow_text`, whose operations the tokenizer needs. `AutoModel.from_pretrained` of transformers
@@ -16,7 +16,9 @@ from rank4class.pipelines import config
 from rank4class.scripts import cli
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
-_OUTPUT = flags.DEFINE_string("output", None, "Folder for the export, which must not exist.", required=True)
+_OUTPUT = flags.DEFINE_string(
+    "output", None, "Folder for the export, which must not exist; None: WORKDIR/export/1."
+)
 _TOP_K = flags.DEFINE_integer(
     "top_k",
     None,
@@ -43,15 +45,16 @@ def main() -> None:
     from rank4class.pipelines.run import Run
 
     run = Run(_WORKDIR.value)
+    output = _OUTPUT.value or os.path.join(_WORKDIR.value, "export", "1")
     print(f"Exporting the model of step {run.step:,}", flush=True)
     options = {"coverage": _COVERAGE.value, "index": _INDEX.value, "format": _FORMAT.value}
-    run.export(_OUTPUT.value, _TOP_K.value, **options)
+    run.export(output, _TOP_K.value, **options)
     if _FORMAT.value == "huggingface":
-        print(f"Encoder: {_OUTPUT.value}")
+        print(f"Encoder: {output}")
         return
-    print(f"SavedModel: {_OUTPUT.value}")
-    print(f"How to use it: {os.path.join(_OUTPUT.value, 'README.md')}")
+    print(f"SavedModel: {output}")
+    print(f"How to use it: {os.path.join(output, 'README.md')}")
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, arguments=["workdir", "output"])

@@ -1,6 +1,6 @@
 r"""Predicts the classes of new inputs with the model of a run.
 
-    python -m rank4class.scripts.predict --workdir=runs/mine --input=comments.txt --output=predictions.tsv
+    python -m rank4class.scripts.predict runs/mine comments.txt --output=predictions.tsv
 
 Inputs are texts (.txt, .tsv, .csv, .jsonl), an image or a folder of images, arrays (.npy, .npz) in the
 range of the training data, such as 0..255 for uint8, users by name, or queries with documents, as the model
@@ -103,4 +103,4 @@ def _print_skipped(skipped: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, arguments=["workdir", "input"])

@@ -1,12 +1,13 @@
 r"""Serves an exported model over HTTP, with the REST routes of TensorFlow Serving.
 
-    python -m rank4class.scripts.serve --model=models/mine
+    python -m rank4class.scripts.serve runs/mine
     curl -d '{"inputs": {"text": ["my parcel never came"]}}' localhost:8501/v1/models/mine:predict
 
 It answers until Ctrl-C or SIGTERM. Requests in progress then have 5 seconds. There is no encryption and no
 login: put a proxy before it that has them.
 """
 
+import os
 import socket
 
 from absl import flags
@@ -17,7 +18,11 @@ from rank4class.scripts import cli
 GRACE = 5  # seconds; less than those after which Docker kills
 
 _MODEL = flags.DEFINE_string(
-    "model", None, "Folder of a SavedModel, or of versions, of which the highest is served.", required=True
+    "model",
+    None,
+    "Folder of a SavedModel, or of versions, of which the highest is served; or of a run, which is exported "
+    "to its folder export first, unless that exists.",
+    required=True,
 )
 _NAME = flags.DEFINE_string("name", None, "Name of the model in the routes; None: that of its folder.")
 _HOST = flags.DEFINE_string("host", "127.0.0.1", "Address to listen at; 0.0.0.0: all of this machine.")
@@ -29,11 +34,20 @@ def main() -> None:
     import uvicorn
 
     from rank4class.pipelines.export import serving
+    from rank4class.pipelines.run import Run
+    from rank4class.pipelines.storage import run_directory
 
+    folder = _MODEL.value
+    name = _NAME.value
+    if run_directory.is_run(folder):
+        name = name or os.path.basename(os.path.abspath(folder))
+        run, folder = Run(folder), os.path.join(folder, "export")
+        if not os.path.exists(folder):
+            run.export(os.path.join(folder, "1"))
     with socket.socket(socket.AF_INET6 if ":" in _HOST.value else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((_HOST.value, _PORT.value))  # an error comes before the model is loaded
-        app = serving.app(_MODEL.value, _NAME.value)
+        app = serving.app(folder, name)
         print(f"http://{_HOST.value}:{_PORT.value}{app.state.path}", flush=True)
         uvicorn.run(
             app,
@@ -45,4 +59,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, arguments=["model"])

@@ -94,4 +94,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, resumes=True)
+    cli.run(main, arguments=["config.data.path"], workdir="runs/{}_sweep", resumes=True)

@@ -1,6 +1,10 @@
 """Trains an experiment; continues an interrupted training.
 
-python -m rank4class.scripts.train --config=digits_mlp --workdir=runs/digits_mlp
+    python -m rank4class.scripts.train comments.csv
+    python -m rank4class.scripts.train --config=digits_mlp --workdir=runs/digits_mlp
+
+The first line takes a table, a folder with the tables of splits, or a folder of images. Its config, columns
+and folder, runs/comments, follow from it, and from the flags that are set.
 """
 
 import os
@@ -39,7 +43,9 @@ def main() -> None:
         print(f"Checkpoint: {step}, the first with the best validation {_CONFIG.value.monitor}")
     print(f"Results, checkpoints and metrics: {_WORKDIR.value}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
+    print(f"Predict: rank4class predict {_WORKDIR.value} FILE")
+    print(f"Serve: rank4class serve {_WORKDIR.value}")
 
 
 if __name__ == "__main__":
-    cli.run(main, check, resumes=True)
+    cli.run(main, check, arguments=["config.data.path"], workdir="runs/{}", resumes=True)

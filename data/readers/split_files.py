@@ -48,7 +48,7 @@ def check(
     columns = Columns.of_options(options)
     bad_rows = rows.BadRows(on_invalid_row)
     _check_labels(columns, classes)
-    paths = _find_splits(path, classes, bad_rows)
+    paths = find_splits(path, classes, bad_rows)
     columns = tables.choose_inputs(columns, paths["train"][0])
     for file, *_ in paths.values():
         if not arrays.is_arrays(file):
@@ -58,7 +58,7 @@ def check(
     return columns, paths, bad_rows
 
 
-def _find_splits(path: str, classes: str | None, bad_rows: rows.BadRows) -> dict[str, list[str]]:
+def find_splits(path: str, classes: str | None, bad_rows: rows.BadRows) -> dict[str, list[str]]:
     """Returns split -> files of its table, of a table or a folder with a table for each split.
 
     Other files of the formats are invalid rows, except hidden ones and the file `classes`: their names may be

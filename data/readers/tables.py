@@ -175,6 +175,20 @@ def is_table(path: str) -> bool:
     return files.uncompressed([*files_of(path), ""][0]).endswith(FORMATS)
 
 
+def head(path: str, by_position: bool = False) -> list[dict[str, Any]]:
+    """Returns the first rows of a table with columns, by their names or positions; ValueError for none."""
+    if arrow_files.is_arrow(path):
+        columns = [name for name, _ in arrow_files.column_kinds(path)]
+        cells = next(arrow_files.batches(path, columns, None), {})
+        found = list(itertools.islice(arrow_files.rows(cells), text_rows.HEAD))
+    else:
+        if not files.uncompressed(path).endswith(text_rows.FORMATS):
+            raise text_rows.unknown_format(path, *FORMATS)
+        found = text_rows.head(path, by_position)
+    check_any(path, len(found), ())
+    return found
+
+
 def choose_inputs(columns: Columns, path: str) -> Columns:
     """Returns columns with those of the inputs, for a path of a table; see `table` for the default."""
     inputs = {
@@ -195,10 +209,9 @@ def choose_inputs(columns: Columns, path: str) -> Columns:
     if arrow_files.is_arrow(path):
         kinds = dict(arrow_files.column_kinds(path))
     else:
-        if not files.uncompressed(path).endswith(text_rows.FORMATS):
-            raise text_rows.unknown_format(path, *FORMATS)
-        cells = text_rows.first_cells(path, columns.by_position)
-        check_any(path, len(cells), ())
+        cells: dict[str, Any] = {}
+        for row in head(path, columns.by_position):
+            cells |= {name: cell for name, cell in row.items() if cells.get(name) in (None, "")}
         kinds = {name: row_values.kind_of(cell) for name, cell in cells.items()}
     if "text" in kinds:
         logging.info("%s: the inputs are the texts of column 'text'", path)

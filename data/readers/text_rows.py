@@ -12,12 +12,16 @@ from rank4class.data.readers.columns import Columns, Row, normalize_text
 
 FORMATS = (".tsv", ".csv", ".jsonl")
 STANDARD_INPUT = "-"
+HEAD = 1000  # rows by which columns are recognized
 # Usual names of columns: a row with one of each is a header line.
 TEXT_NAMES = (
     "text", "texts", "sentence", "sentence1", "sentence_1", "document", "content", "body", "title",
     "question", "query", "review", "comment", "message", "utterance", "input", "premise",
 )  # fmt: skip
-LABEL_NAMES = ("label", "labels", "label_id", "class", "category", "target", "tag", "intent", "sentiment")
+LABEL_NAMES = (
+    "label", "labels", "label_id", "class", "category", "target", "tag", "intent", "sentiment",
+    "classes", "categories", "tags", "topic", "topics", "intents", "emotion", "emotions", "genre", "genres",
+)  # fmt: skip
 
 
 def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[tuple[str, Row]]:
@@ -86,12 +90,9 @@ def _table(
             yield where, row
 
 
-def first_cells(path: str, by_position: bool) -> dict[str, Any]:
-    """Returns the first cell of each column that is not empty, among 1,000 rows; {} without a row.
-
-    Columns have positions in place of names if asked.
-    """
-    cells: dict[str, Any] = {}
+def head(path: str, by_position: bool) -> list[dict[str, Any]]:
+    """Returns the valid ones of the first `HEAD` rows, by column, or by its position if asked."""
+    found = []
     ignored = rows.BadRows("skip", None)
     is_json, is_csv = (files.uncompressed(path).endswith(ending) for ending in (".jsonl", ".csv"))
     read: Any = rows.lines if is_json else rows.csv_records if is_csv else rows.tsv_records
@@ -100,11 +101,12 @@ def first_cells(path: str, by_position: bool) -> dict[str, Any]:
     if by_position and not is_json:
         records = itertools.chain([(path, names)], records)
         names = [str(i) for i in range(1, len(names) + 1)]
-    for where, row in itertools.islice(records, 1000):
+    for where, row in itertools.islice(records, HEAD):
         with ignored.row():
-            row = strict_json.parse_object(where, row) if is_json else dict(zip(names, row, strict=False))
-            cells |= {name: cell for name, cell in row.items() if cells.get(name) in (None, "")}
-    return cells
+            found.append(
+                strict_json.parse_object(where, row) if is_json else dict(zip(names, row, strict=False))
+            )
+    return found
 
 
 def separator_hint(fields: Sequence[str]) -> str:

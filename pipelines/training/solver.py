@@ -37,8 +37,9 @@ class Lbfgs(tf.Module):
     $\sigma V (\Sigma / n + I / (C N))^{1 / 2}$, with the covariance $\Sigma$ of the features over $\sigma^2$,
     of many sparse ones its diagonal: their curvatures are alike, which takes down to a third of the passes.
     Where there are fewer sparse examples than columns, the space of the examples takes the place of the
-    columns: of 847 texts with 5,559 words a strength takes a tenth of the time. The result has no seed, no learning rate and no batches; for a convex loss it is the only minimum. A pass over
-    `N` examples costs `O(N n d)` time, `O(nnz n)` for sparse features, and memory for a block of scores; a
+    columns: of 847 texts with 5,559 words a strength takes a tenth of the time. The result has no seed, no
+    learning rate and no batches; for a convex loss it is the only minimum. A pass over `N` examples costs
+    `O(N n d)` time, `O(nnz n)` for sparse features, and memory for a block of scores; a
     strength takes some 20 to 100 passes.
 
     Args:
