@@ -31,6 +31,7 @@ class Split:
         or None.
       lengths: int `[N]`, the sequence lengths that examples are padded to, by which batches group them; or
         None.
+      inputs: object `[N]`, the texts or paths of images that features were made of, for reports; or None.
 
     Raises:
       ValueError: labels of another type, gains that are not positive and finite, or arrays of other sizes.
@@ -41,11 +42,12 @@ class Split:
     origins: np.ndarray | Origins | None = None
     excluded: scipy.sparse.csr_array | None = None
     lengths: np.ndarray | None = None
+    inputs: np.ndarray | None = None
 
     def __post_init__(self):
         self._check_labels()
         arrays = {f"feature {name!r}": array for name, array in self.features.items()}
-        arrays |= {name: getattr(self, name) for name in ("origins", "excluded", "lengths")}
+        arrays |= {name: getattr(self, name) for name in ("origins", "excluded", "lengths", "inputs")}
         for name, array in arrays.items():
             shape = getattr(array, "shape", ())
             if array is not None and shape[:1] != (len(self),):
@@ -97,7 +99,7 @@ class Split:
         >>> split.select([2, 0]).features["text"].tolist()
         ['c', 'a']
         """
-        arrays = (self.origins, self.excluded, self.lengths)
+        arrays = (self.origins, self.excluded, self.lengths, self.inputs)
         others = [None if array is None else array[indices] for array in arrays]
         features = {name: values[indices] for name, values in self.features.items()}
         return Split(features, self.labels[indices], *others)

@@ -21,7 +21,7 @@ from rank4class.pipelines.export import prediction, prediction_files, saved_mode
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.export.approximate import ApproximateAnswers
 from rank4class.pipelines.export.prediction import Prediction, Predictor
-from rank4class.pipelines.reporting import plots, run_html
+from rank4class.pipelines.reporting import plots, run_html, run_page
 from rank4class.pipelines.reporting.model_card import model_card
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task_data import class_frequencies, description
@@ -409,8 +409,15 @@ def train(
     >>> other = config.override(experiment, {"loss.name": "approx_ndcg"})
     >>> run = rank4class.train(other, "runs/digits_ndcg", progress=False)
     """
-    draw = plots.draw_evaluation
-    rank_training.train(experiment, workdir, dataset=dataset, strategy=strategy, progress=progress, draw=draw)
+    rank_training.train(
+        experiment,
+        workdir,
+        dataset=dataset,
+        strategy=strategy,
+        progress=progress,
+        draw=plots.draw_evaluation,
+        report=run_page.write,
+    )
     return Run(workdir)
 
 

@@ -26,12 +26,16 @@ def check() -> None:
 
 
 def main() -> None:
-    from rank4class.pipelines.reporting import plots, tables
+    from rank4class.pipelines.reporting import plots, run_page, tables
     from rank4class.pipelines.storage.run_directory import evaluations
     from rank4class.pipelines.training import rank_training
 
     results = rank_training.train(
-        _CONFIG.value, _WORKDIR.value, strategy=_STRATEGY(), draw=plots.draw_evaluation
+        _CONFIG.value,
+        _WORKDIR.value,
+        strategy=_STRATEGY(),
+        draw=plots.draw_evaluation,
+        report=run_page.write,
     )
     summaries = evaluations(results)
     print(tables.results_table(summaries))
@@ -42,6 +46,7 @@ def main() -> None:
         step = f"step {results['best_step']} of {results['steps']}"
         print(f"Checkpoint: {step}, the first with the best validation {_CONFIG.value.monitor}")
     print(f"Results, checkpoints and metrics: {_WORKDIR.value}")
+    print(f"Report: {os.path.join(_WORKDIR.value, run_page.FILE)}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
     print(f"Predict: rank4class predict {_WORKDIR.value} FILE")
     print(f"Serve: rank4class serve {_WORKDIR.value}")

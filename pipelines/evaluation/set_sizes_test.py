@@ -78,7 +78,7 @@ def test_the_line_and_the_picture(result):
     sets = result.summarize()["sets"]
     line = tables.sets_line(sets)
     assert line.startswith("Prediction sets (rank) for 90%: coverage 58.33% [31.95, 80.67], mean size 7.67 [")
-    pixels = plots.set_sizes(sets)
-    shifted = plots.set_sizes({**sets, "intervals": {**sets["intervals"], "set_size@50": None}})
+    pixels = plots.pixels(plots.set_sizes(sets))
+    shifted = plots.pixels(plots.set_sizes({**sets, "intervals": {**sets["intervals"], "set_size@50": None}}))
     assert pixels.shape == shifted.shape
     assert not np.array_equal(pixels, shifted)

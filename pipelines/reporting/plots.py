@@ -1,4 +1,4 @@
-"""Pictures of an evaluation, uint8 `[height, width, 3]`, such as of errors and ranks, and plots of a dataset.
+"""Pictures of an evaluation, such as of errors and ranks, and plots of a dataset.
 
 The figures do not belong to pyplot, which would keep them in memory.
 """
@@ -43,7 +43,17 @@ def draw_evaluation(
     evaluation: EvaluationResult,
     counts: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Draws the evaluation of a split for TensorBoard; returns name -> pixels.
+    """Draws the evaluation of a split for TensorBoard; returns name -> pixels; see `figures`."""
+    return {name: pixels(each) for name, each in figures(task_data, split, evaluation, counts).items()}
+
+
+def figures(
+    task_data: TaskData,
+    split: str,
+    evaluation: EvaluationResult,
+    counts: tuple[np.ndarray, np.ndarray] | None = None,
+) -> dict[str, Figure]:
+    """Draws the evaluation of a split; returns name -> figure.
 
     `counts` are the first two arguments of `count_distributions`; None for a model without a count prior.
     """
@@ -67,7 +77,7 @@ def draw_evaluation(
     return pictures
 
 
-def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Sequence[str]) -> np.ndarray:
+def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Sequence[str]) -> Figure:
     """Draws the confusion matrix of ids of true and predicted classes, int `[N]`, in rows and columns.
 
     The color of a cell is its fraction of the row: blue if right, orange if wrong. Of more than `MAX_DRAWN`
@@ -104,7 +114,7 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Seq
         for (row, column), count in np.ndenumerate(counts):
             color = "white" if fractions[row, column] > 0.4 else "black"
             axis.text(column, row, f"{count:,}" if count else "", ha="center", va="center", color=color)
-    return pixels(figure)
+    return figure
 
 
 def confusion_counts(labels: np.ndarray, predicted: np.ndarray, shown: np.ndarray) -> np.ndarray:
@@ -122,7 +132,7 @@ def most_confused(labels: np.ndarray, predicted: np.ndarray, num_classes: int, c
     return np.sort(np.lexsort((-examples, -errors))[:count])
 
 
-def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -> np.ndarray:
+def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -> Figure:
     """Draws the ranks `[N]` of the true class, or of the first of several; infinite ones have a bar."""
     ranks = np.asarray(ranks)
     edges = rank_edges(num_classes)
@@ -145,7 +155,7 @@ def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -
     axis.set_xticks(range(len(names)), names, **rotation)
     axis.set_ylim(0.0, 1.15 * fractions.max())
     axis.yaxis.set_major_formatter("{x:.0%}")
-    return pixels(figure)
+    return figure
 
 
 def rank_edges(num_classes: int) -> np.ndarray:
@@ -169,9 +179,7 @@ def rank_fractions(ranks: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.append(np.histogram(finite, edges)[0], len(ranks) - len(finite)) / len(ranks)
 
 
-def count_distributions(
-    probabilities: np.ndarray, counts: np.ndarray, training_counts: np.ndarray
-) -> np.ndarray:
+def count_distributions(probabilities: np.ndarray, counts: np.ndarray, training_counts: np.ndarray) -> Figure:
     """Draws the mean predicted distribution of the number of classes, of `[N, m + 1]`.
 
     A bar is the mean probability of a number, orange if no training example has that number of classes, and a
@@ -194,11 +202,11 @@ def count_distributions(
     axis.bar(range(last + 1), true, 0.85, fill=False, edgecolor="0.2", linewidth=outline)
     axis.locator_params("x", integer=True)
     axis.yaxis.set_major_formatter("{x:.0%}")
-    return pixels(figure)
+    return figure
 
 
-def reliability_diagram(calibrated: Calibrated) -> np.ndarray:
-    """Draws a split before and after calibration; see `draw_reliability`; uint8 `[height, width, 3]`."""
+def reliability_diagram(calibrated: Calibrated) -> Figure:
+    """Draws a split before and after calibration; see `draw_reliability`."""
     figure = Figure(figsize=(4.8, 4.0), dpi=DPI, layout="constrained")
     panels = [
         (f"{name}: error {one.ece:.1%}", one.table())
@@ -209,10 +217,10 @@ def reliability_diagram(calibrated: Calibrated) -> np.ndarray:
         figure, panels, "examples" if calibrated.calibration.method == "temperature" else "pairs"
     )
     figure.suptitle(calibrated.calibration.describe(), fontsize=TEXT, x=0.01, ha="left")
-    return pixels(figure)
+    return figure
 
 
-def risk_coverage(calibrated: Calibrated) -> np.ndarray:
+def risk_coverage(calibrated: Calibrated) -> Figure:
     """Draws the error of the most confident examples over their share, before and after calibration."""
     figure, axis = _card("share of the examples, most confident first", ylabel="error of their top classes")
     for name, one, color in (("before", calibrated.before, WRONG), ("after", calibrated.after, RIGHT)):
@@ -222,10 +230,10 @@ def risk_coverage(calibrated: Calibrated) -> np.ndarray:
     axis.xaxis.set_major_formatter("{x:.0%}")
     axis.yaxis.set_major_formatter(PercentFormatter(1.0))
     axis.legend(frameon=False, fontsize=TEXT)
-    return pixels(figure)
+    return figure
 
 
-def set_sizes(sets: Mapping[str, Any]) -> np.ndarray:
+def set_sizes(sets: Mapping[str, Any]) -> Figure:
     """Draws the mean size of prediction sets, with its interval, by coverage; see `summarize_sets`."""
     names = [name for name in sets if name.startswith("set_size@")]
     means = [sets[name] for name in names]
@@ -236,7 +244,7 @@ def set_sizes(sets: Mapping[str, Any]) -> np.ndarray:
     axis.fill_between(coverages, low, high, color=RIGHT, alpha=0.2, linewidth=0)
     axis.set_ylim(0.0, None)
     axis.xaxis.set_major_formatter("{x:.0%}")
-    return pixels(figure)
+    return figure
 
 
 def draw_reliability(figure: Figure, panels: Sequence[tuple[str, pd.DataFrame]], counted: str) -> None:

@@ -56,21 +56,23 @@ def test_every_rank_is_counted():
 @pytest.mark.filterwarnings("error")  # of classes without an example
 def test_confusion_matrices_of_any_size_are_drawn(n):
     labels = np.array([n - 1, n // 2, n // 2])
-    pixels = plots.confusion_matrix(labels, labels // 2, ["$\\frac{$\tb\nc"] * n)  # drawn without markup
-    assert_is_picture(pixels, 1_700)
+    figure = plots.confusion_matrix(labels, labels // 2, ["$\\frac{$\tb\nc"] * n)  # drawn without markup
+    assert_is_picture(plots.pixels(figure), 1_700)
 
 
 def test_correct_is_blue_and_errors_are_orange():
     labels = np.arange(3)
     errors = np.array([1, 2, 0])
-    right, wrong = (plots.confusion_matrix(labels, guess, ["a", "b", "c"]) for guess in (labels, errors))
+    figures = [plots.confusion_matrix(labels, guess, ["a", "b", "c"]) for guess in (labels, errors)]
+    right, wrong = map(plots.pixels, figures)
     for pixels, present, absent in ((right, plots.RIGHT, plots.WRONG), (wrong, plots.WRONG, plots.RIGHT)):
         assert has_color(pixels, present)
         assert not has_color(pixels, absent)
 
 
 def test_infinite_ranks_have_a_bar():
-    finite, not_finite = (plots.rank_histogram(np.array([1.0, 2.0, last]), 3) for last in (3.0, np.inf))
+    figures = [plots.rank_histogram(np.array([1.0, 2.0, last]), 3) for last in (3.0, np.inf)]
+    finite, not_finite = map(plots.pixels, figures)
     assert has_color(not_finite, plots.NOT_FINITE)
     assert not has_color(finite, plots.NOT_FINITE)
     assert plt.get_fignums() == []
@@ -81,16 +83,16 @@ PROBABILITIES = np.array([[0.0, 0.7, 0.3, 0.0, 0.0], [0.0, 0.1, 0.9, 0.0, 0.0], 
 
 def test_counts_missing_in_training_are_highlighted():
     known = np.array([1, 2, 2])
-    pixels = plots.count_distributions(PROBABILITIES, [1, 2, 1], known)
+    pixels = plots.pixels(plots.count_distributions(PROBABILITIES, [1, 2, 1], known))
     assert has_color(pixels, plots.RIGHT)
     assert not has_color(pixels, plots.WRONG)
     shifted = np.roll(PROBABILITIES, 1, axis=1)
-    assert has_color(plots.count_distributions(shifted, [1, 2, 1], known), plots.WRONG)
+    assert has_color(plots.pixels(plots.count_distributions(shifted, [1, 2, 1], known)), plots.WRONG)
 
 
 def diagram(scores, labels, calibration):
     calibrated = reliability.evaluate(calibration, np.asarray(scores, np.float64), labels)
-    return plots.reliability_diagram(calibrated)
+    return plots.pixels(plots.reliability_diagram(calibrated))
 
 
 def test_diagrams_show_the_calibration():
@@ -109,7 +111,8 @@ def test_risk_coverage_is_drawn_before_and_after_the_calibration():
     scores = np.array([[9.0, 0.0, 0.0], [2.0, 2.0, 0.0], [1.0, 0.0, 0.0]])
     labels = np.array([0, 1, 1])
     low, high = (
-        plots.risk_coverage(reliability.evaluate(Temperature(t), scores, labels)) for t in (0.01, 1.0)
+        plots.pixels(plots.risk_coverage(reliability.evaluate(Temperature(t), scores, labels)))
+        for t in (0.01, 1.0)
     )
     for pixels in (low, high):
         assert has_color(pixels, plots.RIGHT)

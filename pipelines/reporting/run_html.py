@@ -1,17 +1,15 @@
 """A run as HTML, which a notebook shows."""
 
 import html
-import io
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from tabulate import tabulate
 
 from rank4class.pipelines.evaluation.evaluator import metric_heading
-from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.reporting import page, tables
 from rank4class.pipelines.reporting.style import BLUE, finish
 from rank4class.pipelines.storage.run_directory import evaluations
 
@@ -25,19 +23,20 @@ def render(title: str, results: Mapping[str, Any] | None, history: pd.DataFrame,
         header, *rows = tables.results_rows(evaluations(results))
         blocks.append(tabulate(rows, header, tablefmt="html", disable_numparse=True))
     if len(history) > 1:
-        blocks.append(_curve(history, monitor, results["best_step"] if results else None))
+        blocks.append(page.svg(curve(history, monitor, results["best_step"] if results else None)))
     return "\n".join(blocks)
 
 
-def _curve(history: pd.DataFrame, monitor: str, best_step: int | None) -> str:
-    """Returns the values of a metric by step as SVG, with a dot at the best checkpoint."""
+def curve(history: pd.DataFrame, monitor: str, best_step: int | None) -> Figure:
+    """Draws the values of a metric by step, or by the strength of the solver, with a dot at the best."""
     figure = Figure(figsize=(4.6, 2.4), layout="constrained")
     axis = figure.subplots()
-    axis.plot(history["step"], history[monitor], color=BLUE)
+    x = "C" if "C" in history else "step"
+    axis.plot(history[x], history[monitor], color=BLUE)
     best = history[history["step"] == best_step]
-    axis.plot(best["step"], best[monitor], "o", color=BLUE)
-    axis.set(xlabel="step", ylabel=f"validation {metric_heading(monitor)}")
+    axis.plot(best[x], best[monitor], "o", color=BLUE)
+    axis.set(xlabel=x, ylabel=f"validation {metric_heading(monitor)}")
+    if x == "C":
+        axis.set_xscale("log")
     finish(axis)
-    content = io.StringIO()
-    FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None})
-    return content.getvalue()[content.getvalue().index("<svg") :]  # without the header of a file
+    return figure

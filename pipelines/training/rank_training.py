@@ -22,7 +22,7 @@ from rank4class.pipelines.training.initialization import initialize
 from rank4class.pipelines.training.schedule import build_schedule
 from rank4class.pipelines.training.train_state import has_checkpoint
 from rank4class.pipelines.training.train_step import build_steps
-from rank4class.pipelines.training.trainable_rank_model import Draw, TrainableRankModel
+from rank4class.pipelines.training.trainable_rank_model import Draw, Report, TrainableRankModel
 from rank4class.pipelines.training.trainer import Trainer
 from rank4class.registry import OPTIMIZERS
 
@@ -40,12 +40,14 @@ def train(
     task_data: TaskData | None = None,
     progress: bool = True,
     draw: Draw | None = None,
+    report: Report | None = None,
 ) -> dict[str, Any]:
     """Trains an experiment, or resumes an interrupted run of it; returns the results, as in `results.json`.
 
     All workers see the same folder. Those of a finished run are returned without loading its data. A
     `dataset` in memory, which may lack a test split, replaces that of the experiment, whose `data` is then
-    "memory". `draw`, such as `plots.draw_evaluation`, draws an evaluation for TensorBoard.
+    "memory". `draw`, such as `plots.draw_evaluation`, draws an evaluation for TensorBoard;
+    `report`, such as `run_page.write`, writes the report of the training.
 
     Raises:
       ValueError, FileNotFoundError: the experiment cannot run; the message says why.
@@ -82,7 +84,7 @@ def train(
             task_data = task_data.with_static_lengths()
         if experiment.data.on_invalid_row == "fail" and not has_checkpoint(run_dir.checkpoints):
             _check_evaluated_images(task_data, experiment.evaluation_batch_size)
-        return build_trainer(experiment, task_data, run_dir, strategy, progress, draw).train()
+        return build_trainer(experiment, task_data, run_dir, strategy, progress, draw, report).train()
     finally:
         run_dir.unlock()
 
@@ -191,12 +193,13 @@ def build_trainer(
     strategy: tf.distribute.Strategy,
     progress: bool = True,
     draw: Draw | None = None,
+    report: Report | None = None,
 ) -> Trainer:
     """Builds model and optimizer of an experiment, and the trainer that joins them in a run directory."""
     tf.keras.utils.set_random_seed(experiment.seed)
     schedule = build_schedule(experiment, len(task_data.splits["train"]))
     progress &= distribution.is_chief(strategy)
-    task = TrainableRankModel(experiment, task_data, schedule, strategy, progress, draw)
+    task = TrainableRankModel(experiment, task_data, schedule, strategy, progress, draw, report)
     is_new = not has_checkpoint(run_dir.checkpoints)
     if is_new:
         solve = functools.partial(solve_head, experiment, task_data, run_dir.path, strategy, progress)

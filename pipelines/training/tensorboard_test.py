@@ -35,7 +35,7 @@ RESULTS = {
     "validation": {"top1_error": 20.0, "ndcg@5": 90.0, "examples": 5},
     "test": {"top1_error": 21.0, "examples": 5},
 }
-PICTURE = plots.confusion_matrix([0, 1], [0, 0], ["a", "b"])
+PICTURE = plots.pixels(plots.confusion_matrix([0, 1], [0, 0], ["a", "b"]))
 
 
 def test_summaries_of_a_run(tmp_path):

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import io
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from rank4class.registry import CANDIDATES
 _MANY_TEXTS = 320  # classes, from which on a warning names the costs of encoding their texts in each step
 
 Draw = Callable[..., dict[str, np.ndarray]]  # data, split, evaluation and counts to name -> pixels
+Report = Callable[..., None]  # of a finished training, see `run_page.write`
 
 
 class TrainableRankModel:
@@ -66,6 +67,7 @@ class TrainableRankModel:
         strategy: tf.distribute.Strategy,
         progress: bool = True,
         draw: Draw | None = None,
+        report: Report | None = None,
     ):
         part = experiment.loss
         splits = task_data.splits
@@ -74,6 +76,7 @@ class TrainableRankModel:
         self._strategy = strategy
         self._progress = progress
         self._draw = draw
+        self._report = report
         self._batch_size = experiment.batch_size
         self._seed = experiment.seed
         self._evaluation_batch_size = evaluator.batch_size(
@@ -304,9 +307,15 @@ class TrainableRankModel:
         self._is_final = True
 
     def write_artifacts(
-        self, run_dir: RunDirectory, results: dict[str, Any], test: evaluator.EvaluationResult | None
+        self,
+        run_dir: RunDirectory,
+        results: dict[str, Any],
+        evaluations: Mapping[str, evaluator.EvaluationResult],
     ) -> None:
-        """Writes the test values, what the run has fitted, and for the projector the vectors of classes."""
+        """Writes the test values, what the run has fitted, the vectors of classes and the report."""
+        test = evaluations.get("test")
+        if self._report is not None:
+            self._report(run_dir, self._data, results, evaluations)
         if test is not None:
             run_dir.write_test_values(test.names, test.values)
         fitted = self._fitted

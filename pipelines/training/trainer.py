@@ -297,7 +297,7 @@ class Trainer:
             if test := evaluations.get("test"):
                 self._summaries.write_pictures("test", self._task.pictures("test", test), best_step)
             self._summaries.write_end(results, self._task.metrics, best_step)
-            self._task.write_artifacts(self._run_dir, results, test)
+            self._task.write_artifacts(self._run_dir, results, evaluations)
             self._session.write(self._progress.step)
             self._run_dir.write_results(results)
             self._summaries.write_files(self._run_dir.final_files())

@@ -1,0 +1,54 @@
+"""A report as one HTML file, which takes nothing from elsewhere: tables, SVG figures and small images."""
+
+import base64
+import io
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jinja2
+import matplotlib
+import numpy as np
+import tensorflow as tf
+from markupsafe import Markup
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+_THUMBNAIL = 64  # pixels
+
+
+class Section(NamedTuple):
+    """A part of a page; what is empty is left out."""
+
+    title: str
+    note: str = ""
+    rows: Sequence[Sequence[Any]] = ()  # of a table, the first of them the header; strings are escaped
+    figures: Mapping[str, Markup] = {}  # caption -> `svg`
+    lines: Sequence[str] = ()  # as they are typed
+
+
+def render(title: str, answer: str, sections: Sequence[Section]) -> str:
+    """Returns a page: a title, the answer in a sentence, and the sections."""
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string(pathlib.Path(__file__).with_name("page.html").read_text("utf-8"))
+    return template.render(title=title, answer=answer, sections=sections)
+
+
+def svg(figure: Figure) -> Markup:
+    """Returns a figure as SVG, whose texts are texts."""
+    content = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rank4class"}):
+        FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None})
+    return Markup(content.getvalue()[content.getvalue().index("<svg") :])  # without the header of a file
+
+
+def thumbnail(image: np.ndarray | str) -> Markup:
+    """Returns a small image, from numbers `[height, width, channels]` of any range or the path of a file."""
+    if isinstance(image, str):
+        pixels = tf.io.decode_image(tf.io.read_file(image), channels=3, expand_animations=False)
+        pixels = tf.image.resize(pixels, [_THUMBNAIL, _THUMBNAIL], preserve_aspect_ratio=True)
+    else:
+        span = max(float(np.ptp(image)), 1e-12)
+        pixels = tf.constant((image.astype(np.float32) - image.min()) * (255.0 / span))
+    encoded = tf.io.encode_png(tf.cast(pixels, tf.uint8)).numpy()
+    return Markup(f'<img alt="" src="data:image/png;base64,{base64.b64encode(encoded).decode()}">')
