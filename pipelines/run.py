@@ -161,6 +161,7 @@ class Run:
         on_invalid_row: str = "fail",
         batch_size: int | None = None,
         wide: bool = False,
+        keep: Sequence[str] | None = None,
     ) -> tuple[int, list[str]]:
         """Predicts the inputs of a file or folder, in constant memory.
 
@@ -176,6 +177,8 @@ class Run:
           batch_size: inputs per call of the model on a device; None is `evaluation_batch_size` of the run, or
             fewer for many classes.
           wide: whether the output has a column for each class; see `prediction_files.write`.
+          keep: columns of a table of inputs to write beside `input`, such as `["text"]`; `["*"]` keeps all;
+            None keeps "id", if there is one.
 
         Returns:
           The number of predictions, and a message for each skipped input.
@@ -218,7 +221,9 @@ class Run:
         if first is None:
             skipped = f" The first: {bad_rows.messages[0]}" if bad_rows.messages else " Add some."
             raise ValueError(f"{path}: no input that can be used.{skipped}")
+        columns = columns.without_labels()._replace(has_header=not columns.by_position)
         predictions = itertools.chain([first], predictions)
+        predictions = prediction_files.with_kept(predictions, path, columns, keep)
         count = prediction_files.write(output, predictions, written_k, class_columns, max_set_size)
         return count, bad_rows.messages
 

@@ -64,6 +64,11 @@ _OPTIONS = (  # of `Run.predict_file`
         False,
         "Write a column for each class, with its probability, or without calibration its score.",
     ),
+    flags.DEFINE_list(
+        "keep",
+        None,
+        "Columns of a table of inputs to write too, such as id,text; *: all; None: id, if there is one.",
+    ),
     flags.DEFINE_integer(
         "batch_size",
         None,

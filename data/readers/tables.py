@@ -76,16 +76,24 @@ class Reader:
     def examples(self, path: str) -> Iterator[Example]:
         """Yields the examples of a table with columns, row by row."""
         for file in files_of(path) or [path]:
-            rows = text_rows.read(file, self._columns, self._bad_rows)
-            if arrow_files.is_arrow(file):
-                cells = itertools.chain.from_iterable(map(arrow_files.rows, self._batches(file)))
-                rows = ((origin(file, i), row) for i, row in enumerate(cells))
-            yield from self._examples(file, rows)
+            yield from self._examples(file, self._rows(file))
 
-    def _batches(self, path: str) -> Iterator[dict[str, Any]]:
+    def whole_rows(self, path: str) -> Iterator[tuple[str, Row]]:
+        """Yields the name of each row of a table with columns, and the row with all its columns."""
+        for file in files_of(path) or [path]:
+            yield from self._rows(file, whole=True)
+
+    def _rows(self, file: str, whole: bool = False) -> Iterator[tuple[str, Row]]:
+        if not arrow_files.is_arrow(file):
+            return text_rows.read(file, self._columns, self._bad_rows)
+        cells = itertools.chain.from_iterable(map(arrow_files.rows, self._batches(file, whole)))
+        return ((origin(file, i), row) for i, row in enumerate(cells))
+
+    def _batches(self, path: str, whole: bool = False) -> Iterator[dict[str, Any]]:
         columns = self._columns
-        columns.check(path, [name for name, _ in arrow_files.column_kinds(path)])
-        return arrow_files.batches(path, list(columns.by_column()), columns.vector_column)
+        names = [name for name, _ in arrow_files.column_kinds(path)]
+        columns.check(path, names)
+        return arrow_files.batches(path, names if whole else list(columns.by_column()), columns.vector_column)
 
     def _examples(self, path: str, rows: Iterator[tuple[str, Row]]) -> Iterator[Example]:
         folder = os.path.dirname(path)

@@ -140,6 +140,48 @@ def test_invalid_inputs_of_texts(text_run, tmp_path):
     assert not (tmp_path / "none.tsv").exists()
 
 
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_predictions_keep_columns_of_their_inputs(text_run, tmp_path, ending):
+    frame = pd.DataFrame(
+        {"who": ["a", "b\tc", "d"], "comment": ["great", "bad", "mess"], "Id": ["x", "y", "z"]}
+    )
+    path = tmp_path / f"in.{ending}"
+    if ending == "parquet":
+        frame.to_parquet(path)
+    elif ending == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame = frame.replace("b\tc", "b" if ending == "tsv" else "b\tc")
+        frame.to_csv(path, index=False, sep="\t" if ending == "tsv" else ",")
+    plain = [f"score_{i}" for i in (1, 2)]
+    for keep, kept in (
+        (None, ["Id"]),
+        (["who", "comment"], ["who", "comment"]),
+        (["*"], list(frame)),
+        ([], []),
+    ):
+        output = tmp_path / "out.csv"
+        assert text_run.predict_file(path, output, k=2, keep=keep) == (3, [])
+        written = pd.read_csv(output)
+        assert list(written)[1 : 1 + len(kept) + 1] == [*kept, "class_1"]
+        pd.testing.assert_frame_equal(written[kept], frame[kept])
+        assert written[plain].notna().all(axis=None)
+    with pytest.raises(ValueError, match="keep=what: not a column of .* besides 'input'. Choose among"):
+        text_run.predict_file(path, output, keep=["what"])
+
+
+def test_kept_columns_of_rows_after_invalid_ones_and_of_lines(text_run, tmp_path):
+    path = tmp_path / "in.tsv"
+    path.write_text("comment\tid\ngood\t1\nc\td\te\nbad\t3\n")
+    text_run.predict_file(path, tmp_path / "out.jsonl", on_invalid_row="skip")
+    assert pd.read_json(tmp_path / "out.jsonl", lines=True)["id"].tolist() == [1, 3]
+    (tmp_path / "in.txt").write_text("good\nbad\n")
+    text_run.predict_file(tmp_path / "in.txt", tmp_path / "out.csv", wide=True, keep=["comment"])
+    written = pd.read_csv(tmp_path / "out.csv")
+    assert list(written) == ["input", "comment", *text_run.class_names]
+    assert written["comment"].tolist() == ["good", "bad"]
+
+
 def test_evaluation_of_other_texts(text_run, tmp_path):
     path = tmp_path / "other.csv"
     path.write_text("comment,topic\ngreat,good\nbad,bad\nmess,good\n")

@@ -33,10 +33,11 @@ class Prediction(NamedTuple):
 
     name: str  # of the input
     columns: dict[str, Any]
+    kept: Mapping[str, Any] = {}  # columns of the input
 
     def first(self, k: int) -> "Prediction":
         """Returns the prediction with the `k` best items alone."""
-        return Prediction(self.name, {name: values[:k] for name, values in self.columns.items()})
+        return self._replace(columns={name: values[:k] for name, values in self.columns.items()})
 
 
 class Predictor:
@@ -164,7 +165,7 @@ def frame(predictions: Iterable[Prediction], outputs: Collection[str]) -> pd.Dat
     lists = [name for name in LISTS if name in {"classes", "scores", *outputs}]
     rows = (
         (number, rank, *values)
-        for number, (_, columns) in enumerate(predictions)
+        for number, columns in enumerate(each.columns for each in predictions)
         for rank, values in enumerate(zip(*(columns[name] for name in lists), strict=True), start=1)
     )
     return pd.DataFrame(rows, columns=["input", "rank", *(LISTS[name] for name in lists)])

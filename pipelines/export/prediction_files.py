@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from rank4class.data.readers import arrays, tables
+from rank4class.data.readers.columns import Columns
+from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines.export.prediction import LISTS, Prediction
 from rank4class.pipelines.storage import files
 from rank4class.progress import Progress
@@ -95,6 +98,45 @@ def check_output(path: str | os.PathLike, inputs: str | os.PathLike | None = Non
     return ending
 
 
+def with_kept(
+    predictions: Iterable[Prediction], path: str, columns: Columns, keep: Sequence[str] | None
+) -> Iterator[Prediction]:
+    """Returns predictions with columns of their inputs, which are read once more; see `Run.predict_file`.
+
+    Args:
+      predictions: of the rows of a file, in its order.
+      path: of the file.
+      columns: of the inputs.
+      keep: names of columns; "*" for all; None for "id", if the file is a table with it.
+
+    Raises:
+      ValueError: a column that the file lacks, or that the predictions have, or the file has no columns.
+    """
+    if tables.is_table(path) and not arrays.is_arrays(path):
+        names = list(tables.head(path, not columns.has_header)[0])
+    elif keep is None:
+        return iter(predictions)
+    elif path.lower().endswith((".txt", ".txt.gz")):
+        names = [str(columns.text_column)]
+    else:
+        raise ValueError(f"keep={','.join(keep)}: {path} has no columns. Leave it out.")
+    rows = tables.Reader(columns, BadRows("skip", None)).whole_rows(path)
+    if keep is None:
+        keep = [name for name in names if name.casefold() == "id"]
+    elif "*" in keep:
+        keep = names
+    for name in keep:
+        if name not in names or name == "input":
+            raise ValueError(f"keep={name}: not a column of {path} besides 'input'. Choose among {names}.")
+
+    def kept() -> Iterator[Prediction]:
+        for prediction in predictions:
+            row = next(row for where, row in rows if where == prediction.name)
+            yield prediction._replace(kept={name: row.get(name) for name in keep})
+
+    return kept()
+
+
 def check_separable(path: str | os.PathLike | None, class_names: Iterable[str]) -> None:
     """Raises ValueError if a file of prediction sets joins names that have the separator."""
     ambiguous = next((name for name in class_names if _SEPARATOR in name), None)
@@ -107,7 +149,7 @@ def check_separable(path: str | os.PathLike | None, class_names: Iterable[str]) 
 
 def _record(prediction: Prediction, max_set_size: int | None) -> dict[str, Any]:
     """Returns the input and the columns of a prediction, with `abstain` unless `max_set_size` is None."""
-    record: dict[str, Any] = {"input": prediction.name}
+    record: dict[str, Any] = {"input": prediction.name, **prediction.kept}
     for name, values in prediction.columns.items():
         record[name] = values.tolist() if isinstance(values, np.ndarray) else values
         if name == "set_size" and max_set_size is not None:
@@ -131,9 +173,9 @@ def _row(record: dict[str, Any], k: int) -> dict[str, Any]:
 
 def _wide(record: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
     """Returns a column for each class; None for excluded ones."""
-    values = record.get("probabilities", record["scores"])
-    of_class = dict(zip(record["classes"], values, strict=True))
-    return {"input": record["input"], **{name: of_class.get(name) for name in columns}}
+    lists = {name: record.pop(name) for name in LISTS if name in record}
+    of_class = dict(zip(lists["classes"], lists.get("probabilities", lists["scores"]), strict=True))
+    return record | {name: of_class.get(name) for name in columns}
 
 
 def _cell(value: Any) -> str:

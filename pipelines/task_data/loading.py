@@ -192,7 +192,8 @@ def of_dataset(
 
 def _with_inputs(class_names: tuple[str, ...], splits: dict[str, data.Split], inputs: Inputs) -> TaskData:
     def with_inputs(split: data.Split) -> data.Split:
-        return dataclasses.replace(split, inputs=split.features.get("text", split.features.get("file")))
+        shown = split.features.get("text", split.features.get("file"))
+        return split if shown is None else dataclasses.replace(split, inputs=shown)
 
     splits = map_splits(with_inputs, splits)
     return TaskData(class_names, splits, inputs.preprocess, lambda: inputs.encoder, inputs)
