@@ -301,14 +301,15 @@ def _gather(index_batches, split, prepare, candidates=None):
 
 def example_weights(split: Split, class_weights: Sequence[float] | np.ndarray | None) -> np.ndarray:
     """Returns the weight of each example, float32 `[N]`: see `training_batches`."""
+    own = np.ones(len(split), np.float32) if split.weights is None else split.weights
     if class_weights is None:
-        return np.ones(len(split), np.float32)
+        return own
     weights = np.asarray(class_weights, np.float32)
     if not split.multi_label:
-        return weights[split.labels]
+        return own * weights[split.labels]
     counts = split.num_relevant()
     sums = (split.label_matrix != 0) @ weights.astype(np.float64)
-    return np.where(counts, sums / np.maximum(counts, 1), 1.0).astype(np.float32)
+    return own * np.where(counts, sums / np.maximum(counts, 1), 1.0).astype(np.float32)
 
 
 def _rows(array):

@@ -31,6 +31,8 @@ class Split:
         or None.
       lengths: int `[N]`, the sequence lengths that examples are padded to, by which batches group them; or
         None.
+      weights: float32 `[N]`, of the training examples in the loss, not negative, in addition to those of
+        classes; None are ones.
       inputs: object `[N]`, the texts or paths of images that features were made of, for reports; or None.
 
     Raises:
@@ -42,12 +44,15 @@ class Split:
     origins: np.ndarray | Origins | None = None
     excluded: scipy.sparse.csr_array | None = None
     lengths: np.ndarray | None = None
+    weights: np.ndarray | None = None
     inputs: np.ndarray | None = None
 
     def __post_init__(self):
         self._check_labels()
         arrays = {f"feature {name!r}": array for name, array in self.features.items()}
-        arrays |= {name: getattr(self, name) for name in ("origins", "excluded", "lengths", "inputs")}
+        arrays |= {
+            name: getattr(self, name) for name in ("origins", "excluded", "lengths", "weights", "inputs")
+        }
         for name, array in arrays.items():
             shape = getattr(array, "shape", ())
             if array is not None and shape[:1] != (len(self),):
@@ -99,7 +104,7 @@ class Split:
         >>> split.select([2, 0]).features["text"].tolist()
         ['c', 'a']
         """
-        arrays = (self.origins, self.excluded, self.lengths, self.inputs)
+        arrays = (self.origins, self.excluded, self.lengths, self.weights, self.inputs)
         others = [None if array is None else array[indices] for array in arrays]
         features = {name: values[indices] for name, values in self.features.items()}
         return Split(features, self.labels[indices], *others)

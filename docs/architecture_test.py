@@ -42,6 +42,7 @@ LEVELS = {
     "export": 5,
     "run": 6,
     "estimator": 7,
+    "estimator_data": 0,
     "sweep": 6,
 }
 LONGEST_FILE = 500  # lines

@@ -15,14 +15,13 @@ import pandas as pd
 import scipy.sparse
 import tensorflow as tf
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
-from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rank4class import arguments, data, losses
 from rank4class.data.dataset import MIN_TO_SPLIT, VALIDATION_FRACTION
-from rank4class.pipelines import config
+from rank4class.pipelines import config, estimator_data
 from rank4class.pipelines.configs import goemotions_minilm
 from rank4class.pipelines.run import Run
 from rank4class.pipelines.storage import files
@@ -69,8 +68,11 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         least one example of each class that has three. With 0 the optimizer "lbfgs" validates by five folds,
         whose scores are those of models without them, and trains on all examples. None is 0 for it and fewer
         than 2,000 examples, and otherwise 0.1.
+      class_weight: "balanced", by which each class has the same total weight in the loss; or class -> weight,
+        1 for others, of single labels. None weighs all examples alike.
       random_state: seed of the draw and the run: an integer, None, or a `RandomState`.
-      text_column: column of the texts in a DataFrame; None takes all columns, as numbers.
+      text_column: column of the texts in a DataFrame; None takes the only column if it has texts, and
+        otherwise all columns as numbers.
       workdir: folder of the run; the same fit resumes it, and another one is refused. None is a temporary
         folder, which is removed with `run_`.
       experiment: other fields of `config.Experiment`, dotted name -> value, such as
@@ -78,7 +80,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
       verbose: whether to show the progress; nothing else is written on the screen.
 
     Attributes:
-      classes_: the distinct labels, sorted; for an indicator matrix its columns.
+      classes_: the distinct labels, sorted, or in the order of `pd.Categorical`; for an indicator matrix its
+        columns.
       run_: the `Run`, which exports the model; its `results["validation"]` holds the metrics.
       n_features_in_, feature_names_in_: of vectors, see scikit-learn.
 
@@ -102,6 +105,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         epochs: float | None = None,
         batch_size: int | None = None,
         validation_fraction: float | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
         random_state: Any = 0,
         text_column: str | None = None,
         workdir: str | os.PathLike | None = None,
@@ -116,13 +120,20 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         self.epochs = epochs
         self.batch_size = batch_size
         self.validation_fraction = validation_fraction
+        self.class_weight = class_weight
         self.random_state = random_state
         self.text_column = text_column
         self.workdir = workdir
         self.experiment = experiment
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> "RankClassifier":
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        validation_data: tuple[Any, Any] | None = None,
+        sample_weight: Any = None,
+    ) -> "RankClassifier":
         """Trains a run, or resumes that in `workdir`; returns the classifier.
 
         Args:
@@ -132,6 +143,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
           y: a label per example; or for several a list (tuple, set) of names per example, or an indicator
             matrix `[N, n]`, dense, sparse or a DataFrame.
           validation_data: other examples and their labels; None draws some of the training examples.
+          sample_weight: weights of the examples in the loss, `[N]`, not negative; None are ones.
 
         Raises:
           ValueError, TypeError: the data or the parameters do not fit; nothing is written.
@@ -139,12 +151,13 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         for attribute in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(attribute, None)
         X = self._check(X, reset=True, is_labeled=True)
-        encoder = _label_encoder(y)
-        y = _encode(encoder, y)
-        check_consistent_length(X, y)
+        encoder = estimator_data.label_encoder(y)
+        weights = estimator_data.weights_of(sample_weight, self.class_weight, y)
+        y = estimator_data.encode(encoder, y)
+        check_consistent_length(X, y, weights)
         experiment = self._experiment(X, "sigmoid_cross_entropy" if y.ndim == 2 else "softmax")
         feature = "text" if X.dtype == object else "image" if X.ndim == 4 else "embedding"
-        splits = {"train": data.Split({feature: X}, y)}
+        splits = {"train": data.Split({feature: X}, y, weights=weights)}
         if validation_data is None:
             fraction = self.validation_fraction
             is_solved = experiment.optimizer.name == "lbfgs"
@@ -154,7 +167,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
                 splits = _draw(splits["train"], fraction, experiment.seed)
         else:
             X = self._check(validation_data[0], is_labeled=True)
-            y = _encode(encoder, validation_data[1])
+            y = estimator_data.encode(encoder, validation_data[1])
             check_consistent_length(X, y)
             splits["validation"] = data.Split({feature: X}, y)
         dataset = data.Dataset(tuple(map(str, encoder.classes_)), splits)
@@ -264,9 +277,13 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
 
         Labeled texts may not be empty or white space.
         """
+        if isinstance(X, str | bytes):
+            raise ValueError(f"X={X[:80]!r}: a single text. Give a list of texts.")
         if isinstance(X, pd.DataFrame):
-            X = _columns(X, self.text_column)
-        if self.text_column is not None or (_is_flat(X) and any(isinstance(x, str) for x in X)):
+            X = estimator_data.columns(X, self.text_column)
+        if not reset and estimator_data.is_flat(X) and not len(X) and self.run_.answers.inputs.tokenizer:
+            return np.array([], object)
+        if self.text_column is not None or (estimator_data.is_flat(X) and any(isinstance(x, str) for x in X)):
             kind = data.kind_of({"text"})
             specs = {"text": tf.TensorSpec([None], tf.string)}
             texts = [kind.features_of(text, specs, {}, f"X[{i}]")["text"] for i, text in enumerate(X)]
@@ -289,6 +306,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             changes["optimizer.learning_rate"] = float(self.learning_rate)
         if self.epochs is not None:  # a search may draw NumPy's numbers
             changes["epochs"] = float(self.epochs)
+        if self.class_weight == "balanced":
+            changes["data.class_weights"] = "balanced"
         if self.batch_size is not None:
             changes["batch_size"] = operator.index(self.batch_size)
         changes |= self.experiment or {}
@@ -318,69 +337,6 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
     def _outputs(self, X: Any, coverage: float | None = None) -> dict[str, np.ndarray]:
         check_is_fitted(self, "run_")
         return self.run_.outputs(_rows(self._check(X)), coverage)
-
-
-class _Indicator:
-    """Indicator matrices in the form of that of the training, with the interface of `MultiLabelBinarizer`."""
-
-    def __init__(self, y: Any):
-        self.classes_ = np.asarray(getattr(y, "columns", range(np.shape(y)[1])))
-        self._is_sparse = scipy.sparse.issparse(y)
-        self._dtype = getattr(y, "dtype", np.int64)
-
-    def transform(self, y: Any) -> Any:
-        return y
-
-    def inverse_transform(self, decided: np.ndarray) -> Any:
-        decided = decided.astype(self._dtype)
-        return scipy.sparse.csr_array(decided) if self._is_sparse else decided
-
-
-def _label_encoder(y: Any) -> Any:
-    """Returns the encoder of labels `y` and others; raises ValueError if they are not of two classes."""
-    for i, label in enumerate(y if _is_flat(y) else ()):
-        if pd.isna(label) is True:
-            raise ValueError(f"y[{i}]={label}: a missing label. Remove the example.")
-    rows = [row for row in y if isinstance(row, list | tuple | set | np.ndarray)] if _is_flat(y) else []
-    if any(isinstance(label, str) for row in rows for label in row):  # lists of names
-        encoder = MultiLabelBinarizer(sparse_output=True).fit(y)
-    elif y is not None and type_of_target(y, input_name="y") == "multilabel-indicator":
-        encoder = _Indicator(y)
-    else:
-        check_classification_targets(column_or_1d(y, warn=True))
-        encoder = LabelEncoder().fit(column_or_1d(y))
-    if len(encoder.classes_) < 2:
-        names = ", ".join(map(repr, encoder.classes_.tolist()))
-        raise ValueError(f"y: one class, {names}. Give two or more.")
-    return encoder
-
-
-def _encode(encoder: Any, y: Any) -> np.ndarray | scipy.sparse.csr_array:
-    """Returns labels as those of a `data.Split`; raises ValueError for those of no class."""
-    if isinstance(encoder, LabelEncoder):
-        return encoder.transform(y).astype(np.int32)
-    is_lists = isinstance(encoder, MultiLabelBinarizer)
-    if is_lists and (unknown := {name for names in y for name in names} - {*encoder.classes_}):
-        raise ValueError(f"y contains previously unseen labels: {sorted(unknown)}")
-    labels = scipy.sparse.csr_array(encoder.transform(y), dtype=np.float32)
-    labels.sum_duplicates()
-    labels.eliminate_zeros()
-    return labels
-
-
-def _is_flat(values: Any) -> bool:
-    return isinstance(values, list | tuple) or getattr(values, "ndim", None) == 1
-
-
-def _columns(X: pd.DataFrame, text_column: str | None) -> pd.DataFrame | pd.Series:
-    """Returns the texts of a frame, or the frame if its columns may be numbers."""
-    if text_column is None:
-        for name in filter(lambda name: pd.api.types.is_string_dtype(X[name]), X.columns):
-            raise ValueError(f"X: column {name!r} is not numeric. Leave it out, or set text_column={name!r}.")
-        return X
-    if text_column not in X:
-        raise ValueError(f"text_column={text_column!r}: not a column of X. It has: {', '.join(map(str, X))}.")
-    return X[text_column]
 
 
 def _default_encoder(X: Any) -> config.Encoder:

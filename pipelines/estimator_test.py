@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -22,7 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import rank4class
 from rank4class import data
-from rank4class.pipelines import config, estimator
+from rank4class.pipelines import config, estimator, estimator_data
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.estimator import RankClassifier
 from rank4class.pipelines.export import prediction
@@ -103,6 +104,35 @@ def test_a_workdir_belongs_to_one_fit(fitted):
     assert sorted(os.listdir(fitted.workdir)) == files
 
 
+def test_weights_of_examples_and_classes(rng):
+    x = rng.normal(size=[60, 3]).astype(np.float32)
+    y = np.where(x[:, 0] + rng.normal(size=60) > 0, "b", "a")
+    options = {"encoder": "identity", "optimizer": config.Optimizer("lbfgs", C=(1.0,), tol=1e-6)}
+    copies = np.where(y == "b", 3, 1)
+    held_out = (x[:5], y[:5])
+
+    def scores(classifier, *data, **weights):
+        return classifier.fit(*data, held_out, **weights).decision_function(x)
+
+    weighted = scores(RankClassifier(**options), x, y, sample_weight=copies)
+    by_class = scores(RankClassifier(class_weight={"b": 3}, **options), x, y)
+    np.testing.assert_allclose(by_class, weighted, atol=1e-5)
+    scale = np.sqrt(np.square(x - x.mean(axis=0)).sum(axis=1).mean())
+    peer = LogisticRegression(tol=1e-8, C=2.0).fit(x / scale, y, sample_weight=copies)  # two vectors here
+    np.testing.assert_allclose(weighted, peer.decision_function(x / scale), atol=5e-3)
+    balanced = scores(RankClassifier(class_weight="balanced", **options), x, y)
+    assert not np.allclose(balanced, weighted, atol=0.1)
+
+
+def test_labels_of_pandas_keep_the_order_of_their_categories():
+    x = np.arange(30.0)[:, None]
+    y = pd.Categorical(["low", "mid", "high"] * 10, categories=["low", "mid", "none", "high"], ordered=True)
+    for labels in (y, pd.Series(y)):
+        classifier = RankClassifier().fit(x % 3, labels)
+        assert classifier.classes_.tolist() == ["low", "mid", "high"]
+        assert classifier.predict([[2.0], [0.0]]).tolist() == ["high", "low"]
+
+
 def test_several_labels(several):
     assert several.classes_.tolist() == ["x", "y", "z"]
     decided = several.predict_proba(X) >= 0.5
@@ -151,8 +181,8 @@ def test_a_pickle_of_a_run_in_object_storage(several):
     ],
 )
 def test_forms_of_labels(y, classes, back):
-    encoder = estimator._label_encoder(y)
-    labels = estimator._encode(encoder, y)
+    encoder = estimator_data.label_encoder(y)
+    labels = estimator_data.encode(encoder, y)
     assert encoder.classes_.tolist() == classes
     if back is None:
         assert labels.tolist() == [1, 0, 1]
@@ -186,6 +216,10 @@ NAN = np.where(np.arange(180).reshape(60, 3) == 4, np.nan, X)
         (X, Y, {"experiment": {"los.k": 3}}, r"los\.k: no such field of an experiment"),
         (X, Y, {"encoder": "bert"}, r"encoder\.path: encoder 'bert' requires it\. Set it"),
         (X, Y, {"batch_size": 0}, r"batch_size=0: not positive"),
+        (X, [1, *Y[1:]], {}, "y: texts and numbers. Give labels of one type"),
+        ("a text", Y, {}, "X='a text': a single text. Give a list of texts"),
+        (X, Y, {"class_weight": "equal"}, "class_weight='equal': unknown. Give 'balanced' or a dict"),
+        (X, LISTS, {"class_weight": {"a": 2.0}}, "class_weight: a dict is for single labels"),
     ],
 )  # fmt: skip
 def test_bad_input_writes_nothing(X, y, parameters, message, tmp_path):
@@ -199,6 +233,9 @@ def test_other_columns_and_labels_than_those_of_the_fit(fitted):
         fitted.predict(FRAME.rename(columns={"c": "d"}))
     with pytest.raises(ValueError, match="previously unseen labels"):
         fit(validation_data=(X, ["other"] * 60))
+    for weights in (np.ones(59), -np.ones(60), np.full(60, np.nan)):
+        with pytest.raises(ValueError, match=r"sample_weight: not one|inconsistent numbers of samples"):
+            RankClassifier().fit(X, Y, sample_weight=weights)
 
 
 def test_predictions_of_other_sizes_are_not_traced_again(fitted):
@@ -335,6 +372,16 @@ def test_sparse_vectors_are_those_of_dense_ones():
 
 
 @pytest.mark.nightly
+def test_a_frame_of_texts_and_no_texts(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    texts = ["where is it", "it is wrong"] * 9
+    classifier = RankClassifier().fit(pd.DataFrame({"any": texts}), ["a", "b"] * 9)
+    assert classifier.predict(pd.DataFrame({"any": texts[:2]})).tolist() == ["a", "b"]
+    assert classifier.predict([]).shape == (0,)
+    with pytest.raises(ValueError, match="X='it is wrong': a single text. Give a list of texts"):
+        classifier.predict("it is wrong")
+
+
 def test_texts(tiny_bert):
     frame = pd.DataFrame({"text": ["great happy day", "awful bad mess"] * 10, "other": range(20)})
     encoder = config.Encoder("bert", path=tiny_bert, frozen=True)

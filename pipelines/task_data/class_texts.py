@@ -83,7 +83,8 @@ def add_examples(most: int, batch_size: int, cache: Cache, task_data: TaskData) 
     }
     ids = np.arange(n, dtype=train.labels.dtype)
     origins = np.array([*map(train.origin, range(len(train))), *(f"class {text}" for text in texts)], object)
-    examples = data.Split(joined, np.concatenate([train.labels, ids]), origins)
+    weights = None if train.weights is None else np.append(train.weights, np.ones(n, np.float32))
+    examples = data.Split(joined, np.concatenate([train.labels, ids]), origins, weights=weights)
     folds = task_data.folds
     folds = None if folds is None else np.concatenate([folds, np.full(n, -1, folds.dtype)])
     return dataclasses.replace(task_data, splits={**task_data.splits, "train": examples}, folds=folds)

@@ -40,7 +40,7 @@ def encoder_hash(settings: Mapping[str, Any], encoder: tf.keras.layers.Layer | N
 
 
 def _hash(split: data.Split) -> str:
-    labels = [array for array in (split.labels, split.excluded) if array is not None]
+    labels = [array for array in (split.labels, split.excluded, split.weights) if array is not None]
     sizes = (str(tf.io.gfile.stat(path).length).encode() for path in image_files(split))
     digest = hashlib.sha256()
     for part in itertools.chain(*map(_array_bytes, labels), feature_bytes(split), sizes):
