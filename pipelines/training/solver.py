@@ -144,7 +144,8 @@ class _Head:
         variances = np.maximum(squares / self.num_examples - np.square(self._center), 0.0)
         self._scale = np.full(width, np.sqrt(max(variances.sum(), 1e-12)))
         varies = variances > 1e-12 * variances.max()
-        if not is_sparse and variances.max() > _LIKE_UNITS**2 * variances[varies].min(initial=np.inf):
+        is_given = not is_sparse and self._basis is None  # or the directions have no units
+        if is_given and variances.max() > _LIKE_UNITS**2 * variances[varies].min(initial=np.inf):
             self._scale[varies] = np.sqrt(variances[varies] * varies.sum())
         of_bias = np.ones(int(self._bias is not None))
         self._variances = np.append(variances / self._scale**2, of_bias)

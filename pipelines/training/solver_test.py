@@ -269,6 +269,7 @@ def test_columns_in_unlike_units_are_standardized(tmp_path):
 def test_few_sparse_rows_have_the_head_of_all_their_columns_and_of_each_fold(tmp_path, rng):
     y = np.tile(np.arange(3, dtype=np.int32), 20)
     x = rng.poisson(0.1 + 0.1 * rng.poisson(0.5, size=[3, 200])[y])
+    x = x * np.geomspace(0.01, 1.0, 200)  # the directions differ, and are not standardized
     x = np.concatenate([x, x[:3]]).astype(np.float32)  # copies have one fold
     y = np.append(y, y[:3])
     given = data.Dataset(tuple("abc"), {"train": data.Split({"embedding": scipy.sparse.csr_array(x)}, y)})
