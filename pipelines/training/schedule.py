@@ -8,7 +8,7 @@ from typing import Any
 from rank4class.pipelines import config
 from rank4class.pipelines.training import optimization
 
-_PATIENCE = 2  # strengths of the penalty, of which the weaker ones take longer
+_PATIENCE = 3  # strengths of the penalty: means over many classes have a plateau of the first ones
 
 
 @dataclasses.dataclass(frozen=True)
