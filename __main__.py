@@ -14,6 +14,7 @@ from rank4class.registry import did_you_mean
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 USAGE = """Multiclass classification as ranking.
 
+  rank4class train FILE
   rank4class COMMAND [--FLAG=VALUE ...]
   rank4class COMMAND --help
 
@@ -37,8 +38,8 @@ def ends_at_closed_pipe() -> Iterator[None]:
 def main() -> None:
     """Runs the command that the first argument names, as `python -m` does with its module."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    if name.lstrip("-") in ("help", "h", "?"):
-        print(_help())
+    if name.lstrip("-") in ("help", "h", "?", "research"):
+        print(_help(SCRIPTS / "research" if name == "--research" else SCRIPTS))
         return
     commands = files()
     if name not in commands:
@@ -78,16 +79,14 @@ def summaries() -> dict[str, str]:
     return {name: (docstring or "").partition("\n")[0] for name, docstring in docstrings.items()}
 
 
-def _help() -> str:
-    """Returns the usage and the commands; those of research are under their own heading."""
-    groups: dict[str, list[str]] = {"Commands:": [], "Research:": []}
-    paths = files()
-    commands = summaries()
-    width = max(map(len, commands))
-    for name, summary in commands.items():
-        heading = "Commands:" if paths[name].parent == SCRIPTS else "Research:"
-        groups[heading].append(f"  {name:{width}}  {summary}")
-    return USAGE + "\n\n".join("\n".join([heading, *lines]) for heading, lines in groups.items() if lines)
+def _help(folder: pathlib.Path) -> str:
+    """Returns the usage and the commands in a folder, and how to list those of research."""
+    shown = {name: text for name, text in summaries().items() if files()[name].parent == folder}
+    width = max(map(len, shown), default=0)
+    lines = [f"  {name:{width}}  {summary}" for name, summary in shown.items()]
+    if folder == SCRIPTS and (SCRIPTS / "research").is_dir():
+        lines += ["", "Commands of research: rank4class --research"]
+    return USAGE + "\n".join(["Commands:", *lines])
 
 
 if __name__ == "__main__":
