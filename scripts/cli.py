@@ -209,14 +209,22 @@ def _named(argv: list[str], arguments: Sequence[str], workdir: str | None) -> li
         return argv
     added = {}
     if workdir is not None:
-        stem = os.path.basename(os.path.abspath(path)).lstrip(".").partition(".")[0]
-        added["workdir"] = workdir.format(stem)
+        added["workdir"] = workdir.format(name_of(path))
     if "config" not in given:
         options = {name[12:]: value for name, value in given.items() if name.startswith("config.data.")}
         added["config"], changes, recognized = configs.for_data(path, options)
         added |= {f"config.{field}": value for field, value in changes.items()}
         print(recognized)
     return [argv[0], *(f"--{name}={value}" for name, value in added.items()), *argv[1:]]
+
+
+def name_of(path: str) -> str:
+    """Returns the name of a file or folder without its endings, for folders of what is made of it.
+
+    >>> name_of("data/comments.csv.gz"), name_of("photos/")
+    ('comments', 'photos')
+    """
+    return os.path.basename(os.path.abspath(path)).lstrip(".").partition(".")[0]
 
 
 def _parse(argv: list[str], arguments: Sequence[str], workdir: str | None) -> None:

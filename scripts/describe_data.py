@@ -15,7 +15,9 @@ from rank4class.scripts import cli
 
 _CONFIG = cli.define_config()
 cli.define_cache()
-_OUTPUT = flags.DEFINE_string("output", None, "Folder of the report; None: runs/data/DATASET.")
+_OUTPUT = flags.DEFINE_string(
+    "output", None, "Folder of the report; None: runs/data/NAME, of the file or dataset."
+)
 
 
 def main() -> None:
@@ -26,7 +28,9 @@ def main() -> None:
     experiment = _CONFIG.value
     checks.check(experiment, trains=False)
     dataset = loading.read_dataset(experiment.data)
-    folder = _OUTPUT.value or os.path.join("runs", "data", experiment.data.name)
+    path = getattr(experiment.data, "path", None)
+    name = cli.name_of(path) if path else experiment.data.name
+    folder = _OUTPUT.value or os.path.join("runs", "data", name)
     files.make_writable(folder, f"--output={folder}")  # raises an error before the examples are read
     report = dataset_report.Report(experiment, dataset, folder)
     print(report.text())
