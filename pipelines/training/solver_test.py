@@ -320,9 +320,9 @@ def test_sets_by_folds_cover_as_often_as_they_say(tmp_path):
 
 @pytest.mark.nightly
 def test_without_validation_all_examples_train_and_validate_out_of_their_folds(tmp_path, digits):
-    x, y = digits
+    x, y = np.delete(digits[0], 12, axis=1), digits[1]  # with it the columns would be standardized
+    test = data.Split({"embedding": x[700:]}, y[700:])
     x, y = np.concatenate([x[:290], x[:10]]), np.concatenate([y[:290], y[:10]])  # ten copies
-    test = data.Split({"embedding": digits[0][700:]}, digits[1][700:])
     given = data.Dataset(tuple("0123456789"), {"train": data.Split({"embedding": x}, y), "test": test})
     experiment = linear(C=(0.1, 1.0), metrics=("top1_error", "mrr"))
     experiment.sets = config.Sets("threshold")
