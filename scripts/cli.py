@@ -205,7 +205,7 @@ def _named(argv: list[str], arguments: Sequence[str], workdir: str | None) -> li
     argv = [argv[0], *named, *argv[1 + len(named) :]]
     given = {m[1]: m[2] for each in argv if (m := re.match(r"--?([\w.]+)=?(.*)", each, re.S))}
     path = given.get("config.data.path")
-    if path is None or "config" not in flags.FLAGS:
+    if not path or "config" not in flags.FLAGS:
         return argv
     added = {}
     if workdir is not None:

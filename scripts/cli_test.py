@@ -82,6 +82,7 @@ MORE_ERRORS = {
     "predict --workdir=x --input=x --epochs=3": "--epochs: no such flag. --help shows all flags.",
     "sweep --config nope --workdir=x": "--config=nope: neither a file nor a packaged config",
     "describe_data --config=digits_mpl.py": "Did you mean 'digits_mlp'? Packaged: cifar10",
+    "train --config.data.path FOLDER/a.csv --workdir=x": "--config: missing. Set --config=VALUE; --help",
     "train --config=digits_mlp": "--workdir: missing. Set --workdir=VALUE; --help shows all flags.",
     "train --config=FOLDER/typed.py --workdir=x": "loss='softmax': expected Loss. Change its type.",
 }

@@ -44,7 +44,7 @@ class DecodeAndCrop:
 
     def __call__(self, features: Features) -> Features:
         def square(source):
-            return _resize(_central_crop(_decode(_content(source)), self._crop), self._size)
+            return _resize(_central_crop(decode(_content(source)), self._crop), self._size)
 
         return {"image": tf.map_fn(square, _sources(features), fn_output_signature=tf.float32)}
 
@@ -66,7 +66,7 @@ class DecodeAndRandomCrop:
     def __call__(self, features: Features, seeds: tf.Tensor) -> Features:
         def square(source_and_seed):
             source, seed = source_and_seed
-            image = _random_crop(_decode(_content(source)), seed)
+            image = _random_crop(decode(_content(source)), seed)
             return _resize(tf.image.stateless_random_flip_left_right(image, [seed[0], ~seed[1]]), self._size)
 
         return {"image": tf.map_fn(square, (_sources(features), seeds), fn_output_signature=tf.float32)}
@@ -81,7 +81,7 @@ class ContentAndSize:
     def __call__(self, features: Features) -> Features:
         def measure(source):
             content = _content(source)
-            return {"content": content, "size": tf.shape(_decode(content))[:2]}
+            return {"content": content, "size": tf.shape(decode(content))[:2]}
 
         signature = {"content": tf.string, "size": tf.int32}
         return tf.map_fn(measure, _sources(features), fn_output_signature=signature)
@@ -196,15 +196,16 @@ def _central_crop(image, share=CENTRAL_CROP):
     return image[top : top + side, left : left + side]
 
 
-def _decode(content):
+def decode(content: tf.Tensor) -> tf.Tensor:
+    """Returns the upright image of the content of a file, uint8 `[height, width, 3]`."""
     has_alpha, is_animated = _webp_flags(content)
 
-    def decode(channels):
+    def with_channels(channels):
         return tf.io.decode_image(content, channels, expand_animations=False)[:, :, :3]
 
     with tf.control_dependencies([_check_format(content, is_animated)]):
         # TensorFlow ignores the alpha channel of PNG, and refuses that of WebP.
-        image = tf.cond(has_alpha, lambda: decode(4), lambda: decode(3))
+        image = tf.cond(has_alpha, lambda: with_channels(4), lambda: with_channels(3))
     image = _upright(image, _orientation(content))
     # The central crop of one pixel is empty.
     large = tf.reduce_all(tf.shape(image)[:2] > 1)

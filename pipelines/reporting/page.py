@@ -14,6 +14,8 @@ from markupsafe import Markup
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from rank4class.data.preprocessing import images
+
 _THUMBNAIL = 64  # pixels
 
 
@@ -45,7 +47,7 @@ def svg(figure: Figure) -> Markup:
 def thumbnail(image: np.ndarray | str) -> Markup:
     """Returns a small image, from numbers `[height, width, channels]` of any range or the path of a file."""
     if isinstance(image, str):
-        pixels = tf.io.decode_image(tf.io.read_file(image), channels=3, expand_animations=False)
+        pixels = images.decode(tf.io.read_file(image))
         pixels = tf.image.resize(pixels, [_THUMBNAIL, _THUMBNAIL], preserve_aspect_ratio=True)
     else:
         span = max(float(np.ptp(image)), 1e-12)

@@ -5,6 +5,8 @@ import html.parser
 import numpy as np
 import pytest
 import scipy.sparse
+import tensorflow as tf
+from PIL import Image
 
 from rank4class import data
 from rank4class.pipelines import config
@@ -117,9 +119,9 @@ def test_the_report_of_images(tmp_path):
 
 
 def test_thumbnails(tmp_path):
-    import tensorflow as tf
-
     path = str(tmp_path / "a.jpg")
     tf.io.write_file(path, tf.io.encode_jpeg(np.zeros([300, 200, 3], np.uint8)))
-    for image in (path, np.zeros([8, 8, 1], np.float32), np.ones([8, 8, 3], np.uint8)):
+    transparent = str(tmp_path / "b.webp")
+    Image.fromarray(np.zeros([30, 20, 4], np.uint8)).save(transparent)
+    for image in (path, transparent, np.zeros([8, 8, 1], np.float32), np.ones([8, 8, 3], np.uint8)):
         assert page.thumbnail(image).startswith('<img alt="" src="data:image/png;base64,')
