@@ -74,6 +74,9 @@ def check(strategy: tf.distribute.Strategy, experiment: config.Experiment) -> No
             raise ValueError("precision='mixed_float16': not available on TPUs. Set it to 'mixed_bfloat16'.")
         if experiment.optimizer.name == "lazy_adam":
             raise ValueError("optimizer='lazy_adam': not available on TPUs. Choose 'adam'.")
+    if experiment.minutes is not None and has_several_workers(strategy):
+        problem = "the clocks of several workers differ. Leave it out, and set epochs."
+        raise ValueError(f"minutes={experiment.minutes:g}: {problem}")
     replicas = strategy.num_replicas_in_sync
     for name in ("batch_size", "evaluation_batch_size"):
         size = getattr(experiment, name)

@@ -1,5 +1,6 @@
 """A rank model as a scikit-learn classifier: `rank4class.RankClassifier`."""
 
+import dataclasses
 import itertools
 import operator
 import os
@@ -22,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from rank4class import arguments, data, losses
 from rank4class.data.dataset import MIN_TO_SPLIT, VALIDATION_FRACTION
 from rank4class.pipelines import config, estimator_data
-from rank4class.pipelines.configs import goemotions_minilm
+from rank4class.pipelines.configs import goemotions_minilm, text_file_minilm
 from rank4class.pipelines.run import Run
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task_data import loading
@@ -64,6 +65,9 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
       learning_rate: of the optimizer; None is 0.01, or that of the `config.Optimizer`.
       epochs: number of passes over the training examples; None is 20.
       batch_size: number of examples per step; None is 32.
+      minutes: time of a fit. The default encoder of 2,000 texts or more is then fine-tuned from the solved
+        head, for as many epochs as fit, up to ten; the better of both by validation is the model. Other
+        trainings by steps have as many epochs as fit too.
       validation_fraction: fraction of the examples to draw for validation, in [0, 1), see `data.draw`; at
         least one example of each class that has three. With 0 the optimizer "lbfgs" validates by five folds,
         whose scores are those of models without them, and trains on all examples. None is 0 for it and fewer
@@ -104,6 +108,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: float | None = None,
         epochs: float | None = None,
         batch_size: int | None = None,
+        minutes: float | None = None,
         validation_fraction: float | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
         random_state: Any = 0,
@@ -119,6 +124,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         self.learning_rate = learning_rate
         self.epochs = epochs
         self.batch_size = batch_size
+        self.minutes = minutes
         self.validation_fraction = validation_fraction
         self.class_weight = class_weight
         self.random_state = random_state
@@ -310,6 +316,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             changes["data.class_weights"] = "balanced"
         if self.batch_size is not None:
             changes["batch_size"] = operator.index(self.batch_size)
+        if self.minutes is not None:
+            changes["minutes"] = float(self.minutes)
         changes |= self.experiment or {}
         epochs = changes.get("epochs", EPOCHS)
         experiment = config.Experiment(
@@ -324,6 +332,11 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             words="auto" if self.encoder is None else "none",
             seed=int(seed),
         )
+        is_default = self.encoder is None and self.optimizer is None and experiment.encoder.name == "bert"
+        if is_default and "minutes" in changes and len(X) >= loading.MOST_IN_FOLDS:
+            parts = ("data", "interaction", "loss", "seed")
+            kept = {part: getattr(experiment, part) for part in parts}
+            return config.override(dataclasses.replace(text_file_minilm.get_config(), **kept), changes)
         experiment = config.override(experiment, changes)
         by_steps = config.trains_by_steps(experiment, changes) or experiment.loss.name in losses.BATCH_LOSSES
         if by_steps or self.optimizer not in (None, "lbfgs"):

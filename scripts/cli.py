@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import time
 import typing
 from collections.abc import Callable, Sequence
 
@@ -38,6 +39,7 @@ flags.DEFINE_multi_string(
     "import", [], "Python file or module to import first, which registers your parts; may be repeated."
 )
 
+STARTED = time.monotonic()  # before TensorFlow is imported
 # Raised for invalid files, flags, classes and numbers, and for packages that are not installed. Any other
 # exception is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
@@ -212,7 +214,7 @@ def _named(argv: list[str], arguments: Sequence[str], workdir: str | None) -> li
         added["workdir"] = workdir.format(name_of(path))
     if "config" not in given:
         options = {name[12:]: value for name, value in given.items() if name.startswith("config.data.")}
-        added["config"], changes, recognized = configs.for_data(path, options)
+        added["config"], changes, recognized = configs.for_data(path, options, "minutes" in given)
         added |= {f"config.{field}": value for field, value in changes.items()}
         print(recognized)
     return [argv[0], *(f"--{name}={value}" for name, value in added.items()), *argv[1:]]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -156,7 +157,7 @@ def test_evaluate_and_compare_prediction_sets(output_of, error_of, tmp_path):
     low, high = sets["intervals"]["set_coverage@80"]
     shown = f"for 80%: coverage {sets['set_coverage@80']:.2f}% [{low:.2f}, {high:.2f}], mean size"
     assert f"Prediction sets (threshold) {shown} {sets['set_size@80']:.2f} [" in evaluated
-    compared = output_of("compare", run, run)
+    compared = output_of("compare", run, run, f"--output={tmp_path}/compared")
     assert line_of(compared, "set_size@80")[1:3] == [f"{sets['set_size@80']:.2f}"] * 2
     for coverage, message in {
         "1.2": "coverage=1.2: not in (0, 1)",
@@ -186,7 +187,8 @@ def test_predict_lists_the_inputs_that_it_skips(two_runs, command, tmp_path):
     assert (tmp_path / "p.csv").read_text().startswith("input,0,1,2,3,4,5,6,7,8,9\n")
 
 
-def test_compare(output_of, two_runs):
+def test_compare(output_of, two_runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     compared = output_of("compare", *(f"--workdir={path}" for path in (*two_runs, two_runs[0])))
     other, same = compared.split(f"A: {two_runs[0]}\n")[1:]
     assert other.startswith(f"B: {two_runs[1]}\n360 examples\n")
@@ -195,6 +197,10 @@ def test_compare(output_of, two_runs):
     assert re.search("top1_error .*(A is better|B is better|may be chance)", other)
     assert same.count("no difference") == 3
     assert same.count("0.00  [-0.77, +0.77]") == 3
+    names = [path.name for path in two_runs]
+    report = pathlib.Path("runs", "compare", "-".join([*names, names[0]]), "comparison.html")
+    assert compared.endswith(f"\nReport: {report}\n")
+    assert report.read_text().count("0.00  [-0.77, +0.77]") == 3
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +229,10 @@ def test_every_other_command_runs_on_a_small_problem(small_commands):
         assert "Differences from mse, dot, paired over examples." in text
         assert "equivalent if a difference of 7.5 percentage points is ruled out" in text
     assert read_json(root / "sweep" / "grid.json")["baseline"]["loss"] == "mse"
-    assert f"Report with plots: {root / 'data' / 'data.md'}" in outputs["describe_data"]
+    assert f"Report: {root / 'data' / 'data.html'}" in outputs["describe_data"]
+    page = (root / "sweep" / "report.html").read_text()
+    assert '<td style="text-align: left;">mse</td>' in page
+    assert (page.count("<img"), page.count('src="data:image/png;base64,')) == (2, 2)
     header, *lines = outputs["predict"].splitlines()
     assert header.startswith("input\tclass_1\tscore_1")
     assert [line.split("\t")[0] for line in lines] == [f"{root / 'images.npy'}[{i}]" for i in range(3)]
@@ -407,4 +416,4 @@ def test_train_and_evaluate_queries_and_users(output_of, tmp_path, name, dataset
     evaluated = output_of("evaluate", run, f"--output={tmp_path / 'test'}")
     [line] = (line for line in evaluated.splitlines() if line.startswith(metric))
     assert line.split("  ")[-2] in trained  # the same interval
-    assert f"{metric} (%)" in output_of("compare", run, run)
+    assert f"{metric} (%)" in output_of("compare", run, run, f"--output={tmp_path}/compared")

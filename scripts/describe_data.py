@@ -34,7 +34,7 @@ def main() -> None:
     files.make_writable(folder, f"--output={folder}")  # raises an error before the examples are read
     report = dataset_report.Report(experiment, dataset, folder)
     print(report.text())
-    print(f"\nReport with plots: {report.write(folder)}")
+    print(f"\nReport: {report.write(folder)}")
 
 
 if __name__ == "__main__":

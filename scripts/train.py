@@ -1,10 +1,12 @@
 """Trains an experiment; continues an interrupted training.
 
     python -m rank4class.scripts.train comments.csv
+    python -m rank4class.scripts.train comments.csv --minutes=10
     python -m rank4class.scripts.train --config=digits_mlp --workdir=runs/digits_mlp
 
 The first line takes a table, a folder with the tables of splits, or a folder of images. Its config, columns
-and folder, runs/comments, follow from it, and from the flags that are set.
+and folder, runs/comments, follow from it, and from the flags that are set. With minutes the text encoder is
+fine-tuned from the solved head, as long as they last; the better of the two by validation is the result.
 """
 
 import os
@@ -17,6 +19,7 @@ _CONFIG = cli.define_config()
 _STRATEGY = cli.define_strategy()
 cli.define_cache()
 cli.define_log()
+_MINUTES = flags.DEFINE_float("minutes", None, "Time in which all ends: --config.minutes.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 
 
@@ -26,16 +29,21 @@ def check() -> None:
 
 
 def main() -> None:
+    from rank4class.pipelines import config
     from rank4class.pipelines.reporting import plots, run_page, tables
     from rank4class.pipelines.storage.run_directory import evaluations
     from rank4class.pipelines.training import rank_training
 
+    experiment = _CONFIG.value
+    if _MINUTES.value is not None:
+        experiment = config.override(experiment, {"minutes": _MINUTES.value})
     results = rank_training.train(
-        _CONFIG.value,
+        experiment,
         _WORKDIR.value,
         strategy=_STRATEGY(),
         draw=plots.draw_evaluation,
         report=run_page.write,
+        started=cli.STARTED,
     )
     summaries = evaluations(results)
     print(tables.results_table(summaries))

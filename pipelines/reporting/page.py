@@ -2,11 +2,14 @@
 
 import base64
 import io
+import os
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jinja2
+import markdown
 import matplotlib
 import numpy as np
 import tensorflow as tf
@@ -15,6 +18,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from rank4class.data.preprocessing import images
+from rank4class.pipelines.storage import files
 
 _THUMBNAIL = 64  # pixels
 
@@ -27,6 +31,7 @@ class Section(NamedTuple):
     rows: Sequence[Sequence[Any]] = ()  # of a table, the first of them the header; strings are escaped
     figures: Mapping[str, Markup] = {}  # caption -> `svg`
     lines: Sequence[str] = ()  # as they are typed
+    content: Markup | str = ""
 
 
 def render(title: str, answer: str, sections: Sequence[Section]) -> str:
@@ -34,6 +39,31 @@ def render(title: str, answer: str, sections: Sequence[Section]) -> str:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(pathlib.Path(__file__).with_name("page.html").read_text("utf-8"))
     return template.render(title=title, answer=answer, sections=sections)
+
+
+def write_beside(path: str) -> str:
+    """Writes a Markdown file, whose first line is its title, as a page with its pictures; returns its path.
+
+    HTML within the Markdown is shown as text.
+    """
+    title, _, text = files.read_text(path).partition("\n")
+    converter = markdown.Markdown(extensions=["tables"])
+    converter.preprocessors.deregister("html_block")
+    converter.inlinePatterns.deregister("html")
+
+    def embedded(match: re.Match) -> str:
+        return f'src="{_data(files.read_bytes(os.path.join(os.path.dirname(path), match[1])))}"'
+
+    content = re.sub(r'(?<=<img )(?:alt="[^"]*" )?src="([^"]+)"', embedded, converter.convert(text))
+    content = content.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
+    page = os.path.splitext(path)[0] + ".html"
+    files.write(page, render(title.lstrip("# "), "", [Section("", content=Markup(content))]))
+    return page
+
+
+def _data(png: bytes) -> str:
+    """Returns a picture as the address of an image, which holds it."""
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def svg(figure: Figure) -> Markup:
@@ -53,4 +83,4 @@ def thumbnail(image: np.ndarray | str) -> Markup:
         span = max(float(np.ptp(image)), 1e-12)
         pixels = tf.constant((image.astype(np.float32) - image.min()) * (255.0 / span))
     encoded = tf.io.encode_png(tf.cast(pixels, tf.uint8)).numpy()
-    return Markup(f'<img alt="" src="data:image/png;base64,{base64.b64encode(encoded).decode()}">')
+    return Markup(f'<img alt="" src="{_data(encoded)}">')

@@ -90,9 +90,10 @@ def _sections(
     examples = task_data.splits[split]
     shown = evaluations(results) | ({"the most frequent classes": frequent} if frequent else {})
     for folder, title in _STARTS.items():
-        if start := RunDirectory(os.path.join(run_dir.path, "starts", folder)).results():
-            shown[title] = start["validation"]
-    note = "Means with 95% intervals in brackets."
+        start = RunDirectory(os.path.join(run_dir.path, "starts", folder))
+        if solved := start.results():
+            shown[f"{title}, {_minutes(start):.1f} min"] = solved["validation"]
+    note = f"Means with 95% intervals in brackets. Steps and evaluations took {_minutes(run_dir):.1f} min."
     if task_data.folds is not None:
         note += " The training examples validate by models without them."
     yield Section("Results", note, tables.results_rows(shown))
@@ -113,6 +114,11 @@ def _sections(
     yield Section("Settings", lines=[f"{name} = {value!r}" for name, value in fields.items()])
     commands = ("predict {} FILE", "evaluate {} --worst=20", "export {}", "serve {}")
     yield Section("Next", lines=[f"rank4class {each.format(run_dir.path)}" for each in commands])
+
+
+def _minutes(run_dir: RunDirectory) -> float:
+    """Returns the time from the first step of a run to its last save, without those of its starts."""
+    return sum(session["seconds"] for session in run_dir.sessions()) / 60.0
 
 
 def _confused(labels: np.ndarray, predicted: np.ndarray, class_names: Any) -> list[list[Any]]:

@@ -125,3 +125,18 @@ def test_thumbnails(tmp_path):
     Image.fromarray(np.zeros([30, 20, 4], np.uint8)).save(transparent)
     for image in (path, transparent, np.zeros([8, 8, 1], np.float32), np.ones([8, 8, 3], np.uint8)):
         assert page.thumbnail(image).startswith('<img alt="" src="data:image/png;base64,')
+
+
+def test_a_page_of_markdown(tmp_path):
+    plots.save(plots.Figure(figsize=(1.0, 1.0)), str(tmp_path / "curves.png"))
+    (tmp_path / "report.md").write_text(
+        "# A & B\n\n![Curves](curves.png)\n\n| class | n |\n|--|--|\n| <b>x</b> | 1 |\n\n<script>x</script>\n"
+    )
+    path = page.write_beside(str(tmp_path / "report.md"))
+    content = (tmp_path / "report.html").read_text()
+    tables = Tables(content)
+    assert path == str(tmp_path / "report.html")
+    assert tables.texts[0] == "A & B"
+    assert tables.rows == [("class", "n"), ("<b>x</b>", "1")]
+    assert [source[:22] for source in tables.sources] == ["data:image/png;base64,"]
+    assert "<script>" not in content

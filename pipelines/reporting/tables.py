@@ -194,8 +194,8 @@ def _column_table(columns, align):
     return text_table([list(columns), *zip(*columns.values(), strict=True)], align)
 
 
-def comparison_table(comparisons: Iterable[Comparison]) -> str:
-    """Returns comparisons of a run A, the first, and a run B as text for a terminal."""
+def comparison_rows(comparisons: Iterable[Comparison]) -> list[list[str]]:
+    """Returns the rows of a table on comparisons of a run A, the first, and a run B."""
     rows = [["metric", "A", "B", "B - A  [95%]", "A better", "B better", "equal", "p", ""]]
     for comparison in comparisons:
         low, high = comparison.interval
@@ -206,7 +206,7 @@ def comparison_table(comparisons: Iterable[Comparison]) -> str:
         p_value = "-" if np.isnan(comparison.p_value) else f"{comparison.p_value:.3f}"
         cells = *means, *map("{:,}".format, counts), p_value, comparison.conclusion()
         rows.append([metric_heading(comparison.metric), *cells])
-    return text_table(rows)
+    return rows
 
 
 def signed(value: float) -> str:

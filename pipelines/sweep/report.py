@@ -13,7 +13,7 @@ import pandas as pd
 from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.reporting import page, tables
 from rank4class.pipelines.reporting.plots import save
 from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import SEARCH, RunDirectory, read_json, write_json
@@ -142,7 +142,10 @@ def write_grid(
     baseline: Mapping[str, str] | None = None,
     margin: float = grid_summary.MARGIN,
 ) -> str:
-    """Writes `grid.json`, `report.md` (whose path it returns), plots and events, and prints the tables."""
+    """Writes `grid.json`, `report.md`, plots and events, and prints the tables.
+
+    Returns the path of `report.html`, the report as a page with its plots.
+    """
     search = read_search(root)
     groups = cells(runs)
     tuned = tuple(search["fields"]) if search else ()
@@ -159,8 +162,9 @@ def write_grid(
     ]
     path = os.path.join(root, "report.md")
     files.write(path, grid_tables.render(summary, sections, opening))
+    path = page.write_beside(path)
     tensorboard_grid.write_grid(runs, summary, tuned)
-    blocks = grid_tables.text(summary), textwrap.fill(undecided, 100), f"Report with plots: {path}"
+    blocks = grid_tables.text(summary), textwrap.fill(undecided, 100), f"Report: {path}"
     print("\n" + "\n\n".join(filter(None, blocks)))
     return path
 

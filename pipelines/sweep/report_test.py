@@ -8,6 +8,7 @@ import scipy.stats
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, report
 from rank4class.pipelines.sweep.parallel import GridRun
@@ -91,10 +92,10 @@ def test_a_grids_summary(tmp_path):
 
 
 def test_a_grids_report(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(report, "_write_curves", lambda *_: None)
+    monkeypatch.setattr(report, "_write_curves", lambda _, path: files.write(path, b"png"))
     runs = stored_grid(tmp_path)
     path = report.write_grid(runs, tmp_path, baseline=report.BASELINE)
-    assert path == str(tmp_path / "report.md")
+    assert path == str(tmp_path / "report.html")
     summary = json.loads((tmp_path / "grid.json").read_text())
     assert summary == json.loads(json.dumps(report.summarize(report.cells(runs), baseline=report.BASELINE)))
     text = (tmp_path / "report.md").read_text(encoding="utf-8")

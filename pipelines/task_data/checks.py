@@ -23,6 +23,7 @@ _POSITIVE = (
     "steps_per_execution",
     "checkpoint_steps",
     "steps",
+    "minutes",
     "evaluations_per_epoch",
     "evaluation_batch_size",
 )

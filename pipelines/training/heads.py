@@ -32,7 +32,7 @@ class Sources(NamedTuple):
     encoder_name: str
     batch_size: int  # of the examples that are encoded at a time
     cache: Cache
-    solve: Callable[[], Head]  # returns the head that optimizer "lbfgs" solves for the initial encoder
+    solved: Head | None  # by optimizer "lbfgs" for the initial encoder, if the start is "probe"
 
 
 def start(model: tf.keras.Model, part: config.ClassEncoder, sources: Sources) -> None:
@@ -59,7 +59,8 @@ def probe(sources: Sources) -> Head:
       Kumar, Raghunathan, Jones, Ma, Liang (2022), "Fine-tuning can distort pretrained features and
       underperform out-of-distribution", section 3.4.
     """
-    return sources.solve()
+    assert sources.solved is not None
+    return sources.solved
 
 
 def names(sources: Sources) -> Head:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import time
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from absl import logging
 from rank4class import data, losses, models
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation.trained_model import restore
+from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.files import Cache
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task_data import checks, frozen_features, hashing
@@ -20,6 +22,7 @@ from rank4class.pipelines.task_data.task_data import TaskData
 from rank4class.pipelines.training import heads, optimization, optimizers
 from rank4class.pipelines.training.initialization import initialize
 from rank4class.pipelines.training.schedule import build_schedule
+from rank4class.pipelines.training.time_budget import Budget, Speed
 from rank4class.pipelines.training.train_state import has_checkpoint
 from rank4class.pipelines.training.train_step import build_steps
 from rank4class.pipelines.training.trainable_rank_model import Draw, Report, TrainableRankModel
@@ -41,13 +44,15 @@ def train(
     progress: bool = True,
     draw: Draw | None = None,
     report: Report | None = None,
+    started: float | None = None,
 ) -> dict[str, Any]:
     """Trains an experiment, or resumes an interrupted run of it; returns the results, as in `results.json`.
 
     All workers see the same folder. Those of a finished run are returned without loading its data. A
     `dataset` in memory, which may lack a test split, replaces that of the experiment, whose `data` is then
     "memory". `draw`, such as `plots.draw_evaluation`, draws an evaluation for TensorBoard;
-    `report`, such as `run_page.write`, writes the report of the training.
+    `report`, such as `run_page.write`, writes the report of the training. The time of `minutes` begins at
+    `started`, a value of `time.monotonic`; None is this call.
 
     Raises:
       ValueError, FileNotFoundError: the experiment cannot run; the message says why.
@@ -58,6 +63,7 @@ def train(
     if dataset is not None:
         experiment = config.override(experiment, {"data.name": "memory"})
     checks.check(experiment)
+    started = time.monotonic() if started is None else started
     strategy = strategy or tf.distribute.get_strategy()
     distribution.check(strategy, experiment)
     run_dir = TrainingDirectory(path, experiment)
@@ -84,7 +90,14 @@ def train(
             task_data = task_data.with_static_lengths()
         if experiment.data.on_invalid_row == "fail" and not has_checkpoint(run_dir.checkpoints):
             _check_evaluated_images(task_data, experiment.evaluation_batch_size)
-        return build_trainer(experiment, task_data, run_dir, strategy, progress, draw, report).train()
+        budget = None
+        if experiment.minutes is not None:
+            if "learning_rate" in experiment.optimizer.fields:
+                budget = Budget(run_dir.path, experiment.minutes, started)
+            else:
+                note = "minutes=%g: a solved head takes its own time, and nothing trains after it"
+                logging.warning(note, experiment.minutes)
+        return build_trainer(experiment, task_data, run_dir, strategy, progress, draw, report, budget).train()
     finally:
         run_dir.unlock()
 
@@ -194,22 +207,35 @@ def build_trainer(
     progress: bool = True,
     draw: Draw | None = None,
     report: Report | None = None,
+    budget: Budget | None = None,
 ) -> Trainer:
-    """Builds model and optimizer of an experiment, and the trainer that joins them in a run directory."""
-    tf.keras.utils.set_random_seed(experiment.seed)
-    schedule = build_schedule(experiment, len(task_data.splits["train"]))
-    progress &= distribution.is_chief(strategy)
-    task = TrainableRankModel(experiment, task_data, schedule, strategy, progress, draw, report)
+    """Builds model and optimizer of an experiment, and the trainer that joins them in a run directory.
+
+    Heads are solved first. A `budget` then chooses the number of steps by the time that is left.
+    """
     is_new = not has_checkpoint(run_dir.checkpoints)
+    progress &= distribution.is_chief(strategy)
+    parts = experiment, task_data, run_dir.path, strategy, progress
+    solved = solve_head(*parts) if is_new and experiment.class_encoder.init == "probe" else None
+    words: tuple[heads.Head, np.ndarray | None] | None = None
+    if "words" in task_data.first_example() and (is_new or task_data.folds is not None):
+        words = solve_words(*parts)
+    planned = experiment
+    if budget is not None:
+        budget.save()
+        if budget.steps is None:
+            budget.plan(experiment, task_data, _speed(*parts[:4], budget.trial))
+        planned = config.override(experiment, {"steps": budget.steps})
+    tf.keras.utils.set_random_seed(experiment.seed)
+    schedule = build_schedule(planned, len(task_data.splits["train"]))
+    task = TrainableRankModel(experiment, task_data, schedule, strategy, progress, draw, report)
     if is_new:
-        solve = functools.partial(solve_head, experiment, task_data, run_dir.path, strategy, progress)
         encoder = experiment.encoder.name
         cache = Cache(run_dir.path, progress)
-        sources = heads.Sources(task_data, encoder, experiment.evaluation_batch_size, cache, solve)
+        sources = heads.Sources(task_data, encoder, experiment.evaluation_batch_size, cache, solved)
         heads.start(task.model, experiment.class_encoder, sources)
-    if task.words is not None and (is_new or task_data.folds is not None):
-        head, scores = solve_words(experiment, task_data, run_dir.path, strategy, progress)
-        task.word_scores = scores
+    if words is not None:
+        head, task.word_scores = words
         if is_new:
             task.words.kernel.assign(head.vectors.T)
             task.words.bias.assign(head.bias)
@@ -237,4 +263,24 @@ def build_trainer(
             )
             optimizer.build(task.model.trainable_variables)
             steps = build_steps(strategy, task.model, task.forward, task.loss, optimizer, experiment)
-    return Trainer(task, optimizer, steps, run_dir, schedule, experiment, strategy, progress=progress)
+    return Trainer(
+        task, optimizer, steps, run_dir, schedule, experiment, strategy, progress=progress, budget=budget
+    )
+
+
+def _speed(
+    experiment: config.Experiment,
+    task_data: TaskData,
+    path: str,
+    strategy: tf.distribute.Strategy,
+    seconds: float,
+) -> Speed:
+    """Returns the speed of a training, by a trial of some seconds whose folder is removed."""
+    plain = config.override(experiment, {"class_encoder.init": "random", "init_from": None, "minutes": None})
+    run_dir = TrainingDirectory(os.path.join(path, "starts", "trial"), plain)
+    task_data = task_data.of_splits("train", "validation").without_words()
+    try:
+        return build_trainer(plain, task_data, run_dir, strategy, progress=False).speed(seconds)
+    finally:
+        run_dir.unlock()
+        files.remove([run_dir.path])

@@ -24,6 +24,7 @@ class Schedule:
     C: Callable[[int], Any] | None = None  # inverse strength of the solver's penalty, by step
     checkpoint_steps: int | None = None  # between checkpoints, besides one after each evaluation
     steps_per_execution: int = 1  # between two looks at signals
+    evaluates_first: bool = False  # the solved head from which the training starts
     patience: int = 0  # evaluations without a better one after which training stops; 0 never stops early
 
     def values(self, step: int) -> dict[str, float]:
@@ -33,7 +34,9 @@ class Schedule:
 
     def evaluates_after(self, step: int) -> bool:
         """Whether an evaluation follows a number of steps."""
-        return step == self.total_steps or (step > 0 and step % self.evaluation_steps == 0)
+        if step == 0:
+            return self.evaluates_first or self.total_steps == 0
+        return step == self.total_steps or step % self.evaluation_steps == 0
 
     def next_stop(self, step: int) -> int:
         """Returns the number of steps at the next evaluation or checkpoint."""
@@ -55,7 +58,9 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
         )
     # Products before quotients: 50 epochs of 11 examples in batches of 10 are 55 steps, not 56 by rounding.
     steps_of_epochs = math.ceil(experiment.epochs * train_examples / experiment.batch_size)
-    total_steps = experiment.steps or max(experiment.min_steps, steps_of_epochs)
+    total_steps = experiment.steps
+    if total_steps is None:
+        total_steps = max(experiment.min_steps, steps_of_epochs)
     is_of_epochs = total_steps == steps_of_epochs
     epochs = experiment.epochs if is_of_epochs else total_steps * experiment.batch_size / train_examples
     evaluated_examples = experiment.batch_size * experiment.evaluations_per_epoch
@@ -67,6 +72,7 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
         temperature=optimization.build_temperature(experiment.loss, total_steps),
         checkpoint_steps=experiment.checkpoint_steps,
         steps_per_execution=experiment.steps_per_execution,
+        evaluates_first=experiment.class_encoder.init == "probe",
         monitor=experiment.monitor,
         patience=experiment.patience,
     )

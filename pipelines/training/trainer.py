@@ -20,6 +20,7 @@ from rank4class.pipelines.training.preemption import Interrupted, Interruption
 from rank4class.pipelines.training.schedule import Schedule
 from rank4class.pipelines.training.session import Session
 from rank4class.pipelines.training.tensorboard import Summaries
+from rank4class.pipelines.training.time_budget import Budget, Speed
 from rank4class.pipelines.training.train_state import TrainState
 from rank4class.pipelines.training.train_step import StepResults
 from rank4class.pipelines.training.trainable_rank_model import TrainableRankModel
@@ -42,6 +43,7 @@ class Trainer:
         strategy: tf.distribute.Strategy,
         *,
         progress: bool = True,
+        budget: Budget | None = None,
     ):
         self._task = task
         self._optimizer = optimizer
@@ -54,6 +56,7 @@ class Trainer:
         self._summary_steps = max(1, schedule.evaluation_steps // SUMMARIES_BETWEEN_EVALUATIONS)
         self._interruption = Interruption()
         self._steps = steps
+        self._budget = budget
         if self._is_chief:
             run_dir.claim(task.hashes, task.class_texts, task.describe)
         run = run_hash(experiment, task.hashes)
@@ -115,6 +118,18 @@ class Trainer:
         self._summaries.write_start(self._run_dir.experiment())
         self._open_batches()
 
+    def speed(self, seconds: float) -> Speed:
+        """Returns the speed of the training, timed for some seconds after a first step."""
+        self.resume()
+        self.take_steps(1)
+        started = time.perf_counter()
+        while (of_steps := time.perf_counter() - started) < seconds and not self._is_at_end():
+            self.take_steps(self._progress.step + 1)
+        started = time.perf_counter()
+        self._task.evaluate("validation", self._should_stop, self._progress.step)
+        self._summaries.close(False)
+        return Speed(of_steps / max(1, self._progress.step - 1), time.perf_counter() - started)
+
     def _open_batches(self) -> None:
         """Opens the training batches from the next step on."""
         step = self._progress.step
@@ -130,11 +145,16 @@ class Trainer:
 
     def _is_at_end(self) -> bool:
         patience_ended = self._progress.gave_up(self._schedule.monitor, self._schedule.patience)
-        return patience_ended or self._progress.step == self._schedule.total_steps
+        return patience_ended or self._progress.step == self._schedule.total_steps or self._is_late()
+
+    def _is_late(self) -> bool:
+        """Returns whether the time for steps is over."""
+        return self._budget is not None and self._budget.left <= 0.0
 
     def _evaluation_is_due(self) -> bool:
         step = self._progress.step
-        return self._schedule.evaluates_after(step) and step > self._progress.evaluated
+        is_due = self._schedule.evaluates_after(step) or self._is_late()
+        return is_due and step > self._progress.evaluated
 
     def take_steps(self, until: int) -> None:
         """Trains until a number of steps in total."""
@@ -146,7 +166,7 @@ class Trainer:
         examples = 0
         total = self._schedule.total_steps
         with Progress("training", "step", total, initial=first, disable=not self._verbose) as shown:
-            while progress.step < until:
+            while progress.step < until and not (progress.step > first and self._is_late()):
                 results = self._run_steps(min(self._schedule.steps_per_execution, until - progress.step))
                 waited += results.waited
                 seconds = time.perf_counter() - started
@@ -262,6 +282,8 @@ class Trainer:
         if self._is_chief:
             self._run_dir.write_history(self._progress.history)
             self._session.write(self._progress.step)
+            if self._budget is not None:
+                self._budget.save()
 
     def _save_and_stop(self) -> NoReturn:
         self._save()
@@ -276,10 +298,10 @@ class Trainer:
         distribution.check_agreement(self._strategy, self._progress.step, self._run_dir.path)
         self._state.restore_best()
         self._task.finalize_weights()
+        selected = self._progress.step if self._state.best_step is None else self._state.best_step
         evaluations = {}
         for split in self._task.evaluated:
-            step = self._state.best_step or self._progress.step
-            evaluation = self._task.evaluate(split, self._should_stop, step)
+            evaluation = self._task.evaluate(split, self._should_stop, selected)
             if evaluation is None:
                 raise self._interrupted()
             evaluations[split] = evaluation
@@ -293,10 +315,9 @@ class Trainer:
         if (words := self._task.words) is not None:
             results["words"] = {"terms": words.kernel.shape[0], "weight": float(words.weight)}
         if self._is_chief:
-            best_step = self._state.best_step or self._progress.step
             if test := evaluations.get("test"):
-                self._summaries.write_pictures("test", self._task.pictures("test", test), best_step)
-            self._summaries.write_end(results, self._task.metrics, best_step)
+                self._summaries.write_pictures("test", self._task.pictures("test", test), selected)
+            self._summaries.write_end(results, self._task.metrics, selected)
             self._task.write_artifacts(self._run_dir, results, evaluations)
             self._session.write(self._progress.step)
             self._run_dir.write_results(results)
