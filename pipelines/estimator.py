@@ -76,7 +76,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         1 for others, of single labels. None weighs all examples alike.
       random_state: seed of the draw and the run: an integer, None, or a `RandomState`.
       text_column: column of the texts in a DataFrame; None takes the only column if it has texts, and
-        otherwise all columns as numbers.
+        otherwise all columns.
       workdir: folder of the run; the same fit resumes it, and another one is refused. None is a temporary
         folder, which is removed with `run_`.
       experiment: other fields of `config.Experiment`, dotted name -> value, such as
@@ -144,7 +144,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
           X: `N` texts, none of them empty (a list, array, Series, or a DataFrame with `text_column`); vectors
-            `[N, d]`, dense or sparse, or a DataFrame of numbers; or images `[N, height, width, channels]`,
+            `[N, d]`, dense or sparse, or a DataFrame of numbers, dates, names that repeat and missing cells,
+            see `preprocessing.cells.CellEncoder`; or images `[N, height, width, channels]`,
             uint8 or floats. Numbers become float32.
           y: a label per example; or for several a list (tuple, set) of names per example, or an indicator
             matrix `[N, n]`, dense, sparse or a DataFrame.
@@ -162,7 +163,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         y = estimator_data.encode(encoder, y)
         check_consistent_length(X, y, weights)
         experiment = self._experiment(X, "sigmoid_cross_entropy" if y.ndim == 2 else "softmax")
-        feature = "text" if X.dtype == object else "image" if X.ndim == 4 else "embedding"
+        by_shape = {1: "text", 2: "cells"} if X.dtype == object else {2: "embedding", 4: "image"}
+        feature = by_shape[X.ndim]
         splits = {"train": data.Split({feature: X}, y, weights=weights)}
         if validation_data is None:
             fraction = self.validation_fraction
@@ -176,7 +178,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             y = estimator_data.encode(encoder, validation_data[1])
             check_consistent_length(X, y)
             splits["validation"] = data.Split({feature: X}, y)
-        dataset = data.Dataset(tuple(map(str, encoder.classes_)), splits)
+        columns = tuple(map(str, self.feature_names_in_)) if feature == "cells" else ()
+        dataset = data.Dataset(tuple(map(str, encoder.classes_)), splits, columns=columns)
 
         def train(folder: str | os.PathLike) -> None:
             rank_training.train(experiment, folder, dataset=dataset, progress=bool(self.verbose))
@@ -300,6 +303,10 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         if getattr(X, "ndim", 2) == 4:
             dtype = np.uint8 if X.dtype == np.uint8 else np.float32
             return check_array(X, ensure_2d=False, allow_nd=True, dtype=dtype, input_name="X")
+        if reset:
+            self._is_mixed = estimator_data.is_mixed(X)
+        if self._is_mixed:
+            return estimator_data.cells(validate_data(self, X, reset=reset, skip_check_array=True))
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float32)
         return scipy.sparse.csr_array(X) if scipy.sparse.issparse(X) else X
 
@@ -353,7 +360,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _default_encoder(X: Any) -> config.Encoder:
-    if X.dtype == object:
+    if X.dtype == object and X.ndim == 1:
         try:
             folder = goemotions_minilm.minilm_folder()
         except FileNotFoundError:

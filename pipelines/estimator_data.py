@@ -10,6 +10,8 @@ from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
+from rank4class.data.readers import row_values
+
 
 class Indicator:
     """Indicator matrices in the form of that of the training, with the interface of `MultiLabelBinarizer`."""
@@ -82,18 +84,39 @@ def weights_of(sample_weight: Any, class_weight: Any, y: Any) -> np.ndarray | No
     return weights
 
 
+def is_mixed(X: Any) -> bool:
+    """Returns whether X is a frame with a column of other values than numbers, or with a missing number.
+
+    Raises:
+      ValueError: a column has texts that hardly repeat.
+    """
+    if not isinstance(X, pd.DataFrame):
+        return False
+    others = [name for name, dtype in X.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
+    for name in others:
+        if not row_values.may_be_names(X[name].tolist()):
+            raise ValueError(
+                f"X: values of column {name!r} hardly repeat. Leave it out, or set text_column={name!r}."
+            )
+    return bool(others) or bool(X.isna().to_numpy().any())
+
+
+def cells(X: Any) -> np.ndarray:
+    """Returns the cells of a frame as strings, object `[N, c]`; ValueError for another X."""
+    if not isinstance(X, pd.DataFrame):
+        raise ValueError(f"X: a {type(X).__name__}. Give a DataFrame with the columns of the training.")
+    return np.array([[row_values.cell_text(cell) for cell in row] for row in X.to_numpy(object)], object)
+
+
 def is_flat(values: Any) -> bool:
     return isinstance(values, list | tuple) or getattr(values, "ndim", None) == 1
 
 
 def columns(X: pd.DataFrame, text_column: str | None) -> pd.DataFrame | pd.Series:
-    """Returns the texts of a frame, or the frame if its columns may be numbers."""
+    """Returns the texts of a frame, or the frame."""
     if text_column is None:
-        if X.shape[1] == 1 and pd.api.types.is_string_dtype(X.iloc[:, 0]):
-            return X.iloc[:, 0]
-        for name in filter(lambda name: pd.api.types.is_string_dtype(X[name]), X.columns):
-            raise ValueError(f"X: column {name!r} is not numeric. Leave it out, or set text_column={name!r}.")
-        return X
+        is_text = X.shape[1] == 1 and pd.api.types.is_string_dtype(X.iloc[:, 0])
+        return X.iloc[:, 0] if is_text else X
     if text_column not in X:
         raise ValueError(f"text_column={text_column!r}: not a column of X. It has: {', '.join(map(str, X))}.")
     return X[text_column]

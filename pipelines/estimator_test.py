@@ -51,6 +51,24 @@ def several():
     return fit(y=LISTS, loss="sigmoid_cross_entropy")
 
 
+@pytest.mark.nightly
+def test_frames_of_unlike_columns():
+    days = pd.Timestamp("2024-01-31") + pd.to_timedelta(IDS * 40 + np.arange(60), "D")
+    frame = pd.DataFrame({"noise": X[:, 0] * 0, "day": days, "level": pd.Categorical(Y), "flag": IDS == 1})
+    frame.loc[::7, ["day", "level"]] = None
+    fitted = RankClassifier().fit(frame, Y)
+    assert fitted.feature_names_in_.tolist() == ["noise", "day", "level", "flag"]
+    assert (fitted.predict(frame) == Y).mean() > 0.9
+    assert fitted.predict(frame[::-1])[::-1].tolist() == fitted.predict(frame).tolist()
+    assert fitted.run_.predict(frame[:2], k=1)["class"].tolist() == fitted.predict(frame[:2]).tolist()
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.decision_function(frame), fitted.decision_function(frame))
+    with pytest.raises(ValueError, match="X: a list. Give a DataFrame with the columns of the training."):
+        fitted.predict([[0.0, "2024-01-31", "low", True]])
+    fitted.fit(frame, Y, (frame[:9], Y[:9]))
+    assert fitted.run_.results["validation"]["examples"] == 9
+
+
 def test_predictions(fitted):
     assert fitted.classes_.tolist() == ["high", "low", "mid"]
     assert (fitted.n_features_in_, fitted.feature_names_in_.tolist()) == (3, ["a", "b", "c"])
@@ -206,7 +224,7 @@ NAN = np.where(np.arange(180).reshape(60, 3) == 4, np.nan, X)
         (X, [None, *Y[1:]], {}, r"y\[0\]=None: a missing label\. Remove the example"),
             (X, pd.Series([*LISTS[1:], None]), {}, r"y\[59\]=None: a missing label"),
         (X, pd.Series([pd.NA, *Y[1:]], dtype=object), {}, r"y\[0\]=<NA>: a missing label"),
-        (FRAME.assign(t=Y), Y, {}, r"X: column 't' is not numeric\. Leave it out, or set text_column='t'"),
+        (FRAME.assign(t=X[:, 0].astype(str)), Y, {}, r"X: values of column 't' hardly repeat\. Leave it"),
         (FRAME, Y, {"text_column": "t"}, r"text_column='t': not a column of X\. It has: a, b, c"),
         (["a text", None], [0, 1], {}, r"X\[1\]=None: the model takes text\. Give strings"),
         (["a text", " "], [0, 1], {}, r"X\[1\]=' ': the text is empty"),

@@ -51,11 +51,13 @@ def table(
       path: required; a table, from which validation and test are drawn; or a folder with the tables `train`,
         and optionally `validation` (or `dev`, `val`, `valid`) and `test`, files or folders.
       text_column: the texts. Without a column of inputs, "text" if there is one, or the only one of lists of
-        numbers, or the vectors of all columns of numbers except the labels, in the order of the file.
+        numbers, or all columns of numbers, dates and names that repeat except the labels, in the order of
+        the file.
       text_pair_column: second texts, which may be empty.
       image_column: paths of images, relative to the folder of the table.
       vector_column: vectors, lists of one length; in a text file JSON lists.
-      feature_columns: columns of numbers that make up the vectors.
+      feature_columns: columns of numbers that make up the vectors. If a cell of the first 1,000 rows is a
+        name, a date or missing, they are rows of cells, see `preprocessing.cells.CellEncoder`.
       label_column: the classes: strings or whole numbers. Lists of them are several labels.
       label_separator: what separates several labels in a string, such as ";"; None takes the string as one.
       label_columns: a column for each class, 0 or 1, in the order of the ids, in place of `label_column`.
@@ -71,7 +73,7 @@ def table(
 
     Returns:
       A `Dataset` with the feature `text` (and `text_pair`) or `file`, strings `[N]`, or `embedding`, float32
-      `[N, d]`. Labels are sparse if rows may have several.
+      `[N, d]`, or `cells`, strings `[N, c]`. Labels are sparse if rows may have several.
     """
     options = locals()
     fractions = check_fractions(validation_fraction, test_fraction, with_folds=True)

@@ -34,12 +34,14 @@ class Kind:
       ranks_items: whether the classes of an example are the positions in its list of items.
       has_rows: whether inputs of predictions are rows of text.
       has_pixels: whether examples are arrays of pixels.
+      preprocesses_once: whether `preprocess` is applied once to all examples, and not to each batch.
       duplicates: a sentence that says which examples are duplicates.
       usage: feature -> inputs of an exported model, as Python for a model card.
     """
 
     preprocessor: Any = None
     reads_files = tokenizes = has_ids = ranks_items = has_rows = has_pixels = False
+    preprocesses_once = False
     duplicates = "Examples whose values are all equal are duplicates."
     usage: Mapping[str, str] = {}
 

@@ -22,6 +22,7 @@ class Columns(NamedTuple):
     label_columns: tuple[str, ...] = ()
     label_separator: str | None = None
     has_header: bool = False  # though all columns may be positions
+    is_mixed: bool = False  # whether `feature_columns` have other cells than numbers, or miss some
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> "Columns":
@@ -46,13 +47,13 @@ class Columns(NamedTuple):
     @property
     def has_vectors(self) -> bool:
         """Whether the inputs are vectors."""
-        return bool(self.vector_column or self.feature_columns)
+        return bool(self.vector_column or (self.feature_columns and not self.is_mixed))
 
     def by_column(self) -> dict[str, str]:
         """Returns column -> field that selects it; raises ValueError if two fields select one."""
         section = "data." if self.is_labeled else ""  # predictions have other flags
         selected: dict[str, str] = {}
-        for field, value in zip(self._fields[:-2], self[:-2], strict=True):
+        for field, value in zip(self._fields[:-3], self[:-3], strict=True):
             for column in (value,) if isinstance(value, str) else value or ():
                 if column in selected:
                     raise ValueError(

@@ -32,8 +32,9 @@ class Recognized(NamedTuple):
             "label_separator": "several of them joined by {!r}",
         }
         parts = [shown[name].format(value) for name, value in self.options.items()]
+        parts += ["inputs in other columns"] if self.inputs == "vector" and self.rows else []
         flags = [f"--config.data.{name}" for name in self.options]
-        return f"{', '.join(parts)} (or choose with {listed(flags)})" if parts else "vectors"
+        return f"{', '.join(parts)} (or choose with {listed(flags)})" if parts else "an array of vectors"
 
 
 def recognize(path: str, given: Mapping[str, str]) -> Recognized:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import reprlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from rank4class.data.readers import files
 from rank4class.data.readers.columns import Columns, Row, check_string
 
+DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:.*)?")  # and maybe a time
 DECIMAL = re.compile(r"[-+]?\d*\.\d*[1-9]\d*")
 FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
@@ -46,6 +48,9 @@ def example(where: str, row: Row, columns: Columns, folder: str) -> Example:
         features["file"] = path
     if columns.has_vectors:
         features["embedding"] = _vector(where, row, columns)
+    elif columns.feature_columns:
+        cells = (columns.cell(where, row, name) for name in columns.feature_columns)
+        features["cells"] = np.array([cell_text(cell) for cell in cells], object)
     return Example(where, features, *labels_of(where, row, columns))
 
 
@@ -64,6 +69,23 @@ def _vector(where: str, row: Row, columns: Columns) -> np.ndarray:
         raise ValueError(f"{where}: {name} {reprlib.repr(cell)} is not a {kind}. Correct it.")
     check_finite(where, np.isfinite(vector).all())
     return vector
+
+
+def cell_text(cell: Any) -> str:
+    """Returns a cell as a string, empty if it is missing.
+
+    >>> cell_text(1.0), cell_text(None), cell_text(float("nan")), cell_text("a")
+    ('1.0', '', '', 'a')
+    """
+    return "" if cell is None or cell != cell else str(cell)  # NaN and pandas' NaT differ from themselves
+
+
+def may_be_names(cells: Sequence[Any]) -> bool:
+    """Returns whether the cells of a column are dates, or names that repeat."""
+    if any(isinstance(cell, list | dict) for cell in cells):
+        return False
+    present = [text for cell in cells if (text := cell_text(cell).strip())]
+    return all(map(DATE.fullmatch, present)) or 2 * len(set(present)) <= len(present)
 
 
 def kind_of(value: Any) -> str:

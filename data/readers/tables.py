@@ -231,14 +231,33 @@ def choose_inputs(columns: Columns, path: str) -> Columns:
     if len(by_kind["vector"]) == 1:
         logging.info("%s: the inputs are the vectors of column %r", path, by_kind["vector"][0])
         return columns._replace(vector_column=by_kind["vector"][0])
-    if by_kind["number"]:
-        logging.info("%s: the inputs are the numbers of the columns %s", path, listed(by_kind["number"]))
-        return columns._replace(feature_columns=tuple(by_kind["number"]))
+    rows = head(path, columns.by_position)
+    left_out = [name for name in by_kind[""] if not row_values.may_be_names([row.get(name) for row in rows])]
+    names = [name for name in kinds if name in by_kind["number"] + by_kind[""]]
+    names = [name for name in names if name not in left_out and name.casefold() != "id"]
+    if names:
+        logging.info("%s: the inputs are the columns %s", path, listed(names))
+        if left_out:
+            logging.warning(
+                "%s: cells of %s hardly repeat: these columns are left out", path, listed(left_out)
+            )
+        return columns._replace(feature_columns=tuple(names))
+    present = listed([repr(name[:40]) for name in kinds])
     raise ValueError(
-        f"{path}: no column 'text', of vectors or of numbers besides the label. The columns are "
-        f"{listed([repr(name[:40]) for name in kinds])}. Choose the inputs with data.text_column or "
-        f"data.image_column.{text_rows.separator_hint(list(kinds))}"
+        f"{path}: no column 'text', of vectors, of numbers or of repeated names besides the label. The "
+        f"columns are {present}. Choose the inputs with data.text_column or data.image_column."
+        f"{text_rows.separator_hint(list(kinds))}"
     )
+
+
+def are_mixed(path: str, columns: Columns) -> bool:
+    """Returns whether feature columns of a table begin with another cell than a number, or miss one.
+
+    It reads the first rows. Another cell in a column of numbers is a mistake.
+    """
+    rows = head(path, columns.by_position) if columns.feature_columns else []
+    cells = [[row_values.cell_text(row.get(name)) for row in rows] for name in columns.feature_columns]
+    return any("" in column or row_values.kind_of(column[0]) != "number" for column in cells)
 
 
 def _block(examples: list[Example]) -> Block:

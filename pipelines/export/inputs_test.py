@@ -309,3 +309,38 @@ def test_predictions_of_texts_of_several_lengths_keep_their_order(text_run, tmp_
     one_by_one = [text_run.scores([text]).max() for text in texts]
     np.testing.assert_allclose(frame["score_1"], one_by_one, rtol=1e-5, atol=1e-6)
     assert len(np.unique(one_by_one)) > 12
+
+
+def test_rows_of_cells(tmp_path):
+    rows = [
+        [i, ("red", "blue")[i % 2], f"2024-0{1 + i % 3}-11", "" if i % 5 == 0 else i / 7] for i in range(90)
+    ]
+    frame = pd.DataFrame(rows, columns=["ID", "color", "day", "size"]).assign(
+        label=[f"{color} {day[6]}" for _, color, day, _ in rows]
+    )
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    experiment = config.Experiment(config.Data("table", path=str(tmp_path / "train.csv")))
+    experiment = config.override(experiment, {"encoder.name": "identity"})
+    run = rank4class.train(experiment, tmp_path / "run", progress=False)
+    assert run.results["test"]["top1_error"] == 0.0
+    os.remove(tmp_path / "train.csv")
+
+    run = rank4class.load(tmp_path / "run")
+    new = frame.drop(columns=["label", "color"]).assign(color=frame["color"])  # in another order
+    predicted = run.predict(new, k=1)["class"].tolist()
+    assert predicted == frame["label"].tolist()
+    new.to_json(tmp_path / "new.jsonl", orient="records", lines=True)
+    run.predict_file(tmp_path / "new.jsonl", tmp_path / "p.csv", k=1)
+    written = pd.read_csv(tmp_path / "p.csv")
+    assert (written["class_1"].tolist(), written["ID"].tolist()) == (predicted, frame["ID"].tolist())
+    frame[40:50].to_csv(tmp_path / "labeled.csv", index=False)
+    assert run.evaluate(tmp_path / "labeled.csv")["examples"] == 10
+    run.export(tmp_path / "model", k=2)
+    model = tf.saved_model.load(str(tmp_path / "model"))
+    cells = [["blue", "2024-03-11", "3.5"], ["green", "", "many"]]
+    answers = model.signatures["serving_default"](cells=tf.constant(cells))
+    assert answers["classes"].numpy()[0, 0] == b"blue 3"
+    np.testing.assert_allclose(answers["scores"][:, 0], run.scores(cells).max(axis=1), rtol=1e-5)
+    assert_takes_no_rows(model)
+    with pytest.raises(ValueError, match=r"inputs\[0\]=\['red'\]: the model takes rows of 3 cells"):
+        run.predict([["red"]])

@@ -4,6 +4,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def load_data(
         ]
     if encoder.frozen:
         steps.append(partial(frozen_features.encode_splits, encoder.name, batch_size, cache))
-    elif data_config.cache:
+    elif data_config.cache or raw.inputs.kind.preprocesses_once:
         steps.append(partial(preprocess_once, batch_size, progress))
     adds_words = experiment.words == "auto" and raw.inputs.tokenizer is not None
     adds_words &= not (data_config.held_out or class_texts.are_read(class_encoder))
@@ -97,7 +98,9 @@ def load_labeled(
     Raises:
       FileNotFoundError, ValueError: the data cannot be loaded, or have other classes.
     """
-    columns = {"feature_columns": trained.columns} if trained.columns else {}
+    columns: dict[str, Any] = {}
+    if trained.columns:
+        columns = {"feature_columns": trained.columns, "is_mixed": "cells" in trained.specs}
     if data_config.name == "table" and "embedding" in trained.specs:
         columns["width"] = trained.specs["embedding"].shape[1]
     options = {**data_config.options(), **columns, "path": path}
@@ -192,7 +195,10 @@ def of_dataset(
 
 def _with_inputs(class_names: tuple[str, ...], splits: dict[str, data.Split], inputs: Inputs) -> TaskData:
     def with_inputs(split: data.Split) -> data.Split:
-        shown = split.features.get("text", split.features.get("file"))
+        features = split.features
+        shown = features.get("text", features.get("file"))
+        if "cells" in features:
+            shown = np.array([", ".join(row) for row in features["cells"]], object)
         return split if shown is None else dataclasses.replace(split, inputs=shown)
 
     splits = map_splits(with_inputs, splits)
