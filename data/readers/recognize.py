@@ -40,6 +40,7 @@ class Recognized(NamedTuple):
 def recognize(path: str, given: Mapping[str, str]) -> Recognized:
     """Returns what a table, a folder with the tables of splits, or a folder of images holds.
 
+    A header line with a cell that is in a row below too is a row, and the columns are their positions from 1.
     A column is taken by a usual name, or else by the cells of the first 1,000 rows: texts have three words or
     more, labels repeat. Several labels in a cell are recognized by parts that repeat in other cells.
 
@@ -57,6 +58,8 @@ def recognize(path: str, given: Mapping[str, str]) -> Recognized:
     if arrays.is_arrays(table):
         return Recognized("vector", "table", {}, 0)
     head = tables.head(table, given.get("label_column", "").isdecimal())
+    if "label_column" not in given and _is_row(head):
+        head = tables.head(table, by_position=True)
     cells: dict[str, list[Any]] = collections.defaultdict(list)
     for row in head:
         for name, cell in row.items():
@@ -79,6 +82,11 @@ def recognize(path: str, given: Mapping[str, str]) -> Recognized:
         if (column := _choose(table, by_field[field], others, names, is_one)) is not None:
             return Recognized(by_field[field], "table", {field: column, **options}, len(head))
     return Recognized("vector", "table", options, len(head))  # chosen by `tables.choose_inputs`
+
+
+def _is_row(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether a header line is a row: one of its cells is in a row below, in the same column."""
+    return any(row.get(name) == name for row in rows for name in rows[0] if name)
 
 
 def _is_folder_of_images(path: str) -> bool:

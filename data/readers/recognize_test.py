@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rank4class import data
 from rank4class.data.readers.recognize import recognize
 
 INTENTS = ["card arrival", "lost card", "top up"]
@@ -112,3 +113,13 @@ def test_files_without_labels(tmp_path):
         recognize(str(tmp_path / "empty"), {})
     with pytest.raises(FileNotFoundError, match="nowhere: no such file or folder"):
         recognize(str(tmp_path / "nowhere"), {})
+
+
+def test_a_file_without_a_header_line(tmp_path):
+    rows = [f"{i},{text},{name}" for i, text, name in zip(IDS, TEXTS, REPEATED, strict=True)]
+    (tmp_path / "data.csv").write_text("\n".join(rows))
+    found = recognize(str(tmp_path / "data.csv"), {})
+    assert found.options == {"text_column": "2", "label_column": "3"}
+    assert found.rows == len(rows)
+    dataset = data.get("table", path=str(tmp_path / "data.csv"), **found.options)
+    assert sum(map(len, dataset.splits.values())) == len(rows)

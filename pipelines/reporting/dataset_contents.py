@@ -56,13 +56,14 @@ def find_duplicates(examples: pd.DataFrame, others: pd.DataFrame) -> tuple[pd.Se
     return joined["index"], int(differs.sum())
 
 
-def token_counts(tokenizer: data.Tokenizer, split: data.Split) -> np.ndarray:
-    """Returns the number of tokens of each text before cutting, int64 `[N]`."""
+def token_counts(tokenizer: data.Tokenizer, texts: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the number of tokens of each text, or pair of texts, before cutting, int64 `[N]`."""
     lengths = []
-    progress = Progress("counting tokens", "text", len(split))
-    for start in progress.over(range(0, len(split), BATCH), BATCH):
-        texts = {name: tf.constant(v[start : start + BATCH]) for name, v in split.features.items()}
-        lengths.append(tokenizer.lengths(texts))
+    count = len(texts["text"])
+    progress = Progress("counting tokens", "text", count)
+    for start in progress.over(range(0, count, BATCH), BATCH):
+        batch = {name: tf.constant(values[start : start + BATCH]) for name, values in texts.items()}
+        lengths.append(tokenizer.lengths(batch))
     return np.concatenate(lengths)
 
 

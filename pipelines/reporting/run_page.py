@@ -9,10 +9,11 @@ import pandas as pd
 from markupsafe import Markup
 
 from rank4class import data
+from rank4class.data.readers.columns import normalize_text
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import baselines, worst_examples
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult, metric_heading
-from rank4class.pipelines.reporting import page, plots, run_html, tables
+from rank4class.pipelines.reporting import dataset_contents, page, plots, run_html, tables
 from rank4class.pipelines.reporting.page import Section
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, evaluations
@@ -109,7 +110,7 @@ def _sections(
         yield Section("Most confused classes", rows=[["true class", "predicted", "examples"], *pairs])
         rows = _worst(evaluation, examples, class_names, task_data.inputs.kind.reads_files)
         yield Section("Worst examples", rows=rows)
-    yield Section("Data", rows=_data_rows(task_data))
+    yield Section("Data", rows=_data_rows(task_data, experiment.data.max_length))
     fields = config.changed_fields(experiment)
     yield Section("Settings", lines=[f"{name} = {value!r}" for name, value in fields.items()])
     commands = ("predict {} FILE", "evaluate {} --worst=20", "export {}", "serve {}")
@@ -157,12 +158,25 @@ def _input(examples: data.Split, i: int, are_files: bool) -> str | Markup:
     return "" if image is None else page.thumbnail(np.asarray(image[i]))
 
 
-def _data_rows(task_data: TaskData) -> list[list[str]]:
-    """Returns the number of examples of each split, and of its classes."""
+def _data_rows(task_data: TaskData, max_length: int) -> list[list[str]]:
+    """Returns the number of examples of each split, of its classes, of copies, and the share of cut texts."""
     rows = [["split", "examples", "of a class: fewest", "median", "most"]]
+    inputs = {name: split.inputs for name, split in task_data.splits.items() if split.inputs is not None}
+    if task_data.inputs.kind.reads_files:
+        inputs = {}
+    tokenizer = task_data.inputs.tokenizer if "text_pair" not in task_data.inputs.specs else None
+    rows[0] += ["also in train"] if inputs else []
+    rows[0] += [f"cut at {max_length} tokens"] if inputs and tokenizer else []
+    known = set(map(normalize_text, inputs.get("train", ())))
     for name in sorted(task_data.splits, key=("train", "validation", "calibration", "test").index):
         split = task_data.splits[name]
         counts = split.class_counts(task_data.num_scored(name))
         few, median, most = (f"{f(counts):,.0f}" for f in (np.min, np.median, np.max))
         rows.append([name, f"{len(split):,}", few, median, most])
+        if name in inputs:
+            copies = sum(normalize_text(text) in known for text in inputs[name])
+            rows[-1].append("-" if name == "train" else f"{copies:,}")
+        if name in inputs and tokenizer:
+            cut = dataset_contents.token_counts(tokenizer, {"text": inputs[name]}) > max_length
+            rows[-1].append(f"{cut.mean():.1%}")
     return rows

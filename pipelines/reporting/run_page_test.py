@@ -85,7 +85,8 @@ def test_the_report_of_texts(tmp_path):
         "2",
     ) in tables.rows
     assert ("cat & co", "owl", "1") in tables.rows
-    assert ("train", "40", "13", "13", "14") in tables.rows
+    assert ("train", "40", "13", "13", "14", "-") in tables.rows
+    assert [row[-1] for row in tables.rows if row[:2] == ("test", "30")] == ["30"]  # all texts repeat
     assert "optimizer.C = (0.1, 1.0)" in "".join(tables.texts)
     assert f"rank4class predict {tmp_path / 'run'} FILE" in "".join(tables.texts)
     assert all(source.startswith(("#", "data:")) for source in tables.sources)
