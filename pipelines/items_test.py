@@ -201,4 +201,4 @@ def test_dataset_summary_by_hand(tmp_path):
     ):
         assert part in text, text
     (tmp_path / "report").mkdir()
-    assert "## Lists" in pathlib.Path(report.write(str(tmp_path / "report"))).read_text()
+    assert "<h2>Lists</h2>" in pathlib.Path(report.write(str(tmp_path / "report"))).read_text()
