@@ -39,6 +39,7 @@ flags.DEFINE_multi_string(
     "import", [], "Python file or module to import first, which registers your parts; may be repeated."
 )
 
+_MINUTES = {"minutes", "config.minutes"}  # flags of a time budget
 STARTED = time.monotonic()  # before TensorFlow is imported
 # Raised for invalid files, flags, classes and numbers, and for packages that are not installed. Any other
 # exception is a bug and keeps its traceback.
@@ -214,14 +215,14 @@ def _named(argv: list[str], arguments: Sequence[str], workdir: str | None) -> li
         added["workdir"] = workdir.format(name_of(path))
     if "config" not in given:
         options = {name[12:]: value for name, value in given.items() if name.startswith("config.data.")}
-        added["config"], changes, recognized = configs.for_data(path, options, "minutes" in given)
+        added["config"], changes, recognized = configs.for_data(path, options, bool(_MINUTES & given.keys()))
         added |= {f"config.{field}": value for field, value in changes.items()}
         print(recognized)
     return [argv[0], *(f"--{name}={value}" for name, value in added.items()), *argv[1:]]
 
 
 def name_of(path: str) -> str:
-    """Returns the name of a file or folder without its endings, for folders of what is made of it.
+    """Returns the name of a file or folder without its endings, which names the folders of results.
 
     >>> name_of("data/comments.csv.gz"), name_of("photos/")
     ('comments', 'photos')

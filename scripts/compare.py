@@ -28,6 +28,7 @@ def main() -> None:
     runs = list(map(trained_model.restore, _WORKDIRS.value))
     names = [cli.name_of(path) for path in _WORKDIRS.value]
     folder = _OUTPUT.value or os.path.join("runs", "compare", "-".join(names))
+    files.make_writable(folder, f"--output={folder}")
     blocks = [f"# {', '.join(names)}"]
     for other, compared in zip(others, comparison.compare_runs(runs, _SPLIT.value, _PATH.value), strict=True):
         rows = tables.comparison_rows(compared)
@@ -36,7 +37,6 @@ def main() -> None:
             f"A: `{first}`, B: `{other}`, on {compared[0].examples:,} {_PATH.value or _SPLIT.value} examples"
         ]
         blocks += [tables.markdown_table(rows)]
-    files.make_writable(folder, f"--output={folder}")
     path = os.path.join(folder, "comparison.md")
     files.write(path, "\n\n".join(blocks) + "\n")
     print(f"Report: {page.write_beside(path)}")

@@ -85,7 +85,10 @@ def recognize(path: str, given: Mapping[str, str]) -> Recognized:
 
 
 def _is_row(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Returns whether a header line is a row: one of its cells is in a row below, in the same column."""
+    """Returns whether a header line is a row: a cell of it, none of a usual name, is in its column below."""
+    usual = (*text_rows.TEXT_NAMES, *text_rows.LABEL_NAMES)
+    if any(normalize_text(name) in usual for name in rows[0]):
+        return False
     return any(row.get(name) == name for row in rows for name in rows[0] if name)
 
 

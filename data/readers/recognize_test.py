@@ -123,3 +123,12 @@ def test_a_file_without_a_header_line(tmp_path):
     assert found.rows == len(rows)
     dataset = data.get("table", path=str(tmp_path / "data.csv"), **found.options)
     assert sum(map(len, dataset.splits.values())) == len(rows)
+
+
+def test_a_header_line_of_usual_names_is_no_row(tmp_path):
+    rows = [f"{text},{name}" for text, name in zip([*TEXTS[:-1], "text"], REPEATED, strict=True)]
+    (tmp_path / "data.csv").write_text("\n".join(["text,label", *rows]))
+    assert recognize(str(tmp_path / "data.csv"), {}).options == {
+        "text_column": "text",
+        "label_column": "label",
+    }

@@ -56,12 +56,14 @@ def find_duplicates(examples: pd.DataFrame, others: pd.DataFrame) -> tuple[pd.Se
     return joined["index"], int(differs.sum())
 
 
-def token_counts(tokenizer: data.Tokenizer, texts: Mapping[str, np.ndarray]) -> np.ndarray:
+def token_counts(
+    tokenizer: data.Tokenizer, texts: Mapping[str, np.ndarray], progress: bool = True
+) -> np.ndarray:
     """Returns the number of tokens of each text, or pair of texts, before cutting, int64 `[N]`."""
     lengths = []
     count = len(texts["text"])
-    progress = Progress("counting tokens", "text", count)
-    for start in progress.over(range(0, count, BATCH), BATCH):
+    shown = Progress("counting tokens", "text", count, disable=not progress)
+    for start in shown.over(range(0, count, BATCH), BATCH):
         batch = {name: tf.constant(values[start : start + BATCH]) for name, values in texts.items()}
         lengths.append(tokenizer.lengths(batch))
     return np.concatenate(lengths)

@@ -177,6 +177,8 @@ def _data_rows(task_data: TaskData, max_length: int) -> list[list[str]]:
             copies = sum(normalize_text(text) in known for text in inputs[name])
             rows[-1].append("-" if name == "train" else f"{copies:,}")
         if name in inputs and tokenizer:
-            cut = dataset_contents.token_counts(tokenizer, {"text": inputs[name]}) > max_length
+            cut = (
+                dataset_contents.token_counts(tokenizer, {"text": inputs[name]}, progress=False) > max_length
+            )
             rows[-1].append(f"{cut.mean():.1%}")
     return rows
