@@ -10,12 +10,14 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from rank4class.data.readers.row_values import DATE
+
 Features = dict[str, tf.Tensor]
 MOST_LEVELS = 100  # of a column of names
 LEAST_COUNT = 2  # training examples of a level
 MOSTLY = 0.9  # share of the cells of a column of numbers that are numbers
 _NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
-_DATE = r"\s*\d{4}-\d\d-\d\d([T ]\d\d:.*)?\s*"
+_DATE = rf"\s*{DATE.pattern}\s*"
 
 
 class CellEncoder:
