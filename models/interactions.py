@@ -292,74 +292,48 @@ class _Mlp(Part, Interaction, _RandomLayer):
         c: tf.Tensor,
         weights: Sequence[tf.Tensor],
     ) -> tf.Tensor:
-        """Returns the scores `[B, n]`, computed one block of classes after the other."""
+        """Returns the scores `[B, n]`, computed one block of classes after the other.
+
+        Gradients are sums over the blocks, at least in float32.
+        """
         n, d = c.shape
         size = math.ceil(n / blocks)
         blocks = math.ceil(n / size)
         padding = blocks * size - n
+        c_blocks = tf.reshape(tf.pad(c, [[0, padding], [0, 0]]), [blocks, size, d])
+        dtypes = [x.dtype for x in (h, *weights)]
+        exact = [tf.cast(x, _exact(x.dtype)) for x in (h, *weights)]
 
-        def seed_of(i: tf.Tensor) -> tf.Tensor | None:
-            return None if seed is None else tf.random.fold_in(seed, i, alg="philox")
+        seeds = tf.range(blocks)
+        if seed is not None:
+            seeds = tf.map_fn(lambda i: tf.random.fold_in(seed, i, alg="philox"), seeds)
 
-        @tf.custom_gradient
-        def scores_of(h: tf.Tensor, c: tf.Tensor, *weights: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-            c_blocks = tf.reshape(tf.pad(c, [[0, padding], [0, 0]]), [blocks, size, d])
-            first_weights = weights[:2]
-            other_weights = weights[2:]
+        def score_block(part: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            block, of_block = part
 
-            def score_block(i: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                pairs = self.pairs(h, c_blocks[i], *first_weights)
-                scores = tf.reshape(self._rest(pairs, seed_of(i), *other_weights), [-1, size])
-                return (scores, pairs) if stored else (scores,)
+            def pairs_of(block: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
+                h, kernel, bias = map(tf.cast, values, dtypes)
+                return self.pairs(h, block, kernel, bias)
 
-            batch_size = h.shape[0]
-            score_spec = tf.TensorSpec([batch_size, size], _exact(h.dtype))
-            pair_spec = tf.TensorSpec([batch_size and batch_size * size, self.units], h.dtype)
-            scores, *all_pairs = tf.map_fn(
-                score_block,
-                tf.range(blocks),
-                fn_output_signature=(score_spec, pair_spec) if stored else (score_spec,),
-                parallel_iterations=1,
-            )
+            def rest_of(pairs: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
+                drawn = None if seed is None else of_block
+                return tf.reshape(self._rest(pairs, drawn, *map(tf.cast, values, dtypes[3:])), [-1, size])
 
-            def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                padded = tf.pad(upstream, [[0, 0], [0, padding]])
-                upstream_blocks = tf.transpose(tf.reshape(padded, [-1, blocks, size]), [1, 0, 2])
+            def scores_of(block: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
+                return rest_of(pairs_of(block, *values[:3]), *values[3:])
 
-                def add_block(i: tf.Tensor, grad_c: tf.TensorArray, *sums: tf.Tensor) -> list[Any]:
-                    inputs = [h, c_blocks[i], *first_weights]
-                    with tf.GradientTape() as first_tape:
-                        first_tape.watch(inputs)
-                        pairs = self.pairs(*inputs)
-                    # In a graph the pre-activations are computed only if they are not stored.
-                    values = [all_pairs[0][i] if stored else pairs, *other_weights]
-                    with tf.GradientTape() as rest_tape:
-                        rest_tape.watch(values)
-                        block_scores = self._rest(values[0], seed_of(i), *values[1:])
-                    grad_scores = tf.reshape(upstream_blocks[i], [-1, 1])
-                    grad_pairs, *grad_others = rest_tape.gradient(block_scores, values, grad_scores)
-                    grad_h, grad_block, *grad_first = first_tape.gradient(pairs, inputs, grad_pairs)
-                    terms = [
-                        tf.cast(term, _exact(term.dtype)) for term in (grad_h, *grad_first, *grad_others)
-                    ]
-                    totals = [total + term for total, term in zip(sums, terms, strict=True)]
-                    return [i + 1, grad_c.write(i, grad_block), *totals]
+            again = tf.recompute_grad
+            if stored:
+                return again(rest_of)(again(pairs_of)(block, *exact[:3]), *exact[3:])
+            return again(scores_of)(block, *exact)
 
-                grad_c = tf.TensorArray(c.dtype, blocks, element_shape=[size, d])
-                zeros = [tf.zeros(tf.shape(x), _exact(x.dtype)) for x in (h, *weights)]
-                _, grad_c, *totals = tf.while_loop(
-                    lambda i, *_: i < blocks,
-                    add_block,
-                    [0, grad_c, *zeros],
-                    parallel_iterations=1,
-                    maximum_iterations=blocks,
-                )
-                grads = [tf.cast(total, x.dtype) for total, x in zip(totals, [h, *weights], strict=True)]
-                return grads[0], tf.reshape(grad_c.stack(), [blocks * size, d])[:n], *grads[1:]
-
-            return tf.reshape(tf.transpose(scores, [1, 0, 2]), [-1, blocks * size])[:, :n], gradient
-
-        return scores_of(h, c, *weights)
+        scores = tf.map_fn(
+            score_block,
+            (c_blocks, seeds),
+            fn_output_signature=tf.TensorSpec([h.shape[0], size], exact[0].dtype),
+            parallel_iterations=1,
+        )
+        return tf.reshape(tf.transpose(scores, [1, 0, 2]), [-1, blocks * size])[:, :n]
 
 
 @INTERACTIONS.register("lc_mlp")

@@ -17,7 +17,7 @@ from rank4class.pipelines.reporting import page, tables
 from rank4class.pipelines.reporting.plots import save
 from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import SEARCH, RunDirectory, read_json, write_json
-from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, space, tensorboard_grid
+from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, space
 from rank4class.pipelines.sweep.parallel import GridRun, cell_of
 
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
@@ -142,7 +142,7 @@ def write_grid(
     baseline: Mapping[str, str] | None = None,
     margin: float = grid_summary.MARGIN,
 ) -> str:
-    """Writes `grid.json`, `report.md`, plots and events, and prints the tables.
+    """Writes `grid.json`, `report.md` and plots, and prints the tables.
 
     Returns the path of `report.html`, the report as a page with its plots.
     """
@@ -163,7 +163,6 @@ def write_grid(
     path = os.path.join(root, "report.md")
     files.write(path, grid_tables.render(summary, sections, opening))
     path = page.write_beside(path)
-    tensorboard_grid.write_grid(runs, summary, tuned)
     blocks = grid_tables.text(summary), textwrap.fill(undecided, 100), f"Report: {path}"
     print("\n" + "\n\n".join(filter(None, blocks)))
     return path

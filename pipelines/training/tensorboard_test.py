@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorboard import context
-from tensorboard.backend.event_processing import (
-    data_provider,
-    plugin_event_accumulator,
-    plugin_event_multiplexer,
-)
+from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.plugins import base_plugin
 from tensorboard.plugins.hparams import (
     api_pb2,
@@ -22,8 +18,6 @@ from tensorboard.plugins.hparams import (
 
 from rank4class.pipelines import config
 from rank4class.pipelines.reporting import plots
-from rank4class.pipelines.sweep import tensorboard_grid
-from rank4class.pipelines.sweep.parallel import GridRun
 from rank4class.pipelines.training import tensorboard
 from rank4class.pipelines.training.rank_training_test import events_of
 
@@ -126,63 +120,29 @@ def write_points(folder, steps):
     writer.close()
 
 
-def read(folder):
-    """Returns the events that TensorBoard reads without its data server."""
-    return plugin_event_accumulator.EventAccumulator(str(folder)).Reload()
-
-
-def summary_of(runs, intervals):
-    """Returns the summary of a grid of one run per cell."""
-    cells = [
-        {"name": run.cell, "metrics": {metric: {"interval": ends} for metric, ends in one.items()}}
-        for run, one in zip(runs, intervals, strict=True)
-    ]
-    return {"monitor": "top1_error", "metrics": dict.fromkeys(intervals[0]), "cells": cells}
-
-
-def test_running_tensorboards_read_the_interval_of_a_cell(tmp_path):
-    write_points(tmp_path, [0])
-    events = read(tmp_path)
-    runs = [GridRun(EXPERIMENT, str(tmp_path))]
-    intervals = {"top1_error": [1, 2], "ndcg@5": [None, 4], "mrr": None}
-    tensorboard_grid.write_grid(runs, summary_of(runs, [intervals]))
-    assert {tag for tag in events.Reload().Tags()["tensors"] if tag.startswith("test_interval")} == {
-        "test_interval/top1_error_low",
-        "test_interval/top1_error_high",
-        "test_interval/ndcg@5_high",
-    }
-    intervals["top1_error"] = [1.0, 3.0]  # a later summary replaces the first
-    tensorboard_grid.write_grid(runs, summary_of(runs, [intervals]))
-    [high] = read(tmp_path).Tensors("test_interval/top1_error_high")
-    assert tf.make_ndarray(high.tensor_proto).item() == 3.0
-
-
 def with_rate(rate, seed):
     loss = "mse" if rate == 0.25 else "softmax"
     return config.override(EXPERIMENT, {"loss.name": loss, "optimizer.learning_rate": rate, "seed": seed})
 
 
 @pytest.mark.nightly
-def test_the_hparams_tab_of_a_grid(tmp_path):
+def test_the_hparams_tab_has_a_row_for_the_seeds_of_a_cell(tmp_path):
     rates = {"slow": 0.25, "fast": 0.5}
-    runs = [
-        GridRun(with_rate(rate, seed), f"{tmp_path}/{name}-seed{seed}")
-        for (name, rate), seed in itertools.product(rates.items(), (0, 1))
-    ]
-    for run in runs:
-        rate = run.experiment.optimizer.learning_rate
-        seed = run.experiment.seed
-        write_points(run.path, range(0, 50, 10))
-        summaries = tensorboard.Summaries(run.path)
-        summaries.write_start(run.experiment)
+    for (name, rate), seed in itertools.product(rates.items(), (0, 1)):
+        folder = f"{tmp_path}/{name}-seed{seed}"
+        write_points(folder, range(0, 50, 10))
+        summaries = tensorboard.Summaries(folder)
+        summaries.write_start(with_rate(rate, seed))
         summaries.write_end(RESULTS | {"test": {"top1_error": rate * (1 + seed)}}, METRICS, 40)
-    intervals = [{"ndcg@5": None, "top1_error": [rate / 2, 2 * rate]} for rate in rates.values()]
-    tensorboard_grid.write_grid(runs, summary_of(runs[::2], intervals), ["optimizer.learning_rate"])
     multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload()
     provider = data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path))
     backend = backend_context.Context(base_plugin.TBContext(data_provider=provider))
     asked = context.RequestContext(), backend, ""
+    shown = get_experiment.Handler(*asked, api_pb2.GetExperimentRequest()).run()
+    assert {"loss.name", "optimizer.learning_rate"} <= {info.name for info in shown.hparam_infos}
+    assert "test/top1_error" in {info.name.tag for info in shown.metric_infos}
     request = api_pb2.ListSessionGroupsRequest(slice_size=10, allowed_statuses=[api_pb2.STATUS_SUCCESS])
+    request.col_params.add(metric={"tag": "test/top1_error"})
     groups = list_session_groups.Handler(*asked, request).run().session_groups
     assert {group.name: {one.name for one in group.sessions} for group in groups} == {
         tensorboard.group_name(with_rate(rate, 0)): {f"{name}-seed0", f"{name}-seed1"}
@@ -190,15 +150,5 @@ def test_the_hparams_tab_of_a_grid(tmp_path):
     }
     for group in groups:
         rate = group.hparams["optimizer.learning_rate"].number_value
-        assert {one.name.tag: one.value for one in group.metric_values} == {
-            "test/top1_error": 1.5 * rate,  # the mean over the seeds
-            "test_interval/top1_error_low": rate / 2,
-            "test_interval/top1_error_high": 2 * rate,
-        }
-    shown = get_experiment.Handler(*asked, api_pb2.GetExperimentRequest()).run()
-    assert [info.name for info in shown.hparam_infos] == ["loss.name", "optimizer.learning_rate"]
-    assert [info.name.tag for info in shown.metric_infos][:3] == [
-        "test/top1_error",
-        "test_interval/top1_error_low",
-        "test_interval/top1_error_high",
-    ]
+        means = {one.name.tag: one.value for one in group.metric_values}
+        assert means["test/top1_error"] == 1.5 * rate
