@@ -110,7 +110,7 @@ class Collector:
 
 
 def cache_folder() -> str:
-    """Returns the folder of the cache, or "off"; see `pipelines.storage.files.Cache`."""
+    """Returns the folder of the cache, or "off"; see `pipelines.storage.cache.Cache`."""
     parent = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.environ.get(CACHE, os.path.join(parent, "rank4class"))
 

@@ -390,6 +390,10 @@ def test_sweep_on_a_frozen_encoder(output_of, tmp_path, goemotions_flags):
     assert "frozen" in (path / "report.md").read_text()
     assert len(list(cache.glob("features-*"))) == 1
     assert not list(path.rglob("features-*"))
+    (cache / "mine").touch()
+    assert "files, " in output_of("cache", f"--cache={cache}")
+    assert "Removed: " in output_of("cache", f"--cache={cache}", "--clear")
+    assert [each.name for each in cache.iterdir()] == ["mine"]
 
 
 @pytest.mark.nightly

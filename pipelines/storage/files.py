@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import compat
-from rank4class.data import lazy_arrays
 
 
 @contextlib.contextmanager
@@ -162,32 +161,6 @@ def remove(paths: Iterable[str | os.PathLike]) -> None:
                 tf.io.gfile.rmtree(path)
             else:
                 tf.io.gfile.remove(path)
-
-
-class Cache:
-    """The folder of the outputs of encoders, which all runs of a user share.
-
-    The names of the files have the hash of everything that their contents depend on. The folder is
-    `$RANK4CLASS_CACHE`, which the flag `--cache` sets; the default is `rank4class` in `$XDG_CACHE_HOME` or
-    `~/.cache`. With "off" each run keeps the outputs in its folder. `progress` is whether the encoding is
-    shown.
-    """
-
-    def __init__(self, workdir: str | os.PathLike, progress: bool = True):
-        self.progress = progress
-        shared = lazy_arrays.cache_folder()
-        self._is_shared = shared != "off"
-        self.folder = check_folder_name("--cache", shared) if self._is_shared else os.fspath(workdir)
-
-    def find(self, name: str) -> str | None:
-        """Returns the path of a file, or None."""
-        path = os.path.join(self.folder, name)
-        return path if exists(path) else None
-
-    def path(self, name: str) -> str:
-        """Returns the path of a file to write; raises OSError if the folder cannot be written."""
-        make_writable(self.folder, f"--cache={self.folder}" if self._is_shared else None)
-        return os.path.join(self.folder, name)
 
 
 def sha256(*parts: bytes | str) -> str:

@@ -11,7 +11,7 @@ from absl import logging
 from rank4class import data, models
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
-from rank4class.pipelines.storage.files import Cache
+from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.task_data import frozen_features, hashing, inputs
 from rank4class.pipelines.task_data.task_data import TaskData
 
@@ -20,7 +20,6 @@ def add(
     encoder: config.Encoder,
     class_encoder: config.ClassEncoder,
     max_length: int,
-    batch_size: int,
     cache: Cache,
     task_data: TaskData,
 ) -> TaskData:
@@ -49,11 +48,11 @@ def add(
         return task_data
     kwargs = {"pooling": "mean"} if class_encoder.path else encoder.options()
     layer = models.get("encoder", checkpoints.find(path).encoder, **{**kwargs, "path": path})
-    vectors = encode(texts, layer, inputs.tokenizer(path, max_length), batch_size, cache)
+    vectors = encode(texts, layer, inputs.tokenizer(path, max_length), cache)
     return dataclasses.replace(task_data, class_inputs={"vectors": vectors, "shape": vectors.shape})
 
 
-def add_examples(most: int, batch_size: int, cache: Cache, task_data: TaskData) -> TaskData:
+def add_examples(most: int, cache: Cache, task_data: TaskData) -> TaskData:
     """Returns a task of a frozen text encoder whose training examples are the names of the classes too.
 
     They are if a class has at most `most` examples on average, and if the nearest name tells the class of
@@ -66,7 +65,7 @@ def add_examples(most: int, batch_size: int, cache: Cache, task_data: TaskData) 
     if encoder is None or task_data.inputs.tokenizer is None or not is_few:
         return task_data
     texts = [name.replace("_", " ") for name in task_data.class_names]
-    vectors = encode(texts, encoder, task_data.inputs.tokenizer, batch_size, cache)
+    vectors = encode(texts, encoder, task_data.inputs.tokenizer, cache)
     directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     is_right = (train.features["embedding"] @ directions.T).argmax(axis=1) == train.labels
     if is_right.mean() < 1.0 / n + 3.0 * np.sqrt((1.0 - 1.0 / n) / n / len(train)):
@@ -100,7 +99,6 @@ def encode(
     texts: Sequence[str],
     encoder: tf.keras.layers.Layer,
     tokenizer: data.Tokenizer,
-    batch_size: int,
     cache: Cache,
 ) -> np.ndarray:
     """Returns the vectors of texts by an encoder, float32 `[n, e]`; see `frozen_features`."""
@@ -108,7 +106,8 @@ def encode(
     splits = {"classes": inputs.with_lengths(split, tokenizer)}
     raw = TaskData(tuple(texts), splits, tokenizer, lambda: encoder, inputs.Inputs({}))
     weights = hashing.encoder_hash(tokenizer.settings, encoder)
-    return frozen_features.encode(raw, encoder, weights, batch_size, cache, "class texts")["classes"]
+    rows = frozen_features.TEXTS
+    return frozen_features.encode(raw, encoder, weights, rows, cache, "class texts")["classes"]
 
 
 def _tokens(tokenizer: data.Tokenizer, texts: Sequence[str]) -> dict[str, np.ndarray]:

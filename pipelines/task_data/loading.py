@@ -12,7 +12,7 @@ from rank4class import arguments, data, models
 from rank4class.data import candidates
 from rank4class.data.dataset import map_splits
 from rank4class.pipelines import config
-from rank4class.pipelines.storage.files import Cache
+from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.task_data import class_texts, frozen_features, hashing, split_steps, words
 from rank4class.pipelines.task_data.inputs import Inputs, build_inputs, with_lengths
 from rank4class.pipelines.task_data.task_data import TaskData
@@ -31,7 +31,7 @@ def load_data(
     """Loads the dataset of a checked experiment for its encoders, with a split for its prediction sets.
 
     With a frozen encoder the features are its outputs, and the encoder returns them unchanged. They are
-    computed once and kept in a file; see `files.Cache`.
+    computed once and kept in a file; see `cache.Cache`.
 
     Args:
       experiment: of which data, encoders, candidates, prediction sets and `evaluation_batch_size` are read.
@@ -60,7 +60,7 @@ def load_data(
     if trained is None:
         steps += [
             partial(add_encoder, encoder),
-            partial(class_texts.add, encoder, class_encoder, data_config.max_length, batch_size, cache),
+            partial(class_texts.add, encoder, class_encoder, data_config.max_length, cache),
         ]
     if encoder.frozen:
         steps.append(partial(frozen_features.encode_splits, encoder.name, batch_size, cache))
@@ -74,7 +74,7 @@ def load_data(
     if trained is None:
         steps += [
             partial(split_steps.add_folds, raw.splits["train"], data_config.split_seed),
-            partial(class_texts.add_examples, data_config.name_examples, batch_size, cache),
+            partial(class_texts.add_examples, data_config.name_examples, cache),
         ]
     steps += [
         partial(add_augmentation, data_config.augmentation, data_config.image_size),

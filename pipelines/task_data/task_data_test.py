@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import re
 import shutil
 import types
 
@@ -16,7 +17,7 @@ from rank4class.models import class_encoders
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator, trained_model
 from rank4class.pipelines.evaluation.model_building import new_model
-from rank4class.pipelines.storage.files import Cache
+from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task_data import checks, class_texts, description, frozen_features, hashing
 from rank4class.pipelines.task_data.task_data import TaskData
@@ -65,12 +66,11 @@ def test_image_files_are_decoded(image_files):
     expected = np.where(labels == 0, 220, 20)[:, None, None, None] / 255
     np.testing.assert_allclose(features["image"], np.broadcast_to(expected, [8, 224, 224, 3]), atol=0.01)
     assert new_model(experiment, loaded)(features).shape == [8, 2]
-    encoder = loaded.build_encoder("small_cnn")
     other = tf.io.encode_jpeg(tf.zeros([40, 40, 3], tf.uint8))
-    before = frozen_features._fingerprint(loaded, encoder, "weights", 8)
-    assert frozen_features._fingerprint(loaded, encoder, "weights", 8) == before
+    before = frozen_features._keys(loaded.splits["validation"])
+    np.testing.assert_array_equal(frozen_features._keys(loaded.splits["validation"]), before)
     tf.io.write_file(f"{image_files}/val/dark/image.JPEG", other)
-    assert frozen_features._fingerprint(loaded, encoder, "weights", 8) != before
+    assert np.sum(frozen_features._keys(loaded.splits["validation"]) != before) == 1
 
 
 def test_bytes_become_floats_and_floats_stay(cifar10_files):
@@ -220,10 +220,10 @@ def test_classes_that_cannot_be_held_out(tiny_goemotions, tiny_bert):
 def test_runs_share_features(tiny_goemotions, tiny_bert, features, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(TaskData, "collect", lambda *_: pytest.fail("encoded again"))
     experiment, loaded = load_texts(tiny_goemotions, tiny_bert, tmp_path / "run", frozen=True)
+    cached = loaded.splits["test"].features["embedding"]
     with np.load(features) as file:
-        cached = file["test"]
-    np.testing.assert_array_equal(loaded.splits["test"].features["embedding"], cached)
-    assert f"Vectors of 61 examples: {features} (0.0 MB)" in capsys.readouterr().out
+        assert {*map(tuple, cached)} <= {*map(tuple, file["vectors"])}
+    assert f"Vectors of 61 examples in {features.parent}, 0 of them new" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
     assert [v.shape for v in new_model(experiment, loaded).weights] == [[3, 8]]
     _, live = load_texts(tiny_goemotions, tiny_bert)
@@ -233,12 +233,15 @@ def test_runs_share_features(tiny_goemotions, tiny_bert, features, tmp_path, mon
     monkeypatch.setenv("RANK4CLASS_CACHE", "off")
     load_texts(tiny_goemotions, tiny_bert, tmp_path / "run", frozen=True)
     [path] = (tmp_path / "run").iterdir()
-    assert f"Encoding 61 examples once: {path} (0.0 MB)\n" in capsys.readouterr().out
+    assert re.search(
+        rf"Vectors of 61 examples in {path.parent}, [1-9]\d of them new", capsys.readouterr().out
+    )
 
 
 @pytest.mark.nightly
 def test_class_texts_are_encoded_in_batches_of_similar_lengths(tiny_bert, tmp_path, monkeypatch):
     monkeypatch.setenv("RANK4CLASS_CACHE", str(tmp_path))
+    monkeypatch.setattr(frozen_features, "TEXTS", 6)
     texts = [f"great {'day ' * (9 * i % 20)}" for i in range(20)]
     tokenizer = data.TOKENIZERS["WordPiece"].from_folder(tiny_bert, 20)
     encoder = models.get("encoder", "bert", path=tiny_bert)
@@ -250,9 +253,9 @@ def test_class_texts_are_encoded_in_batches_of_similar_lengths(tiny_bert, tmp_pa
         return call(self, features, training=training)
 
     monkeypatch.setattr(models.encoders.Bert, "call", recorded)
-    vectors = class_texts.encode(texts, encoder, tokenizer, 6, Cache(tmp_path))
-    assert {rows for rows, _ in shapes - {(1, 1)}} == {6}
-    again = class_texts.encode(texts, encoder, tokenizer, 6, Cache(tmp_path))
+    vectors = class_texts.encode(texts, encoder, tokenizer, Cache(tmp_path))
+    assert {rows for rows, _ in shapes - {(1, 1)}} == {frozen_features.TEXTS}
+    again = class_texts.encode(texts, encoder, tokenizer, Cache(tmp_path))
     np.testing.assert_array_equal(again, vectors)
     for text, vector in zip(texts, vectors, strict=True):
         expected = encoder(tokenizer({"text": tf.constant([text])}))[0]
@@ -468,24 +471,35 @@ def test_corrupt_images_in_records(tmp_path, caplog):
     np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 1, 220, 20) / 255, atol=0.01)
 
 
-def test_fingerprints_of_features_depend_on_the_bounds_of_splits_and_on_batches_and_weights():
+def test_an_example_is_encoded_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK4CLASS_CACHE", "off")
     _, loaded = loaded_with(config.Data(), encoder=config.Encoder(name="small_cnn"))
-    encoder, train, validation = loaded.build_encoder("small_cnn"), *list(loaded.splits.values())[:2]
-    deeper = models.get("encoder", "small_cnn", filters=(8, 8, 8))
-    images = np.concatenate([train.features["image"], validation.features["image"]])
-    labels = np.concatenate([train.labels, validation.labels])
-    moved = {  # the first image of the second split becomes the last of the first
-        name: data.Split({"image": images[part]}, labels[part])
-        for name, part in (("train", slice(len(train) + 1)), ("validation", slice(len(train) + 1, None)))
-    }
-    other = dataclasses.replace(loaded, splits={**loaded.splits, **moved})
-    of_bounds = [frozen_features._fingerprint(each, encoder, "weights", 8) for each in (loaded, other)]
-    of_others = [
-        frozen_features._fingerprint(loaded, encoder, weights, batch_size)
-        for weights, batch_size in (("other", 8), ("weights", 9))
-    ]
-    of_settings = frozen_features._fingerprint(loaded, deeper, "weights", 8)
-    assert len({*of_bounds, *of_others, of_settings}) == 5
+    cache = Cache(tmp_path, progress=False)
+    encoded = []
+    collect = TaskData.collect
+
+    def recorded(self, split, *args):
+        encoded.append(len(self.splits[split]))
+        return collect(self, split, *args)
+
+    monkeypatch.setattr(TaskData, "collect", recorded)
+
+    def encode(task_data, weights="weights", rows=32, **options):
+        encoded.clear()
+        encoder = loaded.build_encoder("small_cnn") if not options else models.get("encoder", **options)
+        found = frozen_features.encode(task_data, encoder, weights, rows, cache, "examples")
+        return found, sum(encoded)
+
+    first, count = encode(loaded.of_splits("train", "validation"))
+    assert count == len(loaded.splits["train"]) + len(loaded.splits["validation"])
+    again, count = encode(loaded)
+    assert count == len(loaded.splits["test"])  # alone
+    for name, vectors in first.items():
+        np.testing.assert_array_equal(again[name], vectors)
+    test = loaded.of_splits("test")
+    for options in ({"weights": "other"}, {"rows": 9}, {"name": "small_cnn", "filters": (8, 8, 8)}):
+        assert encode(test, **options)[1] == len(test.splits["test"])
+    assert encode(test)[1] == 0
 
 
 def retrieval(**section):

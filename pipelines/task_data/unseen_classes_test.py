@@ -9,7 +9,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import trained_model
 from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.reporting import tables
-from rank4class.pipelines.storage.files import Cache
+from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import heads, rank_training
 

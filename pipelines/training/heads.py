@@ -13,7 +13,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from rank4class.pipelines import config
-from rank4class.pipelines.storage.files import Cache
+from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.task_data import class_texts, frozen_features
 from rank4class.pipelines.task_data.task_data import TaskData
 
@@ -70,7 +70,7 @@ def names(sources: Sources) -> Head:
     texts = task_data.class_texts
     tokenizer = task_data.inputs.preprocess
     assert texts is not None
-    return Head(_unit(class_texts.encode(texts, encoder, tokenizer, sources.batch_size, sources.cache)))
+    return Head(_unit(class_texts.encode(texts, encoder, tokenizer, sources.cache)))
 
 
 def means(sources: Sources) -> Head:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from rank4class import data
 from rank4class.pipelines import config
-from rank4class.pipelines.storage.files import Cache
+from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.training import heads, rank_training
 

@@ -14,7 +14,7 @@ from rank4class import data, losses, models
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation.trained_model import restore
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.files import Cache
+from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.run_directory import TrainingDirectory
 from rank4class.pipelines.task_data import checks, frozen_features, hashing
 from rank4class.pipelines.task_data.loading import load_data

@@ -22,7 +22,7 @@ from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import baselines, evaluator, model_building, trained_model
 from rank4class.pipelines.evaluation.model_building import new_model
 from rank4class.pipelines.reporting import plots
-from rank4class.pipelines.storage.files import Cache
+from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import heads, rank_training, tensorboard, trainable_rank_model, trainer
 

@@ -1,0 +1,32 @@
+r"""Shows how much the outputs of frozen encoders take, which all runs share, or removes them.
+
+    python -m rank4class.scripts.cache
+    python -m rank4class.scripts.cache --clear
+
+A text or image is encoded once by each encoder. Runs need none of these files: what is removed is encoded
+again.
+"""
+
+from absl import flags
+
+from rank4class.scripts import cli
+
+cli.define_cache()
+_CLEAR = flags.DEFINE_bool("clear", False, "Remove the files.")
+
+
+def main() -> None:
+    from rank4class.pipelines.storage import cache, files
+
+    folder = cache.Cache("").folder
+    found = cache.stored(folder)
+    size = sum(size for _, size, _ in found) / 1e6
+    most = cache.LARGEST / 1e6
+    print(f"{folder or 'off'}: {len(found):,} files, {size:,.1f} MB of at most {most:,.0f} MB")
+    if _CLEAR.value:
+        files.remove(path for _, _, path in found)
+        print(f"Removed: {len(found):,} files")
+
+
+if __name__ == "__main__":
+    cli.run(main)
