@@ -17,6 +17,7 @@ from rank4class.data.dataset import Dataset, Split, draw, draw_pairs
 from rank4class.data.kind import KINDS, kind_of
 from rank4class.data.kinds.arrays import Kind, RawInput
 from rank4class.data.lazy_arrays import Origins, StoredRows
+from rank4class.data.preprocessing.cells import CellEncoder
 from rank4class.data.preprocessing.images import (
     AUGMENTATIONS,
     ContentAndSize,

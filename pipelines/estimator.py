@@ -75,8 +75,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
       class_weight: "balanced", by which each class has the same total weight in the loss; or class -> weight,
         1 for others, of single labels. None weighs all examples alike.
       random_state: seed of the draw and the run: an integer, None, or a `RandomState`.
-      text_column: column of the texts in a DataFrame; None takes the only column if it has texts, and
-        otherwise all columns.
+      text_column: column of the texts in a DataFrame, whose other columns are left out. None takes all
+        columns: one of texts, if there is one, and the others, of numbers, dates and names, join its words.
       workdir: folder of the run; the same fit resumes it, and another one is refused. None is a temporary
         folder, which is removed with `run_`.
       experiment: other fields of `config.Experiment`, dotted name -> value, such as
@@ -143,9 +143,9 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         """Trains a run, or resumes that in `workdir`; returns the classifier.
 
         Args:
-          X: `N` texts, none of them empty (a list, array, Series, or a DataFrame with `text_column`); vectors
-            `[N, d]`, dense or sparse, or a DataFrame of numbers, dates, names that repeat and missing cells,
-            see `preprocessing.cells.CellEncoder`; or images `[N, height, width, channels]`,
+          X: `N` texts, none of them empty (a list, array, Series, or a DataFrame); vectors `[N, d]`, dense or
+            sparse, or a DataFrame of numbers, dates, names that repeat and missing cells, maybe with a column
+            of texts, see `preprocessing.cells.CellEncoder`; or images `[N, height, width, channels]`,
             uint8 or floats. Numbers become float32.
           y: a label per example; or for several a list (tuple, set) of names per example, or an indicator
             matrix `[N, n]`, dense, sparse or a DataFrame.
@@ -162,10 +162,10 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         weights = estimator_data.weights_of(sample_weight, self.class_weight, y)
         y = estimator_data.encode(encoder, y)
         check_consistent_length(X, y, weights)
-        experiment = self._experiment(X, "sigmoid_cross_entropy" if y.ndim == 2 else "softmax")
-        by_shape = {1: "text", 2: "cells"} if X.dtype == object else {2: "embedding", 4: "image"}
-        feature = by_shape[X.ndim]
-        splits = {"train": data.Split({feature: X}, y, weights=weights)}
+        features = self._features(X)
+        first, *_ = features.values()
+        experiment = self._experiment(first, "sigmoid_cross_entropy" if y.ndim == 2 else "softmax")
+        splits = {"train": data.Split(features, y, weights=weights)}
         if validation_data is None:
             fraction = self.validation_fraction
             is_solved = experiment.optimizer.name == "lbfgs"
@@ -177,8 +177,11 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             X = self._check(validation_data[0], is_labeled=True)
             y = estimator_data.encode(encoder, validation_data[1])
             check_consistent_length(X, y)
-            splits["validation"] = data.Split({feature: X}, y)
-        columns = tuple(map(str, self.feature_names_in_)) if feature == "cells" else ()
+            splits["validation"] = data.Split(self._features(X), y)
+        columns: tuple[str, ...] = ()
+        if "cells" in features:
+            text = self._text_column
+            columns = tuple(map(str, sorted(self.feature_names_in_, key=lambda name: name != text)))
         dataset = data.Dataset(tuple(map(str, encoder.classes_)), splits, columns=columns)
 
         def train(folder: str | os.PathLike) -> None:
@@ -223,7 +226,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
     def predict_top_k(self, X: Any, k: int | None = None) -> TopK:
         """Returns the `k` best classes of each example; None is 5, or all if there are fewer."""
         check_is_fitted(self, "run_")
-        table = self.run_.predict(_rows(self._check(X)), k)
+        table = self.run_.predict(self._rows(X), k)
         ids = {name: i for i, name in enumerate(self.run_.class_names)}
         shape = (-1, table["rank"].max())
         probabilities = table["probability"].to_numpy().reshape(shape) if "probability" in table else None
@@ -288,18 +291,20 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         """
         if isinstance(X, str | bytes):
             raise ValueError(f"X={X[:80]!r}: a single text. Give a list of texts.")
-        if isinstance(X, pd.DataFrame):
+        if reset:
+            self._text_column = None  # with other columns beside it
+        if isinstance(X, pd.DataFrame) and (self.text_column is not None or X.shape[1] == 1):
             X = estimator_data.columns(X, self.text_column)
+        elif isinstance(X, pd.DataFrame) and reset:
+            self._text_column = estimator_data.text_column(X)
+        if self._text_column is not None:
+            X = validate_data(self, estimator_data.frame(X), reset=reset, skip_check_array=True)
+            texts = self._texts(X[self._text_column], is_labeled)
+            return np.column_stack([texts, estimator_data.cells(X.drop(columns=self._text_column))])
         if not reset and estimator_data.is_flat(X) and not len(X) and self.run_.answers.inputs.tokenizer:
             return np.array([], object)
         if self.text_column is not None or (estimator_data.is_flat(X) and any(isinstance(x, str) for x in X)):
-            kind = data.kind_of({"text"})
-            specs = {"text": tf.TensorSpec([None], tf.string)}
-            texts = [kind.features_of(text, specs, {}, f"X[{i}]")["text"] for i, text in enumerate(X)]
-            for i, text in enumerate(texts if is_labeled else ()):
-                if not text.strip():
-                    raise ValueError(f"X[{i}]={text!r}: the text is empty. Remove it.")
-            return np.array(texts, object)
+            return self._texts(X, is_labeled)
         if getattr(X, "ndim", 2) == 4:
             dtype = np.uint8 if X.dtype == np.uint8 else np.float32
             return check_array(X, ensure_2d=False, allow_nd=True, dtype=dtype, input_name="X")
@@ -309,6 +314,24 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             return estimator_data.cells(validate_data(self, X, reset=reset, skip_check_array=True))
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float32)
         return scipy.sparse.csr_array(X) if scipy.sparse.issparse(X) else X
+
+    def _texts(self, X: Any, is_labeled: bool) -> np.ndarray:
+        """Returns texts, object `[N]`; ValueError for other values, and of labeled ones for empty texts."""
+        kind = data.kind_of({"text"})
+        specs = {"text": tf.TensorSpec([None], tf.string)}
+        texts = [kind.features_of(text, specs, {}, f"X[{i}]")["text"] for i, text in enumerate(X)]
+        for i, text in enumerate(texts if is_labeled else ()):
+            if not text.strip():
+                raise ValueError(f"X[{i}]={text!r}: the text is empty. Remove it.")
+        return np.array(texts, object)
+
+    def _features(self, X: Any) -> dict[str, Any]:
+        """Returns the features of a split of checked examples."""
+        if X.dtype != object:
+            return {"image" if X.ndim == 4 else "embedding": X}
+        if X.ndim == 1:
+            return {"text": X}
+        return {"cells": X} if self._text_column is None else {"text": X[:, 0], "cells": X[:, 1:]}
 
     def _experiment(self, X: Any, loss: str) -> config.Experiment:
         seed = self.random_state
@@ -356,7 +379,18 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
 
     def _outputs(self, X: Any, coverage: float | None = None) -> dict[str, np.ndarray]:
         check_is_fitted(self, "run_")
-        return self.run_.outputs(_rows(self._check(X)), coverage)
+        return self.run_.outputs(self._rows(X), coverage)
+
+    def _rows(self, X: Any) -> Iterable[Any]:
+        """Returns examples one by one, as `Run.predict` takes them, sparse ones as dense vectors."""
+        features = self._features(self._check(X))
+        first, *others = features.values()
+        if others:
+            return zip(*features.values(), strict=True)
+        if not scipy.sparse.issparse(first):
+            return first
+        starts = range(0, first.shape[0], SPARSE_BLOCK)
+        return itertools.chain.from_iterable(first[i : i + SPARSE_BLOCK].toarray() for i in starts)
 
 
 def _default_encoder(X: Any) -> config.Encoder:
@@ -386,14 +420,6 @@ def _draw(split: data.Split, fraction: float, seed: int) -> dict[str, data.Split
     if not least:
         raise ValueError("y: no class has 3 examples, of which 1 is for validation. Give validation_data.")
     return data.draw(split, {"validation": max(fraction, least / len(split))}, seed=seed)
-
-
-def _rows(X: Any) -> Iterable[Any]:
-    """Returns examples one by one, sparse ones as dense vectors."""
-    if not scipy.sparse.issparse(X):
-        return X
-    starts = range(0, X.shape[0], SPARSE_BLOCK)
-    return itertools.chain.from_iterable(X[i : i + SPARSE_BLOCK].toarray() for i in starts)
 
 
 def _probabilities(outputs: Mapping[str, np.ndarray]) -> np.ndarray:

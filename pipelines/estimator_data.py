@@ -85,26 +85,25 @@ def weights_of(sample_weight: Any, class_weight: Any, y: Any) -> np.ndarray | No
 
 
 def is_mixed(X: Any) -> bool:
-    """Returns whether X is a frame with a column of other values than numbers, or with a missing number.
+    """Returns whether X is a frame with a column of other values than numbers, or with a missing number."""
+    return isinstance(X, pd.DataFrame) and bool(_others(X) or X.isna().to_numpy().any())
 
-    Raises:
-      ValueError: a column has texts that hardly repeat.
-    """
+
+def _others(X: pd.DataFrame) -> list[Any]:
+    """Returns the names of the columns of other values than numbers."""
+    return [name for name, dtype in X.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
+
+
+def frame(X: Any) -> pd.DataFrame:
+    """Returns X; raises ValueError if it is no DataFrame."""
     if not isinstance(X, pd.DataFrame):
-        return False
-    others = [name for name, dtype in X.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
-    for name in others:
-        if not row_values.may_be_names(X[name].tolist()):
-            raise ValueError(
-                f"X: values of column {name!r} hardly repeat. Leave it out, or set text_column={name!r}."
-            )
-    return bool(others) or bool(X.isna().to_numpy().any())
+        raise ValueError(f"X: a {type(X).__name__}. Give a DataFrame with the columns of the training.")
+    return X
 
 
 def cells(X: Any) -> np.ndarray:
     """Returns the cells of a frame as strings, object `[N, c]`; ValueError for another X."""
-    if not isinstance(X, pd.DataFrame):
-        raise ValueError(f"X: a {type(X).__name__}. Give a DataFrame with the columns of the training.")
+    X = frame(X)
     return np.array([[row_values.cell_text(cell) for cell in row] for row in X.to_numpy(object)], object)
 
 
@@ -120,3 +119,19 @@ def columns(X: pd.DataFrame, text_column: str | None) -> pd.DataFrame | pd.Serie
     if text_column not in X:
         raise ValueError(f"text_column={text_column!r}: not a column of X. It has: {', '.join(map(str, X))}.")
     return X[text_column]
+
+
+def text_column(X: pd.DataFrame) -> Any:
+    """Returns the only column of a frame whose values hardly repeat, of texts; None without one.
+
+    Raises:
+      ValueError: values of several columns, or of one of single words, hardly repeat.
+    """
+    found = [name for name in _others(X) if not row_values.may_be_names(X[name].tolist())]
+    if not found:
+        return None
+    if len(found) > 1 or not row_values.are_texts(X[found[0]].tolist()):
+        raise ValueError(
+            f"X: values of column {found[0]!r} hardly repeat. Leave it out, or set text_column={found[0]!r}."
+        )
+    return found[0]

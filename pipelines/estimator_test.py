@@ -400,6 +400,32 @@ def test_a_frame_of_texts_and_no_texts(monkeypatch):
         classifier.predict("it is wrong")
 
 
+@pytest.mark.nightly
+def test_a_frame_of_texts_and_other_columns(monkeypatch):
+    monkeypatch.setattr(estimator, "_default_encoder", lambda X: config.Encoder("words"))
+    texts = [f"{('great', 'awful')[i % 2]} day, number {i}" for i in range(40)]
+    frame = pd.DataFrame({"size": [i // 2 % 2 for i in range(40)], "any": texts})
+    y = [f"{text[0]}{size}" for text, size in zip(texts, frame["size"], strict=True)]
+    classifier = RankClassifier().fit(frame, y)
+    assert classifier.predict(frame).tolist() == y
+    assert classifier.feature_names_in_.tolist() == ["size", "any"]
+    assert classifier.predict(frame[:0]).shape == (0,)
+    assert pickle.loads(pickle.dumps(classifier)).predict(frame[:3]).tolist() == y[:3]
+    for X, message in (
+        (texts, "X: a list. Give a DataFrame with the columns of the training"),
+        (frame[["any"]], "X: a Series. Give a DataFrame"),
+        (frame.assign(any=""), None),
+    ):
+        if message is None:
+            assert classifier.predict(X).shape == (40,)
+        else:
+            with pytest.raises(ValueError, match=message):
+                classifier.predict(X)
+    with pytest.raises(ValueError, match=r"X\[0\]='': the text is empty"):
+        RankClassifier().fit(frame.assign(any=["", *texts[1:]]), y)
+    assert RankClassifier(text_column="any").fit(frame, y).score(frame, y) < 0.8
+
+
 def test_texts(tiny_bert):
     frame = pd.DataFrame({"text": ["great happy day", "awful bad mess"] * 10, "other": range(20)})
     encoder = config.Encoder("bert", path=tiny_bert, frozen=True)

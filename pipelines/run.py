@@ -206,13 +206,14 @@ class Run:
         k, class_columns = (len(self.class_names), self.class_names) if wide else (k, None)
         written_k = self._k(k, coverage)
         path = os.fspath(path)
-        kind = self.answers.inputs.kind
+        model_inputs = self.answers.inputs
+        kind = model_inputs.kind
         text_columns = {"text_column": text_column, "text_pair_column": text_pair_column}
         text_columns = {name: column for name, column in text_columns.items() if column is not None}
         kind.check_columns(path, **text_columns)
         bad_rows = BadRows(on_invalid_row, "on_invalid_row")
         columns = Columns.of_options(self.experiment.data.options() | text_columns)
-        columns = columns._replace(feature_columns=self.answers.inputs.columns)
+        columns = columns._replace(feature_columns=model_inputs.columns[model_inputs.num_texts :])
         ids = self._trained.description.instance_ids
         inputs = kind.read(path, self.answers.specs, bad_rows, columns, ids)
         predictor = self._predictor(written_k, exclude_known, coverage, prior)

@@ -176,9 +176,10 @@ def test_fields_among_the_flags_and_in_the_errors_of_a_command():
 def test_a_file_chooses_the_config_and_the_folder(tmp_path):
     (tmp_path / "comments.tsv").write_text("n\tmessage\ttopic\n" + "1\ta long text\tx\n2\tno text\ty\n" * 3)
     path = str(tmp_path / "comments.tsv")
-    chosen = [("data.label_column", "topic"), ("data.name", "table"), ("data.path", path)]
+    chosen = [("data.feature_columns", ("n",)), ("data.label_column", "topic"), ("data.name", "table")]
+    chosen += [("data.path", path)]
     chosen += [("data.text_column", "message"), ("encoder.frozen", True), ("steps", 3)]
-    line = f"{path}: texts in column 'message', labels in column 'topic' (or choose with "
+    line = f"{path}: texts in column 'message', beside them the columns n, labels in column 'topic' (or "
     named = [("data.path", path), ("steps", 3)]
     for arguments, printed in (
         ([path], ["runs/comments", chosen, line]),

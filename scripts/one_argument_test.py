@@ -60,7 +60,16 @@ def cells(folder):
     return "mine.csv", frame, {"cells": ["blue", "2024-02-01", ""]}, "BLUE"
 
 
-@pytest.mark.parametrize("write", [texts, several_labels, images, numbers, cells])
+def texts_and_cells(folder):
+    path, *_ = texts(folder)
+    frame = pd.read_csv(folder / path).assign(size=[i // 3 % 2 for i in range(COUNT)])
+    frame["topic"] += frame["size"].map({0: " small", 1: " large"})
+    frame.to_csv(folder / path, index=False)
+    instance = {"text": "a new refund is late", "cells": ["1"]}
+    return path, frame.drop(columns="topic"), instance, "refund large"
+
+
+@pytest.mark.parametrize("write", [texts, several_labels, images, numbers, cells, texts_and_cells])
 def test_three_commands(output_of, opened, tmp_path, monkeypatch, write):
     monkeypatch.chdir(tmp_path)
     path, frame, instance, expected = write(tmp_path)

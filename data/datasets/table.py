@@ -57,7 +57,8 @@ def table(
       image_column: paths of images, relative to the folder of the table.
       vector_column: vectors, lists of one length; in a text file JSON lists.
       feature_columns: columns of numbers that make up the vectors. If a cell of the first 1,000 rows is a
-        name, a date or missing, they are rows of cells, see `preprocessing.cells.CellEncoder`.
+        name, a date or missing, they are rows of cells, see `preprocessing.cells.CellEncoder`. Beside
+        `text_column` they are cells too, whose values join the words of the texts.
       label_column: the classes: strings or whole numbers. Lists of them are several labels.
       label_separator: what separates several labels in a string, such as ";"; None takes the string as one.
       label_columns: a column for each class, 0 or 1, in the order of the ids, in place of `label_column`.
@@ -73,7 +74,7 @@ def table(
 
     Returns:
       A `Dataset` with the feature `text` (and `text_pair`) or `file`, strings `[N]`, or `embedding`, float32
-      `[N, d]`, or `cells`, strings `[N, c]`. Labels are sparse if rows may have several.
+      `[N, d]`, or `cells`, strings `[N, c]`, also beside `text`. Labels are sparse if rows may have several.
     """
     options = locals()
     fractions = check_fractions(validation_fraction, test_fraction, with_folds=True)
@@ -101,7 +102,9 @@ def table(
         logging.warning("examples without a label, for which metrics of ranks are the worst: %s", listed)
     sources = [*itertools.chain(*paths.values()), *([classes] if classes else [])]
     hashes = {file: files.sha256(file) for file in sources}
-    return Dataset(names, splits, tuple(bad_rows.messages), hashes, columns.feature_columns)
+    texts = [each for each in (columns.text_column, columns.text_pair_column) if each is not None]
+    inputs = (*texts, *columns.feature_columns) if columns.feature_columns else ()
+    return Dataset(names, splits, tuple(bad_rows.messages), hashes, inputs)
 
 
 @LABELED.register("table")

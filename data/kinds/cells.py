@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from rank4class.data.kind import KINDS
 from rank4class.data.kinds.arrays import Arrays, Kind, Specs, digests
@@ -33,7 +34,12 @@ class Cells(Kind):
             yield example.where, example.features
 
     def features_of(self, value: Any, specs: Specs, ids: Mapping[str, int], where: str) -> dict[str, Any]:
-        width = specs["cells"].shape[1]
-        if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray) or len(value) != width:
-            raise ValueError(f"{where}={value!r}: the model takes rows of {width} cells. Give lists of them.")
-        return {"cells": np.array([cell_text(cell) for cell in value], object)}
+        return {"cells": cells_of(value, specs["cells"], where)}
+
+
+def cells_of(value: Any, spec: tf.TensorSpec, where: str) -> np.ndarray:
+    """Returns a row of cells as strings, object `[c]`; ValueError for another value."""
+    width = spec.shape[1]
+    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray) or len(value) != width:
+        raise ValueError(f"{where}={value!r}: the model takes rows of {width} cells. Give lists of them.")
+    return np.array([cell_text(cell) for cell in value], object)

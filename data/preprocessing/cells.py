@@ -37,6 +37,8 @@ class CellEncoder:
     Args:
       columns: for each column its "kind", and what is fitted: "values", the medians, and "is_missing", or
         "levels".
+      scales: mean and factor of each value, float `[2, d]`: it less the mean times the factor is returned;
+        None leaves them.
 
     >>> cells = np.array([["1.5", "red"], ["", "blue"], ["2.5", "red"]], object)
     >>> CellEncoder.fit(cells)({"cells": tf.constant([["3", "red"], ["", "pink"]])})["embedding"].numpy()
@@ -44,26 +46,44 @@ class CellEncoder:
            [2., 1., 0.]], dtype=float32)
     """
 
-    def __init__(self, columns: Sequence[dict[str, Any]]):
+    def __init__(self, columns: Sequence[dict[str, Any]], scales: Any = None):
         self._columns = columns
-        self.settings = {"columns": list(columns)}
+        self._scales = scales
+        self.settings = {"columns": list(columns), **({} if scales is None else {"scales": scales})}
 
     @classmethod
     def from_settings(cls, settings: dict[str, Any]) -> "CellEncoder":
         """Returns the encoder of some `settings`."""
-        return cls(settings["columns"])
+        return cls(**settings)
 
     @classmethod
     def fit(cls, cells: np.ndarray) -> "CellEncoder":
         """Returns the encoder that is fitted to rows of cells, strings `[N, c]`."""
         return cls([_fitted(cells[:, i].tolist()) for i in range(cells.shape[1])])
 
+    @classmethod
+    def fit_scaled(cls, cells: np.ndarray) -> "CellEncoder":
+        """Returns the encoder whose vectors of the training rows have mean 0 and a mean square of 1."""
+        encoder = cls.fit(cells)
+        vectors = encoder.rows(cells)
+        deviations = vectors.std(axis=0)
+        varies = deviations > 0.0
+        factors = varies / np.where(varies, deviations, 1.0) / np.sqrt(max(1, varies.sum()))
+        return cls(encoder.settings["columns"], [vectors.mean(axis=0).tolist(), factors.tolist()])
+
+    def rows(self, cells: np.ndarray) -> np.ndarray:
+        """Returns the vectors of rows of cells, float32 `[N, d]`."""
+        return self({"cells": tf.constant(cells)})["embedding"].numpy()
+
     def __call__(self, features: Features) -> Features:
         cells = tf.unstack(features["cells"], len(self._columns), axis=1)
         parts = [
             _PARTS[column["kind"]](each, column) for each, column in zip(cells, self._columns, strict=True)
         ]
-        return {"embedding": tf.concat(parts, axis=1)}
+        vectors = tf.concat(parts, axis=1)
+        if self._scales is not None:
+            vectors = (vectors - self._scales[0]) * self._scales[1]
+        return {"embedding": vectors}
 
 
 def _fitted(cells: list[str]) -> dict[str, Any]:

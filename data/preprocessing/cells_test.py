@@ -72,3 +72,16 @@ def test_cells_that_training_did_not_have():
 def test_a_column_of_unlike_cells_has_names(cells):
     [column] = CellEncoder.fit(np.array([[cell] for cell in cells * 2], object)).settings["columns"]
     assert column == {"kind": "names", "levels": sorted(cells)}
+
+
+def test_scaled_values_have_mean_0_and_a_mean_square_of_1():
+    encoder = CellEncoder.fit_scaled(CELLS)
+    plain = encoded(CellEncoder.fit(CELLS), CELLS)
+    scaled = encoder.rows(CELLS)
+    varies = plain.std(axis=0) > 0.0
+    expected = (plain - plain.mean(axis=0))[:, varies] / plain.std(axis=0)[varies] / np.sqrt(varies.sum())
+    np.testing.assert_allclose(scaled[:, varies], expected, rtol=1e-5, atol=1e-6)
+    assert not scaled[:, ~varies].any()
+    assert np.square(scaled).sum(axis=1).mean() == pytest.approx(1.0, rel=1e-5)
+    again = CellEncoder.from_settings(json.loads(json.dumps(encoder.settings)))
+    np.testing.assert_array_equal(again.rows(CELLS), scaled)

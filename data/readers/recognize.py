@@ -1,6 +1,7 @@
 """What a user's file or folder holds: texts, images or vectors, and the columns of them and of the labels."""
 
 import collections
+import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +11,6 @@ from rank4class.data.readers import arrays, files, row_values, rows, split_files
 from rank4class.data.readers.columns import normalize_text
 
 SEPARATORS = ";|,"
-_WORDS_OF_TEXT = 3  # on average, at least, of a column that is a text though its name does not say so
 
 
 class Recognized(NamedTuple):
@@ -28,10 +28,14 @@ class Recognized(NamedTuple):
         shown = {
             "text_column": "texts in column {!r}",
             "image_column": "images in column {!r}",
+            "feature_columns": "beside them the columns {}",
             "label_column": "labels in column {!r}",
             "label_separator": "several of them joined by {!r}",
         }
-        parts = [shown[name].format(value) for name, value in self.options.items()]
+        parts = [
+            shown[name].format(listed(value) if isinstance(value, tuple) else value)
+            for name, value in self.options.items()
+        ]
         parts += ["inputs in other columns"] if self.inputs == "vector" and self.rows else []
         flags = [f"--config.data.{name}" for name in self.options]
         return f"{', '.join(parts)} (or choose with {listed(flags)})" if parts else "an array of vectors"
@@ -77,10 +81,14 @@ def recognize(path: str, given: Mapping[str, str]) -> Recognized:
     for field, inputs in {**by_field, "feature_columns": "vector"}.items():
         if field in given:
             return Recognized(inputs, "table", options, len(head))
-    for field, is_one in (("image_column", _are_images), ("text_column", _are_texts)):
+    for field, is_one in (("image_column", _are_images), ("text_column", row_values.are_texts)):
         names = text_rows.TEXT_NAMES if field == "text_column" else ()
         if (column := _choose(table, by_field[field], others, names, is_one)) is not None:
-            return Recognized(by_field[field], "table", {field: column, **options}, len(head))
+            found = {field: column}
+            del others[column]
+            if field == "text_column" and (beside := _beside(others)):
+                found["feature_columns"] = beside
+            return Recognized(by_field[field], "table", {**found, **options}, len(head))
     return Recognized("vector", "table", options, len(head))  # chosen by `tables.choose_inputs`
 
 
@@ -134,6 +142,22 @@ def _present(cells: Iterable[Any]) -> list[Any]:
     return [cell for cell in cells if cell not in (None, "")]
 
 
+def _beside(cells: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
+    """Returns the columns that can stand beside texts: of numbers, dates and names that repeat.
+
+    Left out are those with a usual name of labels, `id`, and numbers of rows.
+    """
+
+    def fits(column: Sequence[Any]) -> bool:
+        if not all(row_values.kind_of(cell) == "number" for cell in _present(column)):
+            return row_values.may_be_names(column)
+        numbers = [float(cell) for cell in _present(column)]
+        return {1.0} != {after - before for before, after in itertools.pairwise(numbers)}
+
+    usual = (*text_rows.LABEL_NAMES, "id")
+    return tuple(name for name in cells if normalize_text(name) not in usual and fits(cells[name]))
+
+
 def _may_be_label(cells: Sequence[Any]) -> bool:
     """Returns whether cells repeat, and are short names or lists of them."""
     if not cells or _are_images(cells):
@@ -142,19 +166,15 @@ def _may_be_label(cells: Sequence[Any]) -> bool:
         return all(isinstance(each, str) for cell in cells for each in cell)
     distinct = set(map(str, cells))
     are_names = all(isinstance(cell, str) and row_values.kind_of(cell) == "" for cell in cells)
-    return are_names and 2 <= len(distinct) <= len(cells) / 2 and _mean_words(cells) < _WORDS_OF_TEXT
-
-
-def _are_texts(cells: Sequence[Any]) -> bool:
-    return all(isinstance(cell, str) for cell in cells) and _mean_words(cells) >= _WORDS_OF_TEXT
+    return (
+        are_names
+        and 2 <= len(distinct) <= len(cells) / 2
+        and row_values.mean_words(cells) < row_values.WORDS_OF_TEXT
+    )
 
 
 def _are_images(cells: Sequence[Any]) -> bool:
     return bool(cells) and all(str(cell).lower().endswith(files.IMAGE_ENDINGS) for cell in cells)
-
-
-def _mean_words(cells: Sequence[Any]) -> float:
-    return sum(len(str(cell).split()) for cell in cells) / max(1, len(cells))
 
 
 def _separator(cells: Sequence[Any]) -> str | None:

@@ -26,6 +26,12 @@ SEVERAL = ["Drama", "Comedy|Drama", "Comedy", "Drama|War", "War", "Comedy|War"] 
             {"text_column": "Message", "label_column": "Intent"},
         ),
         ({"a": REPEATED, "b": TEXTS}, "text", {"text_column": "b", "label_column": "a"}),
+        # The other columns stand beside the texts, but for names that hardly repeat.
+        (
+            {"cost": [5, 3] * 6, "w": [f"u{i}" for i in IDS], "text": TEXTS, "a": REPEATED, "tag": REPEATED},
+            "text",
+            {"text_column": "text", "feature_columns": ("cost", "a"), "label_column": "tag"},
+        ),
         (
             {"title": ["Heat"] * 12, "genres": SEVERAL},
             "text",

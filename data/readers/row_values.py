@@ -14,6 +14,7 @@ from rank4class.data.readers.columns import Columns, Row, check_string
 
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:.*)?")  # and maybe a time
 DECIMAL = re.compile(r"[-+]?\d*\.\d*[1-9]\d*")
+WORDS_OF_TEXT = 3  # on average, at least, of a column that is a text though its name does not say so
 FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
 
@@ -86,6 +87,15 @@ def may_be_names(cells: Sequence[Any]) -> bool:
         return False
     present = [text for cell in cells if (text := cell_text(cell).strip())]
     return all(map(DATE.fullmatch, present)) or 2 * len(set(present)) <= len(present)
+
+
+def are_texts(cells: Sequence[Any]) -> bool:
+    """Returns whether cells are strings of three words or more on average."""
+    return all(isinstance(cell, str) for cell in cells) and mean_words(cells) >= WORDS_OF_TEXT
+
+
+def mean_words(cells: Sequence[Any]) -> float:
+    return sum(len(str(cell).split()) for cell in cells) / max(1, len(cells))
 
 
 def kind_of(value: Any) -> str:

@@ -50,7 +50,8 @@ def check(
     _check_labels(columns, classes)
     paths = find_splits(path, classes, bad_rows)
     columns = tables.choose_inputs(columns, paths["train"][0])
-    columns = columns._replace(is_mixed=tables.are_mixed(paths["train"][0], columns))
+    is_beside = columns.text_column is not None
+    columns = columns._replace(is_mixed=is_beside or tables.are_mixed(paths["train"][0], columns))
     for file, *_ in paths.values():
         if not arrays.is_arrays(file):
             next(tables.Reader(columns, rows.BadRows(on_invalid_row)).examples(file), None)

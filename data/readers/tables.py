@@ -204,7 +204,7 @@ def choose_inputs(columns: Columns, path: str) -> Columns:
         for column, field in columns._replace(text_pair_column=None).by_column().items()
         if column != columns.label_column and column not in columns.label_columns
     }
-    if len(inputs) > 1:
+    if len(inputs) > 1 and set(inputs) != {"data.text_column", "data.feature_columns"}:
         fields = ", ".join(f"{field}={column}" for field, column in inputs.items())
         raise ValueError(f"{fields}: columns of different kinds of inputs. Choose one kind.")
     if arrays.is_arrays(path):

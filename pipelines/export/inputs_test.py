@@ -344,3 +344,69 @@ def test_rows_of_cells(tmp_path):
     assert_takes_no_rows(model)
     with pytest.raises(ValueError, match=r"inputs\[0\]=\['red'\]: the model takes rows of 3 cells"):
         run.predict([["red"]])
+
+
+def test_texts_with_columns_beside_them(tmp_path):
+    colors = [("red", "blue")[i // 3 % 2] for i in range(90)]
+    words = [("refund", "login", "card")[i % 3] for i in range(90)]
+    frame = pd.DataFrame({"size": range(90), "body": [f"my {w} is late, {i}" for i, w in enumerate(words)]})
+    frame = frame.assign(color=colors, label=[f"{c} {w}" for c, w in zip(colors, words, strict=True)])
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    section = config.Data("table", path=str(tmp_path / "train.csv"), text_column="body")
+    fields = {"encoder.name": "words", "optimizer.name": "lbfgs"}
+    fields["data.feature_columns"] = ("color", "size")
+    experiment = config.override(config.Experiment(section), fields)
+    run = rank4class.train(experiment, tmp_path / "run", progress=False)
+    assert run.results["test"]["top1_error"] == 0.0
+    os.remove(tmp_path / "train.csv")
+
+    run = rank4class.load(tmp_path / "run")
+    predicted = run.predict(frame[["color", "size", "body"]], k=1)["class"].tolist()
+    assert predicted == frame["label"].tolist()
+    pairs = [(text, [color, size]) for size, text, color, _ in frame.to_numpy(object)]
+    assert run.predict(pairs, k=1)["class"].tolist() == predicted
+    same = [("a login", [color, 1]) for color in ("red", "blue")]
+    assert run.predict(same, k=1)["class"].tolist() == ["red login", "blue login"]
+    frame.to_json(tmp_path / "new.jsonl", orient="records", lines=True)
+    run.predict_file(tmp_path / "new.jsonl", tmp_path / "p.csv", k=1)
+    assert pd.read_csv(tmp_path / "p.csv")["class_1"].tolist() == predicted
+    frame[40:50].to_csv(tmp_path / "labeled.csv", index=False)
+    assert run.evaluate(tmp_path / "labeled.csv")["top1_error"] == 0.0
+    run.export(tmp_path / "model", k=2)
+    assert "# The columns of text, cells: body, color, size" in (tmp_path / "model/README.md").read_text()
+    model = tf.saved_model.load(str(tmp_path / "model"))
+    raw = {"text": tf.constant([pairs[5][0]]), "cells": tf.constant([["blue", ""]])}
+    answers = model.signatures["serving_default"](**raw)
+    assert answers["classes"].numpy()[0, 0].decode() == predicted[5]
+    (tmp_path / "new.txt").write_text(pairs[0][0])
+    for call, message in (
+        (lambda: run.predict([pairs[0][0]]), "the model takes text and cells. Give strings, and a list of"),
+        (lambda: run.predict([(pairs[0][0], ["red"])]), "the model takes rows of 2 cells"),
+        (lambda: run.predict_file(tmp_path / "new.txt"), "no columns, which the model takes beside the"),
+        (lambda: run.predict(frame[["body", "size"]]), "no column 'color', which the model takes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.nightly
+def test_an_encoder_with_columns_beside_its_texts(tmp_path, write_tiny_bert):
+    texts = [f"{('great happy day', 'awful bad mess')[i % 2]} {i}" for i in range(80)]
+    colors = ["red", "red", "blue", "blue"] * 20
+    names = [f"{text[:5]} {color}" for text, color in zip(texts, colors, strict=True)]
+    frame = pd.DataFrame({"text": texts, "color": colors, "label": names})
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    columns = {"text_column": "text", "feature_columns": ("color",), "max_length": 12}
+    section = config.Data("table", path=str(tmp_path / "train.csv"), **columns)
+    encoder = config.Encoder("bert", path=write_tiny_bert(tmp_path / "encoder"))
+    experiment = config.Experiment(section, encoder, words="auto", batch_size=16, epochs=4.0)
+    experiment = config.override(experiment, {"optimizer.learning_rate": 0.01})
+    for frozen in (True, False):
+        changed = config.override(experiment, {"encoder.frozen": frozen})
+        run = rank4class.train(changed, tmp_path / f"run-{frozen}", progress=False)
+        found = run.predict(frame[["text", "color"]], k=1)["class"]
+        assert np.mean(found == frame["label"]) == 1.0
+        again = rank4class.load(run.workdir).evaluate()
+        assert again["top1_error"] == run.results["test"]["top1_error"]
+    with pytest.raises(ValueError, match=r"data.feature_columns=\('color',\): columns beside texts join"):
+        rank4class.train(config.override(experiment, {"words": "none"}), tmp_path / "none", progress=False)

@@ -180,6 +180,8 @@ def named_inputs(inputs: Iterable[Any], answers: Answers, ids: Mapping[str, int]
         if missing := [name for name in columns if name not in frame]:
             raise ValueError(f"inputs: no column {missing[0]!r}, which the model takes. Add it.")
         inputs = frame[list(columns)].to_numpy(object if "cells" in answers.specs else np.float32)
+        if texts := answers.inputs.num_texts:
+            inputs = ((*row[:texts], row[texts:]) for row in inputs)
     if isinstance(inputs, pd.DataFrame | Mapping) or not isinstance(inputs, Iterable):
         raise ValueError(f"inputs: a {type(inputs).__name__}. Give a list of inputs, such as a column.")
     for i, value in enumerate(inputs):

@@ -207,7 +207,8 @@ class Report:
         limit = "No tokens are counted. Set encoder.path to see which texts data.max_length cuts."
         lengths = {
             (f"characters of {feature}", name): np.array([*map(len, split.features[feature])])
-            for feature in splits["train"].features
+            for feature in ("text", "text_pair")
+            if feature in splits["train"].features
             for name, split in splits.items()
         }
         if path is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
+import scipy.sparse
 import tensorflow as tf
 
 from rank4class import data, models, strict_json
@@ -24,14 +25,20 @@ class Inputs:
     specs: dict[str, tf.TensorSpec]  # of the raw features of a batch, with None for the number of examples
     preprocess: Any = None  # function of the raw features of a batch
     encoder: tf.keras.layers.Layer | None = None  # the frozen encoder of the preprocessed features
-    columns: tuple[str, ...] = ()  # of a table, whose numbers are the vectors
+    columns: tuple[str, ...] = ()  # of a table: those of numbers or cells, after those of the texts, if any
     # Encoder "words", whose vectors are the feature `words`, or `embedding` if there is no tokenizer.
     words: models.encoders.Words | None = None
+    cells: data.CellEncoder | None = None  # of the columns beside texts, which follow the vectors of `words`
 
     @property
     def kind(self) -> data.Kind:
         """The kind of the raw examples."""
         return data.kind_of(self.specs)
+
+    @property
+    def num_texts(self) -> int:
+        """Number of texts that stand before the cells of an example."""
+        return len(self.specs) - 1 if self.kind.tokenizes else 0
 
     @property
     def tokenizer(self) -> data.Tokenizer | None:
@@ -41,11 +48,23 @@ class Inputs:
     def __call__(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the model's features of a batch of raw features."""
         vectors = {} if self.words is None else {self.name_of_words: self.words(features)}
+        if self.cells is not None:
+            beside = self.cells(features)["embedding"]
+            vectors = {name: tf.concat([words, beside], axis=1) for name, words in vectors.items()}
+            features = {name: values for name, values in features.items() if name != "cells"}
         if self.preprocess is not None:
             features = self.preprocess(features)
         if self.encoder is not None:
             features = {"embedding": self.encoder(features, training=False)}
         return vectors if "embedding" in vectors else {**features, **vectors}
+
+    def rows_of_words(self, features: Mapping[str, np.ndarray]) -> scipy.sparse.csr_array:
+        """Returns the vectors of `words`, and of `cells` if there are any, float32 `[N, d]`."""
+        assert self.words is not None
+        rows = self.words.rows(features)
+        if self.cells is None:
+            return rows
+        return scipy.sparse.csr_array(scipy.sparse.hstack([rows, self.cells.rows(features["cells"])]))
 
     @property
     def name_of_words(self) -> str:
@@ -64,6 +83,8 @@ class Inputs:
         content = {"features": specs_to_json(self.specs), "preprocess": preprocess}
         if self.columns:
             content["columns"] = self.columns
+        if self.cells is not None:
+            content["cells"] = self.cells.settings
         kinds = {name: data.KINDS.module_of_user(name) for name in self.specs if name in data.KINDS}
         if any(kinds.values()):
             content["kinds"] = kinds  # registered by modules of the user
@@ -165,9 +186,9 @@ def read(folder: str) -> Inputs:
                 "the version that trained the run; sessions.jsonl names it."
             )
     columns = tuple(content.get("columns", ()))
-    return Inputs(
-        specs, preprocess, _read_encoder(folder, "encoder"), columns, _read_encoder(folder, "words")
-    )
+    cells = data.CellEncoder.from_settings(content["cells"]) if "cells" in content else None
+    encoder, words = (_read_encoder(folder, name) for name in ("encoder", "words"))
+    return Inputs(specs, preprocess, encoder, columns, words, cells)
 
 
 def _read_encoder(folder: str, name: str) -> Any:

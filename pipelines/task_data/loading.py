@@ -56,7 +56,7 @@ def load_data(
     if names_classes and not ranks_untrained:
         check_classes(dataset, options.get("classes"))
     raw = of_dataset(dataset, data_config, encoder, trained)
-    steps = _reading(data_config)
+    steps = [*_reading(data_config), drop_cells]
     if trained is None:
         steps += [
             partial(add_encoder, encoder),
@@ -100,7 +100,8 @@ def load_labeled(
     """
     columns: dict[str, Any] = {}
     if trained.columns:
-        columns = {"feature_columns": trained.columns, "is_mixed": "cells" in trained.specs}
+        beside = trained.columns[trained.num_texts :]
+        columns = {"feature_columns": beside, "is_mixed": "cells" in trained.specs}
     if data_config.name == "table" and "embedding" in trained.specs:
         columns["width"] = trained.specs["embedding"].shape[1]
     options = {**data_config.options(), **columns, "path": path}
@@ -197,7 +198,7 @@ def _with_inputs(class_names: tuple[str, ...], splits: dict[str, data.Split], in
     def with_inputs(split: data.Split) -> data.Split:
         features = split.features
         shown = features.get("text", features.get("file"))
-        if "cells" in features:
+        if shown is None and "cells" in features:
             shown = np.array([", ".join(row) for row in features["cells"]], object)
         return split if shown is None else dataclasses.replace(split, inputs=shown)
 
@@ -238,6 +239,18 @@ def add_lengths(of_training: bool, task_data: TaskData) -> TaskData:
     others = {} if of_training else {"train": task_data.splits["train"]}
     splits = map_splits(lambda split: with_lengths(split, tokenizer), task_data.splits)
     return dataclasses.replace(task_data, splits=splits | others)
+
+
+def drop_cells(task_data: TaskData) -> TaskData:
+    """Returns a task without the columns beside its texts, which are joined to the words alone."""
+
+    def without(split: data.Split) -> data.Split:
+        features = {name: values for name, values in split.features.items() if name != "cells"}
+        return dataclasses.replace(split, features=features)
+
+    if not task_data.inputs.kind.tokenizes:
+        return task_data
+    return dataclasses.replace(task_data, splits=map_splits(without, task_data.splits))
 
 
 def add_encoder(encoder: config.Encoder, task_data: TaskData) -> TaskData:

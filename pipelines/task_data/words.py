@@ -18,7 +18,8 @@ MAX_PRODUCTS = 10**11  # multiplications of the solver in a pass over the exampl
 def add(raw: Mapping[str, data.Split], options: Mapping[str, Any], task_data: TaskData) -> TaskData:
     """Returns a task with the vectors of the words, of a new encoder or of that of its `inputs`.
 
-    They are the feature `words`; of a task whose encoder is "words" they are the only one, `embedding`.
+    They are the feature `words`; of a task whose encoder is "words" they are the only one, `embedding`. The
+    values of the columns beside the texts, `cells`, follow those of the words.
 
     Args:
       raw: the splits of the task with their texts.
@@ -30,15 +31,18 @@ def add(raw: Mapping[str, data.Split], options: Mapping[str, Any], task_data: Ta
     words = inputs.words
     if words is None:
         words = models.get("encoder", "words", **options)
+        cells = raw["train"].features.get("cells")
         try:
             words.adapt(raw["train"].features)
         except ValueError:
-            if inputs.preprocess is None:
+            if inputs.preprocess is None or cells is not None:
                 raise
             return task_data
+        inputs = dataclasses.replace(inputs, words=words)
+        if cells is not None:
+            inputs = dataclasses.replace(inputs, cells=data.CellEncoder.fit_scaled(cells))
     assert words.width is not None
-    vectors = map_splits(lambda split: words.rows(split.features), raw)
-    inputs = dataclasses.replace(inputs, words=words)
+    vectors = map_splits(lambda split: inputs.rows_of_words(split.features), raw)
     name = inputs.name_of_words
     n = len(task_data.class_names)
     if name == "words" and (words.width * n > MAX_WEIGHTS or vectors["train"].nnz * n > MAX_PRODUCTS):
@@ -51,5 +55,5 @@ def add(raw: Mapping[str, data.Split], options: Mapping[str, Any], task_data: Ta
     task_data = dataclasses.replace(task_data, splits=splits, inputs=inputs)
     if name == "words":
         return task_data
-    identity = functools.partial(models.get, "encoder", "identity", width=words.width)
+    identity = functools.partial(models.get, "encoder", "identity", width=vectors["train"].shape[1])
     return dataclasses.replace(task_data, preprocess=None, make_encoder=identity)

@@ -81,6 +81,12 @@ def train(
         task_data = task_data or load_data(experiment, run_dir.path, progress=progress)
         task_data = dataclasses.replace(task_data, hashes=task_data.hashes | hashing.file_hashes(experiment))
         run_dir.check_data(task_data.hashes, task_data.class_texts)
+        inputs = task_data.inputs
+        if inputs.num_texts and inputs.cells is None and "cells" in inputs.specs:
+            raise ValueError(
+                f"data.feature_columns={inputs.columns[inputs.num_texts :]}: columns beside texts join their "
+                "words. Set words='auto', without texts of classes and data.held_out, or leave them out."
+            )
         if distribution.reads_remotely(strategy) and task_data.splits["train"].kind.tokenizes:
             raise ValueError(
                 "data.cache=False: the servers of this TPU cannot tokenize text. Set it to True to send "
