@@ -273,6 +273,13 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = tags.input_tags.string = tags.classifier_tags.multi_label = True
         return tags
 
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """Returns what a notebook shows: of a fitted classifier the metrics and the curve of its run too."""
+        shown = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in shown and hasattr(self, "run_"):
+            shown["text/html"] += self.run_._repr_html_()
+        return shown
+
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         if "run_" in state:

@@ -122,6 +122,12 @@ def test_a_workdir_belongs_to_one_fit(fitted):
     assert sorted(os.listdir(fitted.workdir)) == files
 
 
+def test_a_notebook_shows_the_metrics(fitted):
+    shown = fitted._repr_mimebundle_()["text/html"]
+    assert "top1_error (%)" in shown
+    assert "top1_error" not in RankClassifier()._repr_mimebundle_()["text/html"]
+
+
 def test_weights_of_examples_and_classes(rng):
     x = rng.normal(size=[60, 3]).astype(np.float32)
     y = np.where(x[:, 0] + rng.normal(size=60) > 0, "b", "a")
