@@ -151,7 +151,7 @@ def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -
     figure, axis = _card(f"rank of {ranked} among {num_classes:,}", title, grid="y")
     bars = axis.bar(range(len(names)), fractions, 0.85, color=colors)
     axis.bar_label(bars, ["" if not f else "<1%" if f < 0.005 else f"{f:.0%}" for f in fractions], padding=2)
-    rotation: dict[str, Any] = {"rotation": 50, "ha": "right"} if max(map(len, names)) > 5 else {}
+    rotation: dict[str, Any] = {"rotation": 50, "ha": "right"} if max(map(len, names)) > 4 else {}
     axis.set_xticks(range(len(names)), names, **rotation)
     axis.set_ylim(0.0, 1.15 * fractions.max())
     axis.yaxis.set_major_formatter("{x:.0%}")

@@ -51,10 +51,11 @@ def write(
     experiment = run_dir.experiment()
     split = "test" if "test" in evaluated else "validation"
     summaries = evaluations(results)
-    frequent = None if task_data.splits[split].kind.ranks_items else _frequent(task_data, split, experiment)
+    examples = task_data.splits[split]
+    frequent = None if examples.kind.ranks_items else _frequent(task_data, split, experiment)
     content = page.render(
         title=f"{os.path.basename(os.path.abspath(run_dir.path))}: {len(task_data.class_names):,} classes",
-        answer=_answer(split, summaries[split], frequent, experiment.monitor),
+        answer=_answer(split, summaries[split], frequent, experiment.monitor, examples.multi_label),
         sections=list(_sections(run_dir, experiment, task_data, split, results, evaluated[split], frequent)),
     )
     files.write(os.path.join(run_dir.path, FILE), content)
@@ -67,7 +68,9 @@ def _frequent(task_data: TaskData, split: str, experiment: config.Experiment) ->
     return baselines.most_frequent(task_data.splits[split], order, experiment.metrics, _BATCH)
 
 
-def _answer(split: str, summary: Mapping[str, Any], frequent: Mapping[str, Any] | None, monitor: str) -> str:
+def _answer(
+    split: str, summary: Mapping[str, Any], frequent: Mapping[str, Any] | None, monitor: str, several: bool
+) -> str:
     """Returns the most important figure in a sentence."""
     name = "top1_error" if "top1_error" in summary else monitor
     interval = tables.format_interval(summary["intervals"][name], 1)
@@ -76,7 +79,7 @@ def _answer(split: str, summary: Mapping[str, Any], frequent: Mapping[str, Any] 
     if name != "top1_error":
         return f"{metric_heading(name).removesuffix(' (%)')} on {examples}: {value}."
     others = f"; always the most frequent class, {frequent[name]:.1f}%" if frequent else ""
-    return f"{value} of {examples} are wrong{others}."
+    return f"{value} of {examples} {'rank another class first' if several else 'are wrong'}{others}."
 
 
 def _sections(
