@@ -175,7 +175,8 @@ def test_equal_values_and_gradients(name, of_keras_3):
 @pytest.mark.nightly
 @pytest.mark.parametrize("keras_2", [False, True])
 def test_fit_save_and_load_in_a_new_process(keras_2, tmp_path):
-    assert_equal(*(in_a_process(keras_2, task, tmp_path) for task in ("load", "train")))
+    trained, loaded = (in_a_process(keras_2, task, tmp_path) for task in ("train", "load"))
+    assert_equal(loaded, trained)
 
 
 def test_the_resnet_of_the_model_garden_names_the_remedy(monkeypatch):
