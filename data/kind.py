@@ -12,10 +12,10 @@ def kind_of(features: Collection[str]) -> Any:
     """Returns the kind of examples with some features, an object of `kinds.arrays.Kind`.
 
     Args:
-      features: names of features. The kind that is named after the first one that names a kind is theirs;
-        without one they are arrays of numbers.
+      features: names of features. The last kind of `KINDS` that is named after one of them is theirs, so that
+        texts may have cells beside them; without one they are arrays of numbers.
 
     >>> kind_of({"text", "text_pair"}).tokenizes, kind_of({"embedding"}).tokenizes
     (True, False)
     """
-    return KINDS[next((name for name in features if name in KINDS), "array")]()
+    return KINDS[next((name for name in reversed([*KINDS]) if name in features), "array")]()

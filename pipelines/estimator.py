@@ -180,8 +180,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             splits["validation"] = data.Split(self._features(X), y)
         columns: tuple[str, ...] = ()
         if "cells" in features:
-            text = self._text_column
-            columns = tuple(map(str, sorted(self.feature_names_in_, key=lambda name: name != text)))
+            columns = self._columns
         dataset = data.Dataset(tuple(map(str, encoder.classes_)), splits, columns=columns)
 
         def train(folder: str | os.PathLike) -> None:
@@ -304,6 +303,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             X = estimator_data.columns(X, self.text_column)
         elif isinstance(X, pd.DataFrame) and reset:
             self._text_column = estimator_data.text_column(X)
+            self._columns = tuple(map(str, sorted(X.columns, key=lambda name: name != self._text_column)))
         if self._text_column is not None:
             X = validate_data(self, estimator_data.frame(X), reset=reset, skip_check_array=True)
             texts = self._texts(X[self._text_column], is_labeled)

@@ -50,8 +50,9 @@ class Texts(Kind):
 
     def features_of(self, value: Any, specs: Specs, ids: Mapping[str, int], where: str) -> dict[str, Any]:
         is_pair = isinstance(value, Iterable) and not isinstance(value, str | bytes)
-        values = dict(zip(specs, value if is_pair else [value], strict=False))
-        is_whole = len(values) == len(specs) == (len(list(value)) if is_pair else 1)
+        given = list(value) if is_pair else [value]
+        values = dict(zip(sorted(specs, key=lambda name: name == "cells"), given, strict=False))
+        is_whole = len(values) == len(given) == len(specs)
         if not is_whole or not all(isinstance(values[name], str) for name in specs if name != "cells"):
             last = ", and a list of cells last" if "cells" in specs else ""
             raise ValueError(f"{where}={value!r}: the model takes {' and '.join(specs)}. Give strings{last}.")

@@ -65,10 +65,9 @@ class CellEncoder:
     def fit_scaled(cls, cells: np.ndarray) -> "CellEncoder":
         """Returns the encoder whose vectors of the training rows have mean 0 and a mean square of 1."""
         encoder = cls.fit(cells)
-        vectors = encoder.rows(cells)
-        deviations = vectors.std(axis=0)
-        varies = deviations > 0.0
-        factors = varies / np.where(varies, deviations, 1.0) / np.sqrt(max(1, varies.sum()))
+        vectors = encoder.rows(cells).astype(np.float64)
+        varies = np.ptp(vectors, axis=0) > 0.0
+        factors = varies / np.where(varies, vectors.std(axis=0), 1.0) / np.sqrt(max(1, varies.sum()))
         return cls(encoder.settings["columns"], [vectors.mean(axis=0).tolist(), factors.tolist()])
 
     def rows(self, cells: np.ndarray) -> np.ndarray:

@@ -85,3 +85,5 @@ def test_scaled_values_have_mean_0_and_a_mean_square_of_1():
     assert np.square(scaled).sum(axis=1).mean() == pytest.approx(1.0, rel=1e-5)
     again = CellEncoder.from_settings(json.loads(json.dumps(encoder.settings)))
     np.testing.assert_array_equal(again.rows(CELLS), scaled)
+    constant = CellEncoder.fit_scaled(np.array([["0.1", str(i % 7)] for i in range(90)], object))
+    assert not constant.rows(np.array([["0.5", "3"]], object))[:, 0].any()  # no rounding is a deviation

@@ -58,12 +58,15 @@ def recognize(path: str, given: Mapping[str, str]) -> Recognized:
     """
     if _is_folder_of_images(path):
         return Recognized("image", "image_folder", {}, 0)
-    [table, *_] = split_files.find_splits(path, given.get("classes"), rows.BadRows("skip"))["train"]
+    splits = split_files.find_splits(path, given.get("classes"), rows.BadRows("skip"))
+    [table, *_] = splits["train"]
     if arrays.is_arrays(table):
         return Recognized("vector", "table", {}, 0)
-    head = tables.head(table, given.get("label_column", "").isdecimal())
+    by_position = given.get("label_column", "").isdecimal()
+    head = tables.head(table, by_position)
     if "label_column" not in given and _is_row(head):
-        head = tables.head(table, by_position=True)
+        by_position = True
+        head = tables.head(table, by_position)
     cells: dict[str, list[Any]] = collections.defaultdict(list)
     for row in head:
         for name, cell in row.items():
@@ -85,8 +88,10 @@ def recognize(path: str, given: Mapping[str, str]) -> Recognized:
         names = text_rows.TEXT_NAMES if field == "text_column" else ()
         if (column := _choose(table, by_field[field], others, names, is_one)) is not None:
             found = {field: column}
-            del others[column]
-            if field == "text_column" and (beside := _beside(others)):
+            taken = {column, *labels[0].split(","), *given.values()}
+            beside = _beside(head, taken, labels[0]) if field == "text_column" else ()
+            firsts = [tables.head(other, by_position)[0] for other, *_ in splits.values() if beside]
+            if beside := tuple(name for name in beside if all(name in first for first in firsts)):
                 found["feature_columns"] = beside
             return Recognized(by_field[field], "table", {**found, **options}, len(head))
     return Recognized("vector", "table", options, len(head))  # chosen by `tables.choose_inputs`
@@ -142,20 +147,27 @@ def _present(cells: Iterable[Any]) -> list[Any]:
     return [cell for cell in cells if cell not in (None, "")]
 
 
-def _beside(cells: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
-    """Returns the columns that can stand beside texts: of numbers, dates and names that repeat.
+def _beside(rows: Sequence[Mapping[str, Any]], taken: Collection[str], label: str) -> tuple[str, ...]:
+    """Returns the columns of all rows that can stand beside texts: of numbers, dates and names that repeat.
 
-    Left out are those with a usual name of labels, `id`, and numbers of rows.
+    Left out are those with a usual name of labels, `id`, numbers of rows, and other names of the labels.
     """
 
-    def fits(column: Sequence[Any]) -> bool:
+    def fits(name: str) -> bool:
+        column = [row.get(name) for row in rows]
+        if not all(name in row for row in rows) or normalize_text(name) in (*text_rows.LABEL_NAMES, "id"):
+            return False
+        pairs = {
+            (str(row.get(label)), row_values.cell_text(cell)) for row, cell in zip(rows, column, strict=True)
+        }
+        if len(pairs) == len({of_label for of_label, _ in pairs}) == len({cell for _, cell in pairs}):
+            return False
         if not all(row_values.kind_of(cell) == "number" for cell in _present(column)):
             return row_values.may_be_names(column)
         numbers = [float(cell) for cell in _present(column)]
         return {1.0} != {after - before for before, after in itertools.pairwise(numbers)}
 
-    usual = (*text_rows.LABEL_NAMES, "id")
-    return tuple(name for name in cells if normalize_text(name) not in usual and fits(cells[name]))
+    return tuple(name for name in rows[0] if name and name not in taken and fits(name))
 
 
 def _may_be_label(cells: Sequence[Any]) -> bool:

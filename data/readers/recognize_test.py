@@ -28,7 +28,7 @@ SEVERAL = ["Drama", "Comedy|Drama", "Comedy", "Drama|War", "War", "Comedy|War"] 
         ({"a": REPEATED, "b": TEXTS}, "text", {"text_column": "b", "label_column": "a"}),
         # The other columns stand beside the texts, but for names that hardly repeat.
         (
-            {"cost": [5, 3] * 6, "w": [f"u{i}" for i in IDS], "text": TEXTS, "a": REPEATED, "tag": REPEATED},
+            {"cost": [5, 3] * 6, "w": [*"abcdefghijkl"], "text": TEXTS, "a": [*"xy"] * 6, "tag": REPEATED},
             "text",
             {"text_column": "text", "feature_columns": ("cost", "a"), "label_column": "tag"},
         ),
@@ -71,6 +71,25 @@ def test_columns_are_recognized(tmp_path, columns, inputs, options, ending):
     found = recognize(path, {})
     assert (found.inputs, found.dataset, found.options) == (inputs, "table", options)
     assert all(f"--config.data.{name}" in str(found) for name in options)
+
+
+def test_columns_that_do_not_stand_beside_texts(tmp_path):
+    """Other names of the labels, those that another split lacks or some rows, and those that are given."""
+    sizes = [1, 2, 2] * 4
+    frame = pd.DataFrame(
+        {"text": TEXTS, "label": REPEATED, "size": sizes, "name_of_it": REPEATED, "b": sizes}
+    )
+    (tmp_path / "data").mkdir()
+    frame.to_csv(tmp_path / "data" / "train.csv", index=False)
+    frame.drop(columns="b").to_csv(tmp_path / "data" / "test.csv", index=False)
+    path = str(tmp_path / "data")
+    assert recognize(path, {}).options["feature_columns"] == ("size",)
+    assert "feature_columns" not in recognize(path, {"text_pair_column": "size"}).options
+    rows = [
+        {"text": text, "label": REPEATED[i], **({"size": i} if i else {})} for i, text in enumerate(TEXTS)
+    ]
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert "feature_columns" not in recognize(str(tmp_path / "data.jsonl"), {}).options
 
 
 def test_lists_are_several_labels(tmp_path):

@@ -78,7 +78,11 @@ def cell_text(cell: Any) -> str:
     >>> cell_text(1.0), cell_text(None), cell_text(float("nan")), cell_text("a")
     ('1.0', '', '', 'a')
     """
-    return "" if cell is None or cell != cell else str(cell)  # NaN and pandas' NaT differ from themselves
+    try:
+        is_missing = cell is None or bool(cell != cell)  # NaN and pandas' NaT differ from themselves
+    except TypeError:  # as pandas' NA may
+        is_missing = True
+    return "" if is_missing else str(cell)
 
 
 def may_be_names(cells: Sequence[Any]) -> bool:

@@ -1,7 +1,9 @@
 """The cache of the outputs of encoders, which all runs of a user share."""
 
+import contextlib
 import io
 import os
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +12,7 @@ import tensorflow as tf
 from rank4class.data import lazy_arrays
 from rank4class.pipelines.storage import files
 
-LARGEST = 20 * 10**9  # bytes of a shared cache, beyond which the oldest files are removed
+LARGEST = 20 * 10**9  # bytes of a shared cache, beyond which the oldest outputs are removed
 
 
 class Cache:
@@ -41,9 +43,11 @@ class Cache:
     def vectors(self, group: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields keys `[N]` and vectors `[N, d]` of each file of a group."""
         for name in files.names_in(self.folder):
-            if name.startswith(f"{group}-"):
-                with np.load(io.BytesIO(files.read_bytes(os.path.join(self.folder, name)))) as file:
-                    yield file["keys"], file["vectors"]
+            if re.fullmatch(rf"{group}-[0-9a-f]{{16}}\.npz", name):
+                with contextlib.suppress(OSError):  # another process may have removed it
+                    content = files.read_bytes(os.path.join(self.folder, name))
+                    with np.load(io.BytesIO(content)) as file:
+                        yield file["keys"], file["vectors"]
 
     def add(self, group: str, keys: np.ndarray, vectors: np.ndarray) -> None:
         """Writes a file of a group; the oldest files of a shared cache that is too large make room."""
@@ -51,14 +55,19 @@ class Cache:
         files.write_npz(path, {"keys": keys, "vectors": vectors})
         if self._is_shared:
             left = LARGEST
-            for _, size, each in sorted(stored(self.folder), reverse=True):
+            for _, size, each in sorted(stored(self.folder, "features"), reverse=True):
                 left -= size
                 if left < 0 and each != path:
                     files.remove([each])
 
 
-def stored(folder: str) -> list[tuple[float, int, str]]:
+def stored(folder: str, kind: str = "features|encoder") -> list[tuple[float, int, str]]:
     """Returns the time, the bytes and the path of each file of a cache, and of no other one in its folder."""
-    names = (name for name in files.names_in(folder) if name.startswith(("features-", "encoder-")))
-    found = ((tf.io.gfile.stat(path), path) for path in (os.path.join(folder, name) for name in names))
-    return [(stat.mtime_nsec / 1e9, stat.length, path) for stat, path in found]
+    found = []
+    for name in files.names_in(folder):
+        if re.match(rf"({kind})-[0-9a-f]{{16}}[-.]", name):
+            path = os.path.join(folder, name)
+            with contextlib.suppress(tf.errors.NotFoundError):  # another process may have removed it
+                stat = tf.io.gfile.stat(path)
+                found.append((stat.mtime_nsec / 1e9, stat.length, path))
+    return found

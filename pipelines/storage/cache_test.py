@@ -8,6 +8,8 @@ import pytest
 from rank4class.data import lazy_arrays
 from rank4class.pipelines.storage import cache, files
 
+GROUP, OTHER = (f"features-{16 * digit}" for digit in "ab")
+
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
@@ -58,11 +60,16 @@ def test_the_oldest_files_make_room(folders, monkeypatch):
     monkeypatch.setattr(cache, "LARGEST", 2_500)
     one = cache.Cache(run)
     for i in range(4):  # of about 1,000 bytes
-        one.add("features-a", np.array([b"%d" % i], "S16"), np.full([1, 125], i, np.float32))
+        one.add(GROUP, np.array([b"%d" % i], "S16"), np.full([1, 125], i, np.float32))
         for path in shared.iterdir():
             os.utime(path, ns=(0, path.stat().st_mtime_ns - 10**9))
-    left = {keys[0]: vectors[0, 0] for keys, vectors in one.vectors("features-a")}
+    left = {keys[0]: vectors[0, 0] for keys, vectors in one.vectors(GROUP)}
     assert left == {b"2": 2.0, b"3": 3.0}
     monkeypatch.setattr(cache, "LARGEST", 1)
-    one.add("features-b", np.array([b"4"], "S16"), np.zeros([1, 125], np.float32))
-    assert [path.name[:10] for path in shared.iterdir()] == ["features-b"]
+    one.add(OTHER, np.array([b"4"], "S16"), np.zeros([1, 125], np.float32))
+    assert [path.name[:25] for path in shared.iterdir()] == [OTHER]
+    # What a process left that was killed, and files of the user, are no outputs.
+    for name in (f"{OTHER}-{16 * 'c'}.npz.partial-1", "features-2024.csv"):
+        (shared / name).write_text("x")
+    assert len(list(one.vectors(OTHER))) == 1
+    assert len(cache.stored(str(shared))) == 2

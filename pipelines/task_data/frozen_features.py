@@ -10,12 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import data, models
+from rank4class.data.dataset import map_splits
 from rank4class.data.kinds.arrays import digests
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.code_version import numeric_environment
 from rank4class.pipelines.task_data import hashing
-from rank4class.pipelines.task_data.inputs import write_encoder
+from rank4class.pipelines.task_data.inputs import with_lengths, write_encoder
 from rank4class.pipelines.task_data.task_data import TaskData
 
 _VERSION = 2  # of the outputs: raise it when code changes those of an unchanged encoder
@@ -25,7 +26,7 @@ TEXTS = 32  # texts that are encoded at a time
 def encode_splits(encoder_name: str, batch_size: int, cache: Cache, raw: TaskData) -> TaskData:
     """Returns a task whose features are the outputs of its frozen encoder, which the cache keeps."""
     encoder, weights = _initial(raw, encoder_name)
-    rows = batch_size if raw.inputs.tokenizer is None else TEXTS
+    raw, rows = _by_length(raw, batch_size)
     outputs = encode(raw, encoder, weights, rows, cache, "examples")
     splits = {
         name: dataclasses.replace(raw.splits[name], features={"embedding": h}, lengths=None)
@@ -45,9 +46,17 @@ def encode_splits(encoder_name: str, batch_size: int, cache: Cache, raw: TaskDat
 def encode_train(task_data: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> np.ndarray:
     """Returns the outputs of the initial encoder for training examples, float32 `[N, d]`; see `encode`."""
     encoder, weights = _initial(task_data, encoder_name)
-    train = task_data.without_words().of_splits("train")
-    rows = batch_size if train.inputs.tokenizer is None else TEXTS
+    train, rows = _by_length(task_data.without_words().of_splits("train"), batch_size)
     return encode(train, encoder, weights, rows, cache, "examples")["train"]
+
+
+def _by_length(raw: TaskData, batch_size: int) -> tuple[TaskData, int]:
+    """Returns a task with the lengths of its texts, if it has any, and the number of examples in a batch."""
+    tokenizer = raw.inputs.tokenizer
+    if tokenizer is None or raw.preprocess is None:
+        return raw, batch_size
+    splits = map_splits(lambda s: with_lengths(s, tokenizer) if s.lengths is None else s, raw.splits)
+    return dataclasses.replace(raw, splits=splits), TEXTS
 
 
 def _initial(raw: TaskData, encoder_name: str) -> tuple[tf.keras.layers.Layer, str]:

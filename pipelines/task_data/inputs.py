@@ -38,7 +38,7 @@ class Inputs:
     @property
     def num_texts(self) -> int:
         """Number of texts that stand before the cells of an example."""
-        return len(self.specs) - 1 if self.kind.tokenizes else 0
+        return sum(name != "cells" for name in self.specs) if self.kind.tokenizes else 0
 
     @property
     def tokenizer(self) -> data.Tokenizer | None:

@@ -46,6 +46,12 @@ def add(raw: Mapping[str, data.Split], options: Mapping[str, Any], task_data: Ta
     name = inputs.name_of_words
     n = len(task_data.class_names)
     if name == "words" and (words.width * n > MAX_WEIGHTS or vectors["train"].nnz * n > MAX_PRODUCTS):
+        if inputs.cells is not None:
+            columns = inputs.columns[inputs.num_texts :]
+            raise ValueError(
+                f"data.feature_columns={columns}: join words, and {n:,} classes of {words.width:,} words are "
+                "too many. Choose data.text_column alone."
+            )
         logging.info("words='auto': %d classes of %d words are too many, and are left out", n, words.width)
         return task_data
     splits = {}

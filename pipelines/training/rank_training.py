@@ -85,7 +85,7 @@ def train(
         if inputs.num_texts and inputs.cells is None and "cells" in inputs.specs:
             raise ValueError(
                 f"data.feature_columns={inputs.columns[inputs.num_texts :]}: columns beside texts join their "
-                "words. Set words='auto', without texts of classes and data.held_out, or leave them out."
+                "words. Set words='auto' without class texts and data.held_out, or data.text_column alone."
             )
         if distribution.reads_remotely(strategy) and task_data.splits["train"].kind.tokenizes:
             raise ValueError(

@@ -36,6 +36,14 @@ _ANSWERS = {
     "scikit-learn, vectors": "scikit-learn, MiniLM",
     "scikit-learn, both": "scikit-learn, both",
 }
+_DATA = {
+    "banking77": "Banking77",
+    "banking77_10": "10 an intent",
+    "banking77_5": "5 an intent",
+    "clinc150": "CLINC150",
+    "titles": "Titles of films",
+    "goemotions": "GoEmotions",
+}
 _MODELS = {"n_choose_k": "n-choose-k, learned prior", "logistic_regression": "Logistic regression"}
 
 
@@ -273,7 +281,8 @@ def prediction_sets(docs: str) -> Figure:
 def first_answers(docs: str) -> Figure:
     """Draws the test errors of first answers over their minutes, and published errors as lines."""
     published = _data(docs, "published_errors")
-    figure, axes = _panels(3.2, len(published))
+    figure = Figure(figsize=(WIDTH, 5.6), layout="constrained")
+    axes = figure.subplots(2, len(published) // 2).ravel()
     markers = dict(zip(_ANSWERS, "oDs^P", strict=True))
     for axis, (name, of_papers) in zip(axes, published.items(), strict=True):
         result = read_json(os.path.join(docs, "results", "practice", f"first_answer_{name}.json"))
@@ -291,7 +300,7 @@ def first_answers(docs: str) -> Figure:
             axis.annotate(
                 paper, (1.0, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7
             )
-        axis.set_title(f"{result['examples']['train']:,} training texts", fontsize=10)
+        axis.set_title(f"{_DATA[name]}, {result['examples']['train']:,} texts", fontsize=10)
         axis.set(xscale="log", xlim=(0.04, 40.0))
         axis.set_xticks((0.1, 1.0, 10.0), ("0.1", "1", "10"))
         style.finish(axis)
