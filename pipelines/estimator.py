@@ -308,7 +308,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             X = validate_data(self, estimator_data.frame(X), reset=reset, skip_check_array=True)
             texts = self._texts(X[self._text_column], is_labeled)
             return np.column_stack([texts, estimator_data.cells(X.drop(columns=self._text_column))])
-        if not reset and estimator_data.is_flat(X) and not len(X) and self.run_.answers.inputs.tokenizer:
+        if not reset and estimator_data.is_flat(X) and not len(X) and self.run_.answers.inputs.kind.tokenizes:
             return np.array([], object)
         if self.text_column is not None or (estimator_data.is_flat(X) and any(isinstance(x, str) for x in X)):
             return self._texts(X, is_labeled)
