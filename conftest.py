@@ -322,13 +322,13 @@ def names_of_a_new_process(monkeypatch):
 def assert_same_run():
     """Returns a function that asserts that two runs ended with the same bytes.
 
-    It compares all files except the records of the starts and of the time. The second run may hold more
-    checkpoints and partial files, since kills leave them.
+    It compares all files except the report and the records of the starts and of the time. The second run may
+    hold more checkpoints and partial files, since kills leave them.
     """
 
     def contents(folder):
         paths = (path.relative_to(folder) for path in pathlib.Path(folder).rglob("*"))
-        others = re.compile(r"lock|sessions\.jsonl|events\..*")
+        others = re.compile(r"lock|sessions\.jsonl|report\.html|events\..*")
         names = (path for path in paths if not others.fullmatch(path.parts[0]))
         return {name.as_posix(): content(folder / name) for name in names if (folder / name).is_file()}
 

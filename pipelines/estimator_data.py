@@ -81,6 +81,8 @@ def weights_of(sample_weight: Any, class_weight: Any, y: Any) -> np.ndarray | No
         weights = weights * np.array([class_weight.get(label, 1.0) for label in y], np.float32)
     if weights.ndim != 1 or not (np.isfinite(weights) & (weights >= 0)).all():
         raise ValueError("sample_weight: not one finite number from 0 for each example. Correct it.")
+    if not weights.any():
+        raise ValueError("sample_weight: all weights are zero. Give some examples a weight.")
     return weights
 
 

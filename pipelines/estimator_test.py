@@ -297,7 +297,8 @@ def test_fits_and_predictions_write_nothing_on_the_screen(tiny_bert):
     command = [sys.executable, "-c", SILENT, tiny_bert]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (0, "")
-    assert ended.stderr.partition("imported\n")[2] == ""
+    lines = ended.stderr.partition("imported\n")[2].splitlines()
+    assert [line for line in lines if "oneDNN supports" not in line] == []  # of some processors
 
 
 @pytest.mark.nightly
@@ -311,14 +312,17 @@ def test_texts_without_an_installed_encoder_have_their_words(monkeypatch):
     assert pickle.loads(pickle.dumps(fitted)).predict(["my refunds"]).tolist() == [0]
 
 
-ROUNDED = {
+BY_BATCHES = "an example of weight 2 is in one batch, and one that is repeated maybe in two"
+EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": BY_BATCHES,
+    "check_sample_weight_equivalence_on_sparse_data": BY_BATCHES,
     "check_methods_sample_order_invariance": "the last bit of a float32 score may depend on the example's "
-    "place in a batch, by 5e-7; the check allows 1e-7"
+    "place in a batch, by 5e-7; the check allows 1e-7",
 }
 
 
 @pytest.mark.nightly
-@parametrize_with_checks([RankClassifier(epochs=5)], expected_failed_checks=lambda _: ROUNDED)
+@parametrize_with_checks([RankClassifier(epochs=5)], expected_failed_checks=lambda _: EXPECTED)
 def test_scikit_learn_checks(estimator, check):
     """That of array API inputs runs with SCIPY_ARRAY_API=1 alone."""
     check(estimator)

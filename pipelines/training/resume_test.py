@@ -16,7 +16,7 @@ from absl import logging
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.training import rank_training, trainer
+from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.preemption import Interrupted
 from rank4class.pipelines.training.rank_training_test import small
 from rank4class.pipelines.training.train_state import TrainState
@@ -180,7 +180,7 @@ def test_signals_between_evaluations_save_and_stop(
 ):
     experiment = small(**changes)
     path = str(tmp_path / "stopped")
-    build_steps = trainer.build_steps
+    build_steps = rank_training.build_steps
 
     def signalling(*arguments):
         steps = build_steps(*arguments)
@@ -193,7 +193,7 @@ def test_signals_between_evaluations_save_and_stop(
         return send_signal
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "build_steps", signalling)
+        patch.setattr(rank_training, "build_steps", signalling)
         with pytest.raises(Interrupted, match="Saved after step 1[0-9] and stopped") as caught:
             rank_training.train(experiment, path, progress=False)
     assert caught.value.signal == number
