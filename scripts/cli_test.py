@@ -174,7 +174,8 @@ def test_fields_among_the_flags_and_in_the_errors_of_a_command():
 
 
 def test_a_file_chooses_the_config_and_the_folder(tmp_path):
-    (tmp_path / "comments.tsv").write_text("n\tmessage\ttopic\n" + "1\ta long text\tx\n2\tno text\ty\n" * 3)
+    rows = "1\ta long text\tx\n2\tno text\ty\n2\tthe text\tx\n" * 3
+    (tmp_path / "comments.tsv").write_text(f"n\tmessage\ttopic\n{rows}")
     path = str(tmp_path / "comments.tsv")
     chosen = [("data.feature_columns", ("n",)), ("data.label_column", "topic"), ("data.name", "table")]
     chosen += [("data.path", path)]
