@@ -282,9 +282,11 @@ def first_answers(docs: str) -> Figure:
     """Draws the test errors of first answers over their minutes, and published errors as lines."""
     published = _data(docs, "published_errors")
     figure = Figure(figsize=(WIDTH, 5.6), layout="constrained")
-    axes = figure.subplots(2, len(published) // 2).ravel()
+    axes = figure.subplots(2, math.ceil(len(published) / 2)).ravel()
+    for axis in axes[len(published) :]:
+        axis.set_axis_off()
     markers = dict(zip(_ANSWERS, "oDs^P", strict=True))
-    for axis, (name, of_papers) in zip(axes, published.items(), strict=True):
+    for axis, (name, of_papers) in zip(axes, published.items(), strict=False):
         result = read_json(os.path.join(docs, "results", "practice", f"first_answer_{name}.json"))
         for cell in result["cells"]:
             title = cell["name"]["answer"]
