@@ -1,10 +1,10 @@
-r"""Shows how much the outputs of frozen encoders take, which all runs share, or removes them.
+r"""Shows the size of the cache of encoder outputs, which all runs share, or clears it.
 
     python -m rank4class.scripts.cache
     python -m rank4class.scripts.cache --clear
 
-A text or image is encoded once by each encoder. Runs need none of these files: what is removed is encoded
-again.
+An encoder encodes each text or image once. No run needs these files: after `--clear` a training encodes its
+texts or images again.
 """
 
 from absl import flags

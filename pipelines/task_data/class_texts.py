@@ -62,7 +62,7 @@ def add_examples(most: int, cache: Cache, task_data: TaskData) -> TaskData:
     encoder = task_data.inputs.encoder
     n = len(task_data.class_names)
     is_few = len(train) <= most * n and not train.multi_label and task_data.seen is None
-    is_few &= task_data.inputs.cells is None  # which names have not
+    is_few &= task_data.inputs.cells is None  # names of classes have no cells
     if encoder is None or task_data.inputs.tokenizer is None or not is_few:
         return task_data
     texts = [name.replace("_", " ") for name in task_data.class_names]

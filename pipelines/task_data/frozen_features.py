@@ -46,7 +46,7 @@ def encode_splits(encoder_name: str, batch_size: int, cache: Cache, raw: TaskDat
 def encode_train(task_data: TaskData, encoder_name: str, batch_size: int, cache: Cache) -> np.ndarray:
     """Returns the outputs of the initial encoder for training examples, float32 `[N, d]`; see `encode`."""
     encoder, weights = _initial(task_data, encoder_name)
-    train, rows = _by_length(task_data.without_words().of_splits("train"), batch_size)
+    train, rows = _by_length(task_data.without("words").of_splits("train"), batch_size)
     return encode(train, encoder, weights, rows, cache, "examples")["train"]
 
 
@@ -82,6 +82,8 @@ def encode(
     outputs = np.empty([len(distinct), encoder.width], np.float32)
     is_known = np.zeros(len(distinct), bool)
     for stored, vectors in cache.vectors(group):
+        if is_known.all():
+            break
         places = np.minimum(np.searchsorted(distinct, stored), len(distinct) - 1)
         is_asked = distinct[places] == stored
         outputs[places[is_asked]] = vectors[is_asked]
@@ -113,7 +115,7 @@ def encode(
 
 
 def _in_batches(split: data.Split, indices: np.ndarray, rows: int) -> np.ndarray:
-    """Returns indices of examples in an order whose batches have one length, which the last one repeats."""
+    """Returns indices of examples, grouped by length; repeats fill the last batch of each length."""
     if split.lengths is None:
         return indices
     lengths = split.lengths[indices]

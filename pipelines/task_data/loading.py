@@ -242,15 +242,8 @@ def add_lengths(of_training: bool, task_data: TaskData) -> TaskData:
 
 
 def drop_cells(task_data: TaskData) -> TaskData:
-    """Returns a task without the columns beside its texts, which are joined to the words alone."""
-
-    def without(split: data.Split) -> data.Split:
-        features = {name: values for name, values in split.features.items() if name != "cells"}
-        return dataclasses.replace(split, features=features)
-
-    if not task_data.inputs.kind.tokenizes:
-        return task_data
-    return dataclasses.replace(task_data, splits=map_splits(without, task_data.splits))
+    """Returns a task without the columns beside its texts, which only the words read."""
+    return task_data.without("cells") if task_data.inputs.kind.tokenizes else task_data
 
 
 def add_encoder(encoder: config.Encoder, task_data: TaskData) -> TaskData:

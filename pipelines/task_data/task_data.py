@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from rank4class import data
 from rank4class.data.candidates import Sampled
+from rank4class.data.dataset import map_splits
 from rank4class.models.encoders.base import missing_features
 from rank4class.pipelines.task_data import count_priors
 from rank4class.pipelines.task_data.inputs import Inputs
@@ -70,7 +71,7 @@ class TaskData:
         """Returns the training batches from a step on; see `data.training_batches`."""
         preprocess = self.preprocess
         return data.training_batches(
-            self.without_words().splits["train"],
+            self.without("words").splits["train"],
             batch_size=batch_size,
             seed=seed,
             start_step=start_step,
@@ -136,15 +137,14 @@ class TaskData:
         }
         return dataclasses.replace(self, splits=splits)
 
-    def without_words(self) -> "TaskData":
-        """Returns the task without the feature `words`, which training does not read."""
-        splits = {
-            name: dataclasses.replace(
-                split, features={name: array for name, array in split.features.items() if name != "words"}
-            )
-            for name, split in self.splits.items()
-        }
-        return dataclasses.replace(self, splits=splits)
+    def without(self, feature: str) -> "TaskData":
+        """Returns the task without a feature of its examples."""
+
+        def select(split: data.Split) -> data.Split:
+            features = {name: values for name, values in split.features.items() if name != feature}
+            return dataclasses.replace(split, features=features)
+
+        return dataclasses.replace(self, splits=map_splits(select, self.splits))
 
     def of_splits(self, *names: str) -> "TaskData":
         """Returns the task with some of its splits."""

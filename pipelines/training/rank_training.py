@@ -129,7 +129,7 @@ def solve_head(
 ) -> heads.Head:
     """Returns the head that optimizer "lbfgs" solves for the initial encoder, by a run in `starts/probe`."""
     solved = _plain(experiment, task_data)
-    task_data = dataclasses.replace(task_data.of_splits("train", "validation").without_words(), augment=None)
+    task_data = dataclasses.replace(task_data.of_splits("train", "validation").without("words"), augment=None)
     if "frozen" in solved.encoder.fields and not solved.encoder.frozen:
         solved.encoder.frozen = True
         cache = Cache(path, progress)
@@ -284,7 +284,7 @@ def _speed(
     """Returns the speed of a training, by a trial of some seconds whose folder is removed."""
     plain = config.override(experiment, {"class_encoder.init": "random", "init_from": None, "minutes": None})
     run_dir = TrainingDirectory(os.path.join(path, "starts", "trial"), plain)
-    task_data = task_data.of_splits("train", "validation").without_words()
+    task_data = task_data.of_splits("train", "validation").without("words")
     try:
         return build_trainer(plain, task_data, run_dir, strategy, progress=False).speed(seconds)
     finally:
