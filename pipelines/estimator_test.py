@@ -455,6 +455,22 @@ def test_texts(tiny_bert):
 
 
 @pytest.mark.nightly
+def test_a_folder_is_a_frozen_text_encoder_beside_words(tmp_path, write_bert_folder):
+    words = ["<s>", "<pad>", "</s>", "[UNK]", "great", "happy", "day", "awful", "bad", "mess"]
+    write_bert_folder(tmp_path / "encoder", words, kind="mpnet", layers=1)
+    texts = ["great happy day", "awful bad mess", "happy day", "bad mess"] * 10
+    fitted = RankClassifier(encoder=str(tmp_path / "encoder"), experiment={"data.max_length": 16})
+    fitted.fit(texts, [1, 0] * 20)
+    experiment = fitted.run_.experiment
+    assert (experiment.encoder.name, experiment.encoder.frozen, experiment.words) == ("mpnet", True, "auto")
+    assert fitted.predict(texts[:3]).tolist() == [1, 0, 1]
+    fitted.run_.export(tmp_path / "model", k=2)
+    score = tf.saved_model.load(str(tmp_path / "model")).signatures["score"]
+    expected = fitted.run_.scores(texts[:4])
+    np.testing.assert_allclose(score(text=tf.constant(texts[:4]))["scores"], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.nightly
 def test_count_priors_and_thresholds_decide():
     several = {"loss": "n_choose_k", "experiment": {"count_prior.name": "learned"}}
     thresholds = {"loss": "sigmoid_cross_entropy", "experiment": {"thresholds.name": "f1"}}

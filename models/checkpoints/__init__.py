@@ -9,5 +9,5 @@ from rank4class.models.checkpoints.checkpoint import (
     model_garden_names,
 )
 from rank4class.models.checkpoints.formats import find
-from rank4class.models.checkpoints.hugging_face import hugging_face_files
+from rank4class.models.checkpoints.hugging_face import hugging_face_files, sentence_pooling
 from rank4class.registry import HUGGING_FACE

@@ -330,7 +330,7 @@ def test_invalid_hugging_face_folders(tmp_path, write_bert_folder):
         ),
         ({"num_hidden_layers": 1}, "encoder.layer.1.attention.output.LayerNorm.bias is left over"),
         ({"vocab_size": 21}, r"word_embeddings.weight has shape \(20, 8\), not that of word_embeddings/embe"),
-        ({"model_type": "gpt2"}, "config.json: model_type 'gpt2' is not 'bert' or 'electra'"),
+        ({"model_type": "gpt2"}, "config.json: model_type 'gpt2' is not 'bert' or 'electra' or 'mpnet'"),
         ({"hidden_size": None}, "model.safetensors: its configuration does not describe this encoder"),
         ({"num_attention_heads": 3}, "model.safetensors: does not fit this encoder"),
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps 1e-05 is not 1e-12"),

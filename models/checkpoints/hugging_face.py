@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from rank4class import compat, strict_json
 from rank4class.models.checkpoints.checkpoint import (
@@ -51,6 +52,27 @@ def _hugging_face(path: str) -> Checkpoint | None:
     title = f"Hugging Face {kind.upper()} folder"
     name_map = architecture.HUGGING_FACE_NAMES
     return Checkpoint(title, architecture, settings, name_map, tensors)
+
+
+_POOLINGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+
+
+def sentence_pooling(folder: str) -> str | None:
+    """Returns the pooling that sentence-transformers' files of a folder state; None without them.
+
+    It warns of a pooling or a layer after it that no encoder has.
+    """
+    path = os.path.join(folder, "modules.json")
+    if not os.path.isfile(path):
+        return None
+    with open(path, encoding="utf-8") as file:
+        modules = {each["type"].rpartition(".")[2]: each["path"] for each in json.load(file)}
+    config = strict_json.read_object(os.path.join(folder, modules.get("Pooling", ""), "config.json"))
+    modes = [mode for mode, is_taken in config.items() if mode.startswith("pooling_mode_") and is_taken]
+    if others := [*(set(modules) - {"Transformer", "Pooling", "Normalize"}), *(set(modes) - set(_POOLINGS))]:
+        logging.warning("%s: %s is not supported, and left out", path, ", ".join(others))
+    pooling = next((_POOLINGS[mode] for mode in modes if mode in _POOLINGS), None)
+    return f"normalized_{pooling}" if pooling and "Normalize" in modules else pooling
 
 
 def hugging_face_files(encoder: Any, pad_token_id: int) -> dict[str, bytes]:

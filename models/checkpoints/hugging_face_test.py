@@ -21,7 +21,10 @@ def write(folder, encoder, words=WORDS):
     return json.loads(contents["config.json"])
 
 
-@pytest.mark.parametrize(("kind", "pooling"), [("bert", "pooler"), ("bert", "mean"), ("electra", "cls")])
+KINDS = [("bert", "pooler"), ("bert", "mean"), ("electra", "cls"), ("mpnet", "mean"), ("xlm-roberta", "cls")]
+
+
+@pytest.mark.parametrize(("kind", "pooling"), KINDS)
 def test_an_imported_encoder_is_exported_as_it_was(tmp_path, write_bert_folder, kind, pooling):
     published = write_bert_folder(tmp_path / "published", WORDS, kind=kind, hidden_act="gelu_new")
     del published["embeddings.position_ids"]  # a buffer that only old versions save
@@ -35,7 +38,7 @@ def test_an_imported_encoder_is_exported_as_it_was(tmp_path, write_bert_folder, 
         assert file.metadata() == {"format": "pt"}
     original = json.loads((tmp_path / "published" / "config.json").read_text())
     assert stated.items() >= original.items()
-    assert stated["layer_norm_eps"] == 1e-12
+    assert stated["layer_norm_eps"] == (1e-12 if kind in ("bert", "electra") else 1e-5)
     assert stated["pad_token_id"] == 0
 
     again = models.get("encoder", kind, path=str(tmp_path / "export"))
@@ -52,3 +55,29 @@ def test_a_stated_pooling_precedes_that_of_the_export(tmp_path, write_bert_folde
     write_bert_folder(tmp_path, pooling="max")
     with pytest.raises(ValueError, match="not describe this encoder: pooling='max': unknown. There are"):
         models.get("encoder", "bert", path=str(tmp_path))
+
+
+def write_sentence_files(folder, pooling, *others):
+    """Writes the files of sentence-transformers for a pooling mode, and other modules."""
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling"), *((name, f"2_{name}") for name in others)]
+    types = [{"type": f"sentence_transformers.models.{name}", "path": path} for name, path in modules]
+    (folder / "modules.json").write_text(json.dumps(types))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    modes = {f"pooling_mode_{mode}": mode == pooling for mode in ("cls_token", "mean_tokens", "max_tokens")}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 8, **modes}))
+
+
+def test_the_pooling_is_that_of_sentence_transformers(tmp_path, write_bert_folder, caplog):
+    write_bert_folder(tmp_path, kind="mpnet")
+    for pooling, others, expected in (
+        ("mean_tokens", ["Normalize"], "normalized_mean"),
+        ("cls_token", ["Normalize"], "normalized_cls"),
+        ("cls_token", [], "cls"),
+    ):
+        write_sentence_files(tmp_path, pooling, *others)
+        assert models.get("encoder", "mpnet", path=str(tmp_path)).pooling == expected
+        assert not caplog.text
+    write_sentence_files(tmp_path, "max_tokens", "Dense")
+    assert models.get("encoder", "mpnet", path=str(tmp_path)).pooling == "pooler"
+    assert "modules.json: Dense, pooling_mode_max_tokens is not supported, and left out" in caplog.text
+    assert models.get("encoder", "mpnet", path=str(tmp_path), pooling="mean").pooling == "mean"

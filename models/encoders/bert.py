@@ -38,40 +38,42 @@ GOOGLE_MODULES = {
     f"{_LAYER}/output_layer_norm": r"encoder/layer_\1/output/LayerNorm",
     "pooler_transform": "pooler/dense",
 }
-# Hugging Face writes the same names with dots.
-_HUGGING_FACE_NAMES = checkpoints.NameMap(
-    {ours: name.replace("layer_", "layer/").replace("/", ".") for ours, name in GOOGLE_MODULES.items()},
-    # A buffer of positions, and the heads of pre-training, classification and question answering.
-    unused=r"embeddings\.position_ids|(cls|lm_head|classifier|qa_outputs|discriminator_predictions)\..*",
-    parameters=dict.fromkeys(("embeddings", "kernel", "gamma"), ".weight")
-    | dict.fromkeys(("bias", "beta"), ".bias"),
-    transposed="kernel",
-)
+
+
+def hugging_face_names(modules: Mapping[str, str]) -> checkpoints.NameMap:
+    """Returns the names in Hugging Face's layout, with its dots written as `/`, and `layer/3` as `layer_3`."""
+    return checkpoints.NameMap(
+        {ours: name.replace("layer_", "layer/").replace("/", ".") for ours, name in modules.items()},
+        # A buffer of positions, and the heads of pre-training, classification and question answering.
+        unused=r"embeddings\.position_ids|(cls|lm_head|classifier|qa_outputs|discriminator_predictions)\..*",
+        parameters=dict.fromkeys(("embeddings", "kernel", "gamma"), ".weight")
+        | dict.fromkeys(("bias", "beta"), ".bias"),
+        transposed="kernel",
+    )
 
 
 class Block(tf.keras.layers.Layer):
     """Self-attention and two dense layers, each added to its input and normalized, in float32."""
 
-    def __init__(self, sizes: Mapping[str, Any], epsilon: float, **kwargs: Any):
+    def __init__(self, attention: Any, sizes: Mapping[str, Any], epsilon: float, **kwargs: Any):
         super().__init__(**kwargs)
         width, heads, dropout = (sizes[name] for name in ("hidden_size", "num_heads", "dropout"))
-        initial = _initial()
-        self.attention = tf.keras.layers.MultiHeadAttention(
-            heads, width // heads, dropout=dropout, kernel_initializer=initial, name="self_attention"
+        self.attention = attention(
+            heads, width // heads, dropout=dropout, kernel_initializer=initial(), name="self_attention"
         )
         self.attention_norm = _norm("self_attention_layer_norm", epsilon)
-        self.inner = _dense(sizes["inner_size"], "intermediate")
+        self.inner = dense(sizes["inner_size"], "intermediate")
         # With eight bits an error function is coarse, and slow on CPUs.
         in_float32 = self.compute_dtype == "bfloat16"
         self.activation = tf.keras.layers.Activation(
             _ACTIVATIONS[sizes["activation"]], dtype="float32" if in_float32 else None
         )
-        self.outer = _dense(width, "output")
+        self.outer = dense(width, "output")
         self.norm = _norm("output_layer_norm", epsilon)
         self.drop = tf.keras.layers.Dropout(dropout)
 
     def call(self, states: tf.Tensor, attended: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Returns states `[B, length, width]`, each after attention to those of a mask `[B, 1, length]`."""
+        """Returns states `[B, length, width]`, each after attention to those of `Bert.attended`."""
         change = self.attention(states, states, attention_mask=attended, training=training)
         states = self.attention_norm(_sum(states, self.drop(change, training=training)))
         change = self.outer(self.activation(self.inner(states)))
@@ -82,16 +84,16 @@ def _sum(states: tf.Tensor, change: tf.Tensor) -> tf.Tensor:
     return tf.cast(states, tf.float32) + tf.cast(change, tf.float32)
 
 
-def _initial() -> tf.keras.initializers.Initializer:
+def initial() -> tf.keras.initializers.Initializer:
     return tf.keras.initializers.TruncatedNormal(stddev=0.02)
 
 
-def _dense(units: int, name: str, activation: Any = None) -> tf.keras.layers.Layer:
-    return tf.keras.layers.Dense(units, activation, kernel_initializer=_initial(), name=name)
+def dense(units: int, name: str, activation: Any = None) -> tf.keras.layers.Layer:
+    return tf.keras.layers.Dense(units, activation, kernel_initializer=initial(), name=name)
 
 
-def _table(size: int, width: int, name: str) -> tf.keras.layers.Layer:
-    return tf.keras.layers.Embedding(size, width, embeddings_initializer=_initial(), name=name)
+def table(size: int, width: int, name: str) -> tf.keras.layers.Layer:
+    return tf.keras.layers.Embedding(size, width, embeddings_initializer=initial(), name=name)
 
 
 def _norm(name: str, epsilon: float) -> tf.keras.layers.Layer:
@@ -113,16 +115,19 @@ class Bert(Part):
       HUGGING_FACE_NAMES: names of the weights in Hugging Face's layout.
       EPSILON: of the normalizations.
       FIRST_POSITION: index of the first token in the table of positions.
+      ATTENTION: class of the layer of self-attention, with the arguments of Keras's `MultiHeadAttention`.
 
     Args:
-      vocab_size, hidden_size, num_layers, num_heads, inner_size, max_positions, num_types: sizes.
+      vocab_size, hidden_size, num_layers, num_heads, inner_size, max_positions: sizes.
+      num_types: size of the table of token types; with 0 there is none.
       embedding_size: width of the embeddings; None is `hidden_size`.
       activation: "gelu" (exact), "gelu_new" (the tanh approximation) or "relu".
       dropout: dropout rate of hidden states and attention.
       output_dropout: dropout rate of the pooled vector, 0.1 in the published fine-tuning.
       pooling: "pooler", the default, for the state of the first token through BERT's dense tanh layer, "cls"
-        for that state itself, "mean" for the mean over the tokens without padding, or "normalized_mean" for
-        that mean over its root mean square, as models of sentence similarity compare it.
+        for that state itself, or "mean" for the mean over the tokens without padding. "normalized_cls" and
+        "normalized_mean" are these over their root mean squares, as models of sentence similarity compare
+        them.
       pooler: whether there is such a dense layer; without it the default pooling is "cls".
 
     References:
@@ -135,10 +140,11 @@ class Bert(Part):
     ARCHITECTURE = "BertModel"
     SCOPE = "bert"
     CONFIG_FIELDS: Mapping[str, str] = _CONFIG_FIELDS
-    HUGGING_FACE_NAMES = _HUGGING_FACE_NAMES
+    HUGGING_FACE_NAMES = hugging_face_names(GOOGLE_MODULES)
     EPSILON = 1e-12
     FIRST_POSITION = 0
-    POOLINGS: tuple[str, ...] = ("pooler", "cls", "mean", "normalized_mean")
+    ATTENTION: Any = tf.keras.layers.MultiHeadAttention
+    POOLINGS: tuple[str, ...] = ("pooler", "cls", "mean", "normalized_cls", "normalized_mean")
 
     def __init__(
         self,
@@ -180,17 +186,19 @@ class Bert(Part):
         }
         embedding_size = self.config["embedding_size"]
         with precision.scope(self.dtype_policy.name):
-            self.words = _table(vocab_size, embedding_size, "word_embeddings")
-            self.positions = _table(max_positions, embedding_size, "position_embedding")
-            self.types = _table(num_types, embedding_size, "type_embeddings")
+            self.words = table(vocab_size, embedding_size, "word_embeddings")
+            self.positions = table(max_positions, embedding_size, "position_embedding")
+            self.types = table(num_types, embedding_size, "type_embeddings") if num_types else None
             self.norm = _norm("layer_norm", self.EPSILON)
             self.drop = tf.keras.layers.Dropout(dropout)
             self.projection = self.pooler = None
             if embedding_size != hidden_size:
-                self.projection = _dense(hidden_size, "embedding_projection")
-            self.blocks = [Block(self.config, self.EPSILON, name=f"layer_{i}") for i in range(num_layers)]
+                self.projection = dense(hidden_size, "embedding_projection")
+            self.blocks = [
+                Block(self.ATTENTION, self.config, self.EPSILON, name=f"layer_{i}") for i in range(num_layers)
+            ]
             if "pooler" in poolings:
-                self.pooler = _dense(hidden_size, "pooler_transform", "tanh")
+                self.pooler = dense(hidden_size, "pooler_transform", "tanh")
                 # Without a part in the output, the pooler has no gradient.
                 self.pooler.trainable = self.pooling == "pooler"
             self.output_drop = tf.keras.layers.Dropout(output_dropout)
@@ -206,7 +214,8 @@ class Bert(Part):
         return named
 
     def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
-        self.types.build(None)  # `states` reads its table, and pools nothing
+        if self.types is not None:
+            self.types.build(None)  # `states` reads its table, and pools nothing
         if self.pooler is not None:
             self.pooler.build([None, None, self.width])
         # Keras's attention creates its variables in its first call. Without this call, a reloaded SavedModel
@@ -227,29 +236,35 @@ class Bert(Part):
         max_length = self.config["max_positions"] - self.FIRST_POSITION
         if length is not None and length > max_length:
             raise ValueError(f"max_length={length}: this encoder has {max_length} positions. Lower it.")
-        # The gradient of a product is faster than that of a look-up in a table of two rows.
-        types = tf.one_hot(features["input_type_ids"], self.config["num_types"])
         h = _sum(self.words(ids), self.positions(tf.range(first, first + tf.shape(ids)[-1])))
-        h = self.norm(h + tf.matmul(types, tf.cast(self.types.embeddings, tf.float32)))
-        h = self.drop(h, training=training)
+        if self.types is not None:
+            # The gradient of a product is faster than that of a look-up in a table of two rows.
+            types = tf.one_hot(features["input_type_ids"], self.config["num_types"])
+            h += tf.matmul(types, tf.cast(self.types.embeddings, tf.float32))
+        h = self.drop(self.norm(h), training=training)
         if self.projection is not None:
             h = self.projection(h)
-        attended = tf.cast(features["input_mask"], tf.bool)[:, None, :]
+        attended = self.attended(features["input_mask"])
         for block in self.blocks:
             h = block(h, attended, training=training)
         return h
+
+    def attended(self, mask: tf.Tensor) -> tf.Tensor:
+        """Returns the `attention_mask` of all blocks for the mask of a batch `[B, length]`."""
+        return tf.cast(mask, tf.bool)[:, None, :]
 
     def _pool(self, states: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         if self.pooling == "pooler":
             assert self.pooler is not None
             return self.pooler(states[:, 0, :])
-        if self.pooling == "cls":
-            return states[:, 0, :]
-        mask = tf.cast(mask, states.dtype)[..., None]
-        mean = tf.math.divide_no_nan(tf.reduce_sum(states * mask, axis=1), tf.reduce_sum(mask, axis=1))
-        if self.pooling == "mean":
-            return mean
-        return math.sqrt(self.width) * tf.math.l2_normalize(mean, axis=-1)
+        if self.pooling in ("cls", "normalized_cls"):
+            pooled = states[:, 0, :]
+        else:
+            mask = tf.cast(mask, states.dtype)[..., None]
+            pooled = tf.math.divide_no_nan(tf.reduce_sum(states * mask, axis=1), tf.reduce_sum(mask, axis=1))
+        if not self.pooling.startswith("normalized_"):
+            return pooled
+        return math.sqrt(self.width) * tf.math.l2_normalize(pooled, axis=-1)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.config, "pooling": self.pooling}
@@ -265,8 +280,8 @@ class Bert(Part):
                 f"{path}: layer_norm_eps {epsilon} is not {cls.EPSILON}, as in {cls.NAME.upper()}. Choose "
                 "another checkpoint."
             )
-        if "pooling" in config:  # of our exports; Hugging Face ignores it
-            settings["pooling"] = config["pooling"]
+        # Of our exports, whose field Hugging Face ignores, or of sentence-transformers.
+        settings["pooling"] = config.get("pooling", checkpoints.sentence_pooling(os.path.dirname(path)))
         if "pooler" in cls.POOLINGS:  # Transformers' models of masked tokens have no pooler
             settings["pooler"] = any("pooler" in name for name in names)
         return settings

@@ -19,7 +19,7 @@ class Electra(bert.Bert):
       Clark et al. (2020), "ELECTRA"; Rank4Class, appendix B.2.
     """
 
-    POOLINGS = ("cls", "mean", "normalized_mean")
+    POOLINGS = ("cls", "mean", "normalized_cls", "normalized_mean")
     NAME = "electra"
     ARCHITECTURE = "ElectraModel"
     SCOPE = "electra"

@@ -166,6 +166,7 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     choose others, unless these are given too:
 
     - `epochs` sets `steps` to None and `min_steps` to 0.
+    - The path of an encoder that is a folder of Hugging Face's layout chooses the encoder of its `model_type`.
     - An encoder that becomes frozen, or "identity", chooses the optimizer "lbfgs" if it can solve the head,
       unless fields of another optimizer, `epochs`, `steps` or `batch_size` change.
     - An encoder that becomes frozen, and another interaction than "dot", replace the start "probe" by
@@ -180,6 +181,8 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """
     copied: Any = copy.deepcopy(experiment)
     names = {kind: changes[f"{kind}.name"] for kind in parts.PARTS if f"{kind}.name" in changes}
+    if "encoder" not in names and (name := parts.Encoder.name_of(changes.get("encoder.path"))) is not None:
+        names["encoder"] = name
     for kind, name in names.items():
         setattr(copied, kind, getattr(copied, kind).swapped(name))
     is_frozen = changes.get("encoder.frozen", False) or is_fixed(copied.encoder)

@@ -7,11 +7,12 @@ of the entries with an argument from which the framework makes them, the others 
 
 import inspect
 import itertools
+import os
 import typing
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from rank4class import registry
+from rank4class import registry, strict_json
 from rank4class.registry import REQUIRED, Option, Registry, did_you_mean
 
 
@@ -211,14 +212,20 @@ class Encoder(Part):
     frozen: bool = False
 
     @classmethod
+    def name_of(cls, path: str | None) -> str | None:
+        """Returns the encoder of a folder of Hugging Face's layout; None for another path or encoder."""
+        file = os.path.join(path or "", "config.json")
+        kind = strict_json.read_object(file).get("model_type") if path and os.path.isfile(file) else None
+        return kind if kind in cls.entries else None
+
+    @classmethod
     def suggestion(cls, name: str) -> str:
         remedy = super().suggestion(name)
         if "Did you mean" in remedy or not {"-", "/"} & set(str(name)):
             return remedy
-        known = " or ".join(map(repr, registry.HUGGING_FACE))
         return (
-            f"Nothing is downloaded: set encoder.name to {known}, and encoder.path to the folder of a "
-            f"checkpoint (config.json, model.safetensors, vocab.txt). {remedy}"
+            "Nothing is downloaded: set encoder.path to the folder of a checkpoint (config.json, "
+            f"model.safetensors, vocab.txt or the like). {remedy}"
         )
 
 

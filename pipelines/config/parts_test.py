@@ -96,3 +96,16 @@ def test_parts_are_copied_and_compared_by_value():
 def test_options_omit_required_fields_that_are_not_set():
     assert "path" not in config.Encoder("bert").options()
     assert config.Encoder("bert", path="x").options()["path"] == "x"
+
+
+def test_the_path_of_an_encoder_chooses_it(tmp_path):
+    base = config.Experiment(encoder=config.Encoder("bert", path="other", pooling="mean", dropout=0.2))
+    (tmp_path / "config.json").write_text('{"model_type": "mpnet"}')
+    folder = str(tmp_path)
+    chosen = config.override(base, {"encoder.path": folder, "encoder.dropout": 0.3}).encoder
+    assert chosen == config.Encoder("mpnet", path=folder, pooling="mean", dropout=0.3)
+    named = config.override(base, {"encoder.path": folder, "encoder.name": "electra"}).encoder
+    assert named.name == "electra"
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')  # is refused when it is loaded
+    for path in (folder, str(tmp_path / "checkpoint.ckpt"), None):
+        assert config.override(base, {"encoder.path": path}).encoder.name == "bert"

@@ -23,7 +23,7 @@ from rank4class.pipelines.configs import goemotions_minilm
 def get_config() -> config.Experiment:
     experiment = goemotions_minilm.get_config()
     experiment.data = config.Data(name="text_file", max_length=64, name_examples=16)
-    experiment.encoder.pooling = "normalized_mean"
+    experiment.encoder.pooling = None  # that of its files, the normalized mean
     experiment.words = "auto"
     experiment.class_encoder = config.ClassEncoder(init="probe")
     experiment.optimizer.class_encoder_multiplier = 10.0

@@ -22,7 +22,7 @@ from rank4class.pipelines.task_data import checks
         ({"checkpoint_steps": -1}, r"checkpoint_steps=-1: not positive\. Choose a positive number\."),
         (
             {"encoder.name": "bert-base/uncased"},
-            "unknown. Nothing is downloaded: set encoder.name to 'bert' or 'electra', and encoder.path to",
+            "unknown. Nothing is downloaded: set encoder.path to the folder of a checkpoint",
         ),
         ({"encoder.name": "small-cnn"}, "encoder='small-cnn': unknown. Did you mean 'small_cnn'"),
         ({"encoder.pooling": "mean"}, r"encoder\.pooling: encoder 'mlp' has no such option\. Choose an"),

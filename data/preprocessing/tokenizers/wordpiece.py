@@ -12,6 +12,7 @@ from rank4class.data.preprocessing.tokenizers import base
 from rank4class.data.readers import rows
 
 _SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+_OF_MPNET = ("<pad>", "[UNK]", "<s>", "</s>")
 _LONGEST_WORD = 100  # characters; a longer one is unknown
 _IDEOGRAPHS = (
     r"\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}"
@@ -23,6 +24,8 @@ _SINGLE_CHARACTER_WORD = rf"[!-/:-@\[-`{{-~\p{{P}}{_IDEOGRAPHS}]"
 @base.TOKENIZERS.register("WordPiece")
 class WordPiece(base.Tokenizer):
     """BERT's tokenizer, with [CLS] at the start and [SEP] at the end; see `Tokenizer`.
+
+    That of MPNet, whose vocabulary begins with <s>, has <s> and </s> in their places, and two separators.
 
     Texts never yield special tokens: a literal `[CLS]` becomes the pieces of "[", its letters and "]", as in
     google-research's tokenizer; Hugging Face's yields the token. Punctuation follows TensorFlow's Unicode 15.
@@ -44,10 +47,11 @@ class WordPiece(base.Tokenizer):
         *,
         static_length: bool = False,
     ):
-        padding, _, start, end = map(vocab.index, _SPECIAL_TOKENS)
+        padding, _, start, end = map(vocab.index, _special_tokens(vocab))
         words = words or [_SINGLE_CHARACTER_WORD, _LONGEST_WORD]
         settings = {"vocab": vocab, "lower_case": lower_case, "max_length": max_length, "words": words}
-        super().__init__(settings, base.SpecialTokens(padding, start, end), len(vocab), static_length)
+        special = base.SpecialTokens(padding, start, end, two_separators=vocab[start] == "<s>")
+        super().__init__(settings, special, len(vocab), static_length)
         self._lower_case, (self._single, self._longest) = lower_case, words
         ids = tf.lookup.KeyValueTensorInitializer(vocab, tf.range(len(vocab), dtype=tf.int64))
         self._tokenizer = tf_text.WordpieceTokenizer(
@@ -77,7 +81,7 @@ class WordPiece(base.Tokenizer):
             tokenizer.
         """
         path, vocab = _vocabulary(folder)
-        for token in _SPECIAL_TOKENS:
+        for token in _special_tokens(vocab):
             if token not in vocab:
                 raise ValueError(f"{path}: no {token}. Give the vocabulary of a BERT encoder.")
         return cls(vocab, max_length, _lower_case(folder, vocab))
@@ -95,6 +99,10 @@ class WordPiece(base.Tokenizer):
         too_long = tf.strings.length(words.flat_values, unit="UTF8_CHAR") > self._longest
         known = tf.where(too_long, "\N{REPLACEMENT CHARACTER}", words.flat_values)
         return self._tokenizer.tokenize(words.with_flat_values(known)).merge_dims(1, 2)
+
+
+def _special_tokens(vocab):
+    return _OF_MPNET if "<s>" in vocab[:1] else _SPECIAL_TOKENS
 
 
 def _vocabulary(folder):

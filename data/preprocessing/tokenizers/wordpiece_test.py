@@ -13,6 +13,7 @@ import tensorflow as tf
 from rank4class.data.preprocessing.tokenizers.wordpiece import WordPiece
 
 GOLDEN = pathlib.Path(__file__).parents[3] / "models" / "testdata" / "minilm_golden.json"
+MPNET = GOLDEN.parents[2] / "encoders" / "all-mpnet-base-v2"  # of `make mpnet`
 TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 VOCAB = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "ball", "!", "Ball")
 
@@ -116,6 +117,19 @@ def test_invalid_folders(folder):
         WordPiece.from_folder(str(folder / "nowhere"), 8)
 
 
+def test_the_vocabulary_of_mpnet_has_other_special_tokens(folder):
+    vocab = ("<s>", "<pad>", "</s>", "<unk>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "ball", "<mask>")
+    (folder / "vocab.txt").write_text("\n".join(vocab) + "\n")
+    tokenizer = WordPiece.from_folder(str(folder), 8)
+    features = tokenizer({"text": tf.constant(["Play ball", "zzz"])})
+    assert features["input_word_ids"][:, :5].numpy().tolist() == [[0, 8, 9, 2, 1], [0, 5, 2, 1, 1]]
+    assert_cuts_pairs(tokenizer, {8: "play", 9: "ball"}, 8, start=0, end=2, padding=1, separators=2)
+    restored = WordPiece.from_settings(tokenizer.settings)
+    np.testing.assert_array_equal(
+        restored({"text": tf.constant(["play"])})["input_word_ids"], [[0, 8, 2] + [1] * 5]
+    )
+
+
 @pytest.fixture(scope="module")
 def minilm():
     """Returns the folder of the MiniLM encoder's files."""
@@ -134,6 +148,13 @@ def test_minilm_ids_match_the_reference(minilm_ids):
     features = minilm_ids({"text": tf.constant(golden["sentences"])})
     np.testing.assert_array_equal(features["input_word_ids"], golden["input_word_ids"])
     np.testing.assert_array_equal(features["input_mask"], golden["input_mask"])
+
+
+@pytest.mark.skipif(not MPNET.exists(), reason="the MPNet weights are not there: make mpnet")
+def test_mpnet_ids_match_the_reference():
+    golden = json.loads(GOLDEN.with_name("mpnet_golden.json").read_text())
+    features = WordPiece.from_folder(str(MPNET), 16)({"text": tf.constant(golden["sentences"])})
+    np.testing.assert_array_equal(features["input_word_ids"], golden["input_word_ids"])
 
 
 @pytest.mark.parametrize("case", ["uncased", "cased"])
