@@ -41,7 +41,7 @@ GOOGLE_MODULES = {
 
 
 def hugging_face_names(modules: Mapping[str, str]) -> checkpoints.NameMap:
-    """Returns the names in Hugging Face's layout, with its dots written as `/`, and `layer/3` as `layer_3`."""
+    """Returns the names in Hugging Face's layout, of which `/` is the dot, and `layer_3` is `layer/3`."""
     return checkpoints.NameMap(
         {ours: name.replace("layer_", "layer/").replace("/", ".") for ours, name in modules.items()},
         # A buffer of positions, and the heads of pre-training, classification and question answering.

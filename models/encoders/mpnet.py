@@ -43,11 +43,9 @@ class Attention(tf.keras.layers.Layer):
         training: bool | None = None,
     ) -> tf.Tensor:
         """Returns `[B, length, width]`; `attention_mask` is float32 `[B, heads, length, length]`."""
-        query, key, value = (
-            self._heads(self.query(queries)),
-            self._heads(self.key(values)),
-            self.value(values),
-        )
+        query = self._heads(self.query(queries))
+        key = self._heads(self.key(values))
+        value = self.value(values)
         scores = tf.matmul(query, key, transpose_b=True) / math.sqrt(query.shape[-1])
         weights = tf.nn.softmax(tf.cast(scores, tf.float32) + attention_mask)
         weights = self.drop(tf.cast(weights, value.dtype), training=training)

@@ -166,7 +166,7 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     choose others, unless these are given too:
 
     - `epochs` sets `steps` to None and `min_steps` to 0.
-    - The path of an encoder that is a folder of Hugging Face's layout chooses the encoder of its `model_type`.
+    - The path of an encoder, if it is a folder of Hugging Face's layout, chooses that of its `model_type`.
     - An encoder that becomes frozen, or "identity", chooses the optimizer "lbfgs" if it can solve the head,
       unless fields of another optimizer, `epochs`, `steps` or `batch_size` change.
     - An encoder that becomes frozen, and another interaction than "dot", replace the start "probe" by

@@ -117,6 +117,7 @@ def test_invalid_folders(folder):
         WordPiece.from_folder(str(folder / "nowhere"), 8)
 
 
+@pytest.mark.nightly
 def test_the_vocabulary_of_mpnet_has_other_special_tokens(folder):
     vocab = ("<s>", "<pad>", "</s>", "<unk>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "ball", "<mask>")
     (folder / "vocab.txt").write_text("\n".join(vocab) + "\n")
