@@ -200,16 +200,18 @@ class Encoder(Part):
 
     Attributes:
       frozen: whether the encoder keeps its weights; its outputs are then computed once.
+      prefix: text before each text of a text encoder, with its space, such as "query: " of E5.
     """
 
     kind = "encoder"
     entries = registry.ENCODERS
     default = "mlp"
     provided = ("num_ids", "width")
-    derived: ClassVar = {"path": ("path", "frozen")}
+    derived: ClassVar = {"path": ("path", "frozen"), "pooling": ("prefix",)}
 
     path: str | None = None
     frozen: bool = False
+    prefix: str = ""
 
     @classmethod
     def name_of(cls, path: str | None) -> str | None:

@@ -41,14 +41,16 @@ def add(
         texts = tuple(data.class_descriptions(class_encoder.texts, task_data.class_names))
     task_data = dataclasses.replace(task_data, class_texts=texts)
     options = models.CLASS_ENCODERS.options(class_encoder.name)
+    prefix = "" if class_encoder.path else getattr(encoder, "prefix", "")
+    tokenizer = inputs.tokenizer(path, max_length, prefix)
     if "features" in options:
-        tokens = _tokens(inputs.tokenizer(path, max_length), texts)
+        tokens = _tokens(tokenizer, texts)
         return dataclasses.replace(task_data, class_inputs={"features": tokens})
     if "vectors" not in options:
         return task_data
     kwargs = {"pooling": "mean"} if class_encoder.path else encoder.options()
     layer = models.get("encoder", checkpoints.find(path).encoder, **{**kwargs, "path": path})
-    vectors = encode(texts, layer, inputs.tokenizer(path, max_length), cache)
+    vectors = encode(texts, layer, tokenizer, cache)
     return dataclasses.replace(task_data, class_inputs={"vectors": vectors, "shape": vectors.shape})
 
 

@@ -104,13 +104,13 @@ def build_inputs(
                 f"encoder.path=None: dataset {data_config.name!r} holds texts. Set it to the folder of a "
                 "text encoder, or set encoder to 'words'."
             )
-        return tokenizer(encoder_config.path, data_config.max_length)
+        return tokenizer(encoder_config.path, data_config.max_length, getattr(encoder_config, "prefix", ""))
 
     preprocess = train.kind.preprocess(train.features, data_config.image_size, tokenizer_of_encoder)
     return Inputs(train.kind.specs(train.features), preprocess, columns=columns)
 
 
-def tokenizer(path: str, max_length: int) -> data.Tokenizer:
+def tokenizer(path: str, max_length: int, prefix: str = "") -> data.Tokenizer:
     """Returns the tokenizer of an encoder; raises ValueError if they do not fit one another."""
     checkpoint = checkpoints.find(path)
     if checkpoint.tokenizer is None:
@@ -127,6 +127,7 @@ def tokenizer(path: str, max_length: int) -> data.Tokenizer:
             f"{checkpoint.folder}: the tokenizer has {tokenizer.size} pieces, the encoder {size}. Use the "
             "tokenizer that it was trained with, without added tokens."
         )
+    tokenizer.prefix = prefix
     return tokenizer
 
 

@@ -45,6 +45,7 @@ class Tokenizer(tf.Module):
     Attributes:
       size: number of ids, as many as the encoder has vectors of tokens.
       special: the special tokens.
+      prefix: text before each text, not before its pair, such as the "query: " of E5.
 
     Args:
       settings: all that determines the tokens, as JSON holds it, with `max_length`: at least 3, for pairs at
@@ -59,6 +60,7 @@ class Tokenizer(tf.Module):
     def __init__(self, settings: dict[str, Any], special: SpecialTokens, size: int, static_length: bool):
         super().__init__()
         self._settings = json.dumps(settings)
+        self.prefix = ""
         self._max_length = settings["max_length"]
         arguments.check_at_least(3, section="data.", max_length=self._max_length)
         self.special = special
@@ -70,13 +72,17 @@ class Tokenizer(tf.Module):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments, from which `from_settings` returns the tokenizer again."""
-        return json.loads(self._settings)
+        """The arguments, from which `from_settings` returns the tokenizer again, and the prefix if any."""
+        settings = json.loads(self._settings)
+        return {**settings, "prefix": self.prefix} if self.prefix else settings
 
     @classmethod
     def from_settings(cls, settings: dict[str, Any], static_length: bool = False) -> "Tokenizer":
         """Returns the tokenizer of some `settings`."""
-        return cls(**settings, static_length=static_length)
+        of_class = {name: value for name, value in settings.items() if name != "prefix"}
+        tokenizer = cls(**of_class, static_length=static_length)
+        tokenizer.prefix = settings.get("prefix", "")
+        return tokenizer
 
     @classmethod
     def from_folder(cls, folder: str, max_length: int) -> "Tokenizer":  # type: ignore[empty-body]
@@ -146,7 +152,7 @@ class Tokenizer(tf.Module):
 
         With two separators the text has two starts, so that the longer of the two has more pieces.
         """
-        text = self.pieces(features["text"])
+        text = self.pieces(tf.strings.join([self.prefix, features["text"]]))
         count = 1 + self.special.two_separators
         segments = [tf.concat([tf.fill([text.nrows(), count], self.special.start), text], axis=1)]
         if "text_pair" in features:

@@ -117,6 +117,17 @@ def test_invalid_folders(folder):
         WordPiece.from_folder(str(folder / "nowhere"), 8)
 
 
+def test_a_prefix_is_before_each_text_and_in_the_settings(folder):
+    tokenizer = WordPiece.from_folder(str(folder), 8)
+    assert "prefix" not in tokenizer.settings
+    tokenizer.prefix = "ball! "
+    texts = {"text": tf.constant(["play", "", "playing"]), "text_pair": tf.constant(["", "play", ""])}
+    for prefixed in (tokenizer, WordPiece.from_settings(tokenizer.settings).with_static_length()):
+        ids = prefixed(texts)["input_word_ids"].numpy().tolist()
+        assert ids == [[2, 6, 7, 4, 3, 0, 0, 0], [2, 6, 7, 3, 4, 3, 0, 0], [2, 6, 7, 4, 5, 3, 0, 0]]
+    assert tokenizer.lengths(texts).numpy().tolist() == [5, 6, 6]
+
+
 @pytest.mark.nightly
 def test_the_vocabulary_of_mpnet_has_other_special_tokens(folder):
     vocab = ("<s>", "<pad>", "</s>", "<unk>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "ball", "<mask>")
