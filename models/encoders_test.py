@@ -14,7 +14,7 @@ from rank4class import models
 from rank4class.models import checkpoints, encoders, registry
 
 TESTDATA = pathlib.Path(__file__).parent / "testdata"
-MPNET = pathlib.Path(models.__file__).parents[1] / "encoders" / "all-mpnet-base-v2"  # of `make mpnet`
+MPNET = pathlib.Path(models.__file__).parents[1] / ".encoders" / "all-mpnet-base-v2"  # of `make mpnet`
 TINY = {"vocab_size": 20, "hidden_size": 8, "num_layers": 2, "num_heads": 2, "inner_size": 16}
 
 
@@ -43,6 +43,7 @@ CASES = {
     "mpnet": (lambda: encoders.Mpnet(**TINY, pooling="normalized_cls"), tokens()),
     "xlm-roberta": (lambda: encoders.XlmRoberta(**TINY, num_types=1), tokens()),
     "vgg16": (encoders.Vgg16, images(32, 3)),
+    "efficientnet_lite0": (encoders.EfficientNetLite0, images(32, 3)),
     "resnet50": (encoders.ResNet50, images(64, 3)),
     "words": (lambda: encoders.Words(width=4), {"text": tf.constant(["a", "b", "c d"])}),
 }
@@ -53,7 +54,7 @@ def test_every_encoder_has_a_case():
     assert {*CASES, "items"} == set(registry.ENCODERS), "add a case of each encoder to CASES"
 
 
-LARGE = ("vgg16", "resnet50")
+LARGE = ("vgg16", "resnet50", "efficientnet_lite0")
 ALL = [pytest.param(name, marks=[pytest.mark.nightly] if name in LARGE else []) for name in CASES]
 
 
@@ -66,7 +67,7 @@ def test_every_encoder_has_its_width_and_drops_values_in_training_alone(name):
     names = (each if isinstance(each, str) else each[0] for each in encoder.FEATURES)  # of alternatives
     assert set(names) == set(features)
     np.testing.assert_array_equal(h, encoder(features, training=False))
-    if name not in ("identity", "resnet50", "words"):
+    if name not in ("identity", "resnet50", "efficientnet_lite0", "words"):
         assert not np.allclose(encoder(features, training=True), encoder(features, training=True))
 
 

@@ -45,6 +45,7 @@ MODELS = {
     "mpnet": (lambda: rank_model(encoders.Mpnet(**TINY)), tokens()),
     "xlm-roberta": (lambda: rank_model(encoders.XlmRoberta(**TINY)), tokens()),
     "vgg16": (lambda: rank_model(encoders.Vgg16()), images(32, 3)),
+    "efficientnet_lite0": (lambda: rank_model(encoders.EfficientNetLite0()), images(32, 3)),
     "resnet50": (lambda: rank_model(encoders.ResNet50()), images(32, 3)),
     "added words": (
         lambda: models.RankModel(
@@ -109,7 +110,7 @@ FORMATS = {
     "export": lambda model, path: model.export(path),
 }
 IN_ALL = ("mlp", "items")
-LARGE = {"vgg16": "keras", "resnet50": "lean folder"}
+LARGE = {"vgg16": "keras", "resnet50": "lean folder", "efficientnet_lite0": "keras"}
 CASES = [(name, form) for name in IN_ALL for form in FORMATS if form != "lean folder"]
 OTHERS = [name for name in MODELS if name not in {*IN_ALL, *LARGE}]
 LEAN = ("bert", "text, bilinear", "frozen_text, cosine, learned", "lc_mlp, fixed")

@@ -17,7 +17,7 @@ from rank4class.pipelines.evaluation import trained_model
 from rank4class.scripts import cli
 
 COMMANDS = list(program.summaries())
-WITH_CONFIG = {"describe_data", "lightgbm_peer", "sorter_experiments", "sweep", "train"}
+WITH_CONFIG = {"describe_data", "first_answer", "lightgbm_peer", "sorter_experiments", "sweep", "train"}
 
 # Runs a command; prints the exit code, and whether TensorFlow has been imported.
 COMMAND = """

@@ -42,11 +42,10 @@ def test_wheel(built, tmp_path):
     with zipfile.ZipFile(path) as wheel:
         packaged = {name for name in wheel.namelist() if ".dist-info/" not in name}
         wheel.extractall(tmp_path / "installed")
+    kinds = (".py", ".sh", ".safetensors", "py.typed", "page.html", "signatures.json")
     outside = ("docs/", "scripts/research/")
-    code = {name for name in names if name.endswith(".py") and "testdata" not in name}
-    modules = {name for name in code if not name.startswith(outside)}
-    data = {name for name in names if name.endswith((".sh", ".safetensors", "py.typed"))}
-    assert packaged == {f"rank4class/{name}" for name in modules | data}
+    of_wheel = {name for name in names if name.endswith(kinds) and not name.startswith(outside)}
+    assert packaged == {f"rank4class/{name}" for name in of_wheel if "testdata" not in name}
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
 
     def output_of(*arguments):

@@ -1,5 +1,6 @@
 """Checkpoints of published encoders: recognition of their formats, strict import."""
 
+from rank4class.models.checkpoints import pytorch
 from rank4class.models.checkpoints.checkpoint import (
     FORMATS,
     TENSOR_FORMATS,

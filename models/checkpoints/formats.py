@@ -54,10 +54,11 @@ def _tensorflow(path: str) -> Checkpoint | None:
     prefix = _prefix(path)
     if prefix is None:
         return None
-    return _of_scope(read_tensorflow(prefix))
+    return of_scope(read_tensorflow(prefix))
 
 
-def _of_scope(tensors: Tensors) -> Checkpoint:
+def of_scope(tensors: Tensors) -> Checkpoint:
+    """Returns the checkpoint of tensors, by the scope of their names."""
     scopes = {name.partition("/")[0] for name in tensors.shapes}
     for scope in TENSOR_FORMATS:
         if scope in scopes:
@@ -101,4 +102,4 @@ def _keras_weights(path: str) -> Checkpoint | None:
             }
     except OSError as error:
         raise ValueError(f"{path}: not a complete HDF5 file: {error}. Download it again.") from error
-    return _of_scope(Tensors(path, {name: value.shape for name, value in values.items()}, values.__getitem__))
+    return of_scope(Tensors(path, {name: value.shape for name, value in values.items()}, values.__getitem__))

@@ -6,6 +6,7 @@ An encoder is a Keras layer that is called on the features of an instance, a dic
 
 from rank4class.models.encoders.base import WithWeightDecay, check_features
 from rank4class.models.encoders.bert import Bert
+from rank4class.models.encoders.efficientnet import EfficientNetLite0
 from rank4class.models.encoders.electra import Electra
 from rank4class.models.encoders.mpnet import Mpnet
 from rank4class.models.encoders.resnet50 import ResNet50

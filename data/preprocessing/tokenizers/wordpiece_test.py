@@ -13,7 +13,7 @@ import tensorflow as tf
 from rank4class.data.preprocessing.tokenizers.wordpiece import WordPiece
 
 GOLDEN = pathlib.Path(__file__).parents[3] / "models" / "testdata" / "minilm_golden.json"
-MPNET = GOLDEN.parents[2] / "encoders" / "all-mpnet-base-v2"  # of `make mpnet`
+MPNET = GOLDEN.parents[2] / ".encoders" / "all-mpnet-base-v2"  # of `make mpnet`
 TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 VOCAB = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "ball", "!", "Ball")
 
