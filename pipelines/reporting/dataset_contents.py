@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 import sklearn.preprocessing
-import tensorflow as tf
 
 from rank4class import data
 from rank4class.data.kinds.arrays import digests
@@ -54,19 +53,6 @@ def find_duplicates(examples: pd.DataFrame, others: pd.DataFrame) -> tuple[pd.Se
     else:
         differs |= joined["nunique"] > 1
     return joined["index"], int(differs.sum())
-
-
-def token_counts(
-    tokenizer: data.Tokenizer, texts: Mapping[str, np.ndarray], progress: bool = True
-) -> np.ndarray:
-    """Returns the number of tokens of each text, or pair of texts, before cutting, int64 `[N]`."""
-    lengths = []
-    count = len(texts["text"])
-    shown = Progress("counting tokens", "text", count, disable=not progress)
-    for start in shown.over(range(0, count, BATCH), BATCH):
-        batch = {name: tf.constant(values[start : start + BATCH]) for name, values in texts.items()}
-        lengths.append(tokenizer.lengths(batch))
-    return np.concatenate(lengths)
 
 
 def pixel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

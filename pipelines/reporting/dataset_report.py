@@ -212,10 +212,7 @@ class Report:
             for name, split in splits.items()
         }
         if path is not None:
-            tokens = {
-                name: dataset_contents.token_counts(self._preprocess, s.features)
-                for name, s in splits.items()
-            }
+            tokens = {name: inputs.token_counts(self._preprocess, s.features) for name, s in splits.items()}
             lengths |= {("tokens", name): counts for name, counts in tokens.items()}
             most = checkpoints.find(path).max_tokens
             limit = (

@@ -13,10 +13,11 @@ from rank4class.data.readers.columns import normalize_text
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import baselines, worst_examples
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult, metric_heading
-from rank4class.pipelines.reporting import dataset_contents, page, plots, run_html, tables
+from rank4class.pipelines.reporting import page, plots, run_html, tables
 from rank4class.pipelines.reporting.page import Section
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, evaluations
+from rank4class.pipelines.task_data.inputs import token_counts
 from rank4class.pipelines.task_data.task_data import TaskData
 
 FILE = "report.html"
@@ -180,8 +181,6 @@ def _data_rows(task_data: TaskData, max_length: int) -> list[list[str]]:
             copies = sum(normalize_text(text) in known for text in inputs[name])
             rows[-1].append("-" if name == "train" else f"{copies:,}")
         if name in inputs and tokenizer:
-            cut = (
-                dataset_contents.token_counts(tokenizer, {"text": inputs[name]}, progress=False) > max_length
-            )
-            rows[-1].append(f"{cut.mean():.1%}")
+            counts = token_counts(tokenizer, {"text": inputs[name]}, progress=False)
+            rows[-1].append(f"{np.mean(counts > max_length):.1%}")
     return rows

@@ -14,6 +14,7 @@ from rank4class import data, models, strict_json
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
+from rank4class.progress import Progress
 
 BLOCK = 4096  # texts that are tokenized at a time
 
@@ -129,6 +130,19 @@ def tokenizer(path: str, max_length: int, prefix: str = "") -> data.Tokenizer:
         )
     tokenizer.prefix = prefix
     return tokenizer
+
+
+def token_counts(
+    tokenizer: data.Tokenizer, texts: Mapping[str, np.ndarray], progress: bool = True
+) -> np.ndarray:
+    """Returns the number of tokens of each text, or pair of texts, before cutting, int64 `[N]`."""
+    lengths = []
+    count = len(texts["text"])
+    shown = Progress("counting tokens", "text", count, disable=not progress)
+    for start in shown.over(range(0, count, BLOCK), BLOCK):
+        batch = {name: tf.constant(values[start : start + BLOCK]) for name, values in texts.items()}
+        lengths.append(tokenizer.lengths(batch))
+    return np.concatenate([np.zeros(0, np.int64), *lengths])
 
 
 def with_lengths(split: data.Split, tokenizer: data.Tokenizer) -> data.Split:

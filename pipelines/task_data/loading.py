@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from rank4class import arguments, data, models
 from rank4class.data import candidates
@@ -14,9 +15,10 @@ from rank4class.data.dataset import map_splits
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.task_data import class_texts, frozen_features, hashing, split_steps, words
-from rank4class.pipelines.task_data.inputs import Inputs, build_inputs, with_lengths
+from rank4class.pipelines.task_data.inputs import Inputs, build_inputs, token_counts, with_lengths
 from rank4class.pipelines.task_data.task_data import TaskData
 
+_FEW_CUT = 0.01  # of the training texts
 MOST_IN_FOLDS = 2_000  # training examples; more leave enough to validate
 Step = Callable[[TaskData], TaskData]
 
@@ -238,7 +240,23 @@ def add_lengths(of_training: bool, task_data: TaskData) -> TaskData:
         return task_data
     others = {} if of_training else {"train": task_data.splits["train"]}
     splits = map_splits(lambda split: with_lengths(split, tokenizer), task_data.splits)
+    if of_training:
+        warn_of_cut_texts(splits["train"], tokenizer)
     return dataclasses.replace(task_data, splits=splits | others)
+
+
+def warn_of_cut_texts(train: data.Split, tokenizer: data.Tokenizer) -> None:
+    """Warns if more than a hundredth of the training texts have more tokens than the encoder gets."""
+    limit = tokenizer.settings["max_length"]
+    longest = train.select(np.flatnonzero(train.lengths == limit))
+    cut = np.count_nonzero(token_counts(tokenizer, longest.features, progress=False) > limit) / len(train)
+    if cut > _FEW_CUT:
+        logging.warning(
+            "data.max_length=%d: %.0f%% of the training texts are longer, and are cut. The report has the "
+            "shares; a larger value reads more of them, at the cost of time",
+            limit,
+            100.0 * cut,
+        )
 
 
 def drop_cells(task_data: TaskData) -> TaskData:

@@ -115,6 +115,18 @@ def load_texts(folder, encoder, cache_dir="unused", held_out=(), frozen=False, *
     return experiment, rank_training.load_data(experiment, cache_dir=str(cache_dir))
 
 
+def test_texts_that_are_cut_are_counted_once(tiny_goemotions, tiny_bert, caplog):
+    experiment, loaded = load_texts(tiny_goemotions, tiny_bert)
+    assert not caplog.text
+    train = loaded.splits["train"]
+    longest = sum(text.startswith(b"the table is here") for text in train.features["text"].astype(bytes))
+    shorter = config.override(experiment, {"data.max_length": 6})  # these have seven tokens
+    rank_training.load_data(shorter, cache_dir="unused")
+    share = 100.0 * longest / len(train)
+    [record] = [each for each in caplog.records if "are cut" in each.getMessage()]
+    assert f"data.max_length=6: {share:.0f}% of the training texts are longer" in record.getMessage()
+
+
 @pytest.fixture(scope="module")
 def features_folder(tmp_path_factory):
     return tmp_path_factory.mktemp("features")
