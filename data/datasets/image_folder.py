@@ -47,7 +47,8 @@ def image_folder(
     source = classes or folders["train"]
     splits = {name: examples(folder, images[name], class_names, source) for name, folder in folders.items()}
     splits = user_splits.complete(splits, fractions, split_seed)
-    return Dataset(class_names, {name: splits[name] for name in split_files.NAMES}, tuple(bad_rows.messages))
+    in_order = {name: splits[name] for name in split_files.NAMES if name in splits}
+    return Dataset(class_names, in_order, tuple(bad_rows.messages))
 
 
 @LABELED.register("image_folder")

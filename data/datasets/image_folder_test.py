@@ -66,6 +66,12 @@ def test_class_folders_without_splits_are_split_by_the_seed(tmp_path):
     assert validation() != validation(split_seed=1)
 
 
+def test_folds_validate_in_place_of_a_split(tmp_path):
+    write(tmp_path, {"ant": 4, "bee": 4})
+    splits = load(tmp_path, validation_fraction=0.0, test_fraction=0.25).splits
+    assert {name: len(split) for name, split in splits.items()} == {"train": 6, "test": 2}
+
+
 def test_extensions_in_any_case_and_hidden_files(tmp_path):
     write(tmp_path, {"bee": 30})
     extensions = ("jpg", "JPG", "jpeg", "JPEG", "png", "PNG", "webp", "WebP", "gif", "bmp")

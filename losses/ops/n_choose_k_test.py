@@ -100,6 +100,13 @@ def test_ten_thousand_classes(scores):
 
 
 @pytest.mark.nightly
+def test_one_of_n_is_softmax():
+    scores = np.random.default_rng(0).normal(size=[4, 30]) * 5.0
+    np.testing.assert_allclose(n_choose_k.log_z(scores, 1), tf.reduce_logsumexp(scores, axis=1), rtol=1e-13)
+    np.testing.assert_allclose(n_choose_k.marginals(scores, 1), tf.nn.softmax(scores), atol=1e-13)
+
+
+@pytest.mark.nightly
 def test_marginals_are_invariant_to_a_shift():
     scores = np.random.default_rng(0).normal(size=[2, 50])
     for shift in (-1e4, 1e4):
@@ -201,6 +208,17 @@ def test_one_class_per_level_is_plackett_luce():
     scores = random_scores()[:1, :4]
     expected = losses.list_mle(scores, order, seed=[0, 0])
     np.testing.assert_allclose(losses.n_choose_k(scores, order, levels=4), expected, rtol=1e-5)
+
+
+def test_poisson_binomial_prior_is_logistic_regression():
+    """Eq. 2: with p(k) = Z_k / sum Z the classes are independent."""
+    scores = random_scores()
+    labels = (GRADED > 0).astype(np.float32)
+    k = labels.sum(axis=1).astype(int)
+    log_sums = np.stack([n_choose_k.log_z(scores, i) for i in range(8)], axis=1)
+    log_prior = log_sums[np.arange(4), k] - np.logaddexp.reduce(log_sums, axis=1)
+    independent = tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(labels, scores), axis=1)
+    np.testing.assert_allclose(losses.n_choose_k(scores, labels) - log_prior, independent, rtol=1e-5)
 
 
 def top_k_gain_by_all_sets(scores, labels, k):

@@ -1,12 +1,15 @@
 """The commands of research as users run them, and one-line errors for wrong input."""
 
 import json
+import pathlib
 
 import pytest
 
+import rank4class
 from rank4class.scripts.research.sorters import study, training
 
 DIGITS = "--config=digits_mlp"
+EMBEDDED = pathlib.Path(rank4class.__file__).parent / "scripts/research/configs/embedded_digits.py"
 
 
 def test_benchmark(command, tmp_path):
@@ -46,7 +49,7 @@ def test_train_sorter(command, error_of, tmp_path, monkeypatch):
 
 def test_sorter_experiments_multi_label(command, error_of, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "LEARNING_RATES", (0.01,))
-    flags = ["--config=embedded_digits", "--config.data.features=pixels", "--config.data.num_examples=200"]
+    flags = [f"--config={EMBEDDED}", "--config.data.features=pixels", "--config.data.num_examples=200"]
     flags += ["--task=multi_label", "--rank_fns=handcrafted", "--seed=0", "--epochs=4"]
     flags.append(f"--workdir={tmp_path}/run")
     finished = command("sorter_experiments", *flags)
