@@ -25,7 +25,7 @@ _WORST = 20  # examples
 _PAIRS = 10  # of classes that are confused
 _LONGEST = 300  # characters of a text
 _BATCH = 1024
-_STARTS = {"probe": "the solved head it starts from, validation", "words": "words alone, validation"}
+_STARTS = {"probe": "the solved head it starts from, validation", "words": "words{} alone, validation"}
 _CAPTIONS = {
     "rank_of_the_true_class": "Where the true class ranks",
     "confusion_matrix": "True classes in rows, predicted ones in columns",
@@ -94,10 +94,11 @@ def _sections(
 ) -> Iterator[Section]:
     examples = task_data.splits[split]
     shown = evaluations(results) | ({"the most frequent classes": frequent} if frequent else {})
+    beside = "" if task_data.inputs.cells is None else " and columns"
     for folder, title in _STARTS.items():
         start = RunDirectory(os.path.join(run_dir.path, "starts", folder))
         if solved := start.results():
-            shown[f"{title}, {_minutes(start):.1f} min"] = solved["validation"]
+            shown[f"{title.format(beside)}, {_minutes(start):.1f} min"] = solved["validation"]
     note = f"Means with 95% intervals in brackets. Steps and evaluations took {_minutes(run_dir):.1f} min."
     if task_data.folds is not None:
         note += " The training examples validate by models without them."
