@@ -303,11 +303,12 @@ def test_paths_without_a_checkpoint(tmp_path, layouts):
     empty.mkdir()
     known = (
         r"a TensorFlow checkpoint \(\*\.index\); Keras's ResNet50 or CIFAR VGG16 weights \(\.h5\); "
-        r"a Hugging Face folder \(config\.json, model\.safetensors\)\.$"
+        r"a Hugging Face folder \(config\.json, model\.safetensors\); "
+        r"a PyTorch file of tensors \(\*\.pth, of before PyTorch 1\.6\)\.$"
     )
     assert_refused(empty, f"empty: no checkpoint of a known format. Give the path of one: {known}")
     write_tensorflow(empty / "model", {"dense/kernel": np.ones(3, np.float32)})
-    assert_refused(empty, "its tensors are in none of the scopes encoder, bert, elec")
+    assert_refused(empty, "its tensors are in none of the scopes encoder, bert, _conv")
     write_tensorflow(empty / "other", {"dense/kernel": np.ones(3, np.float32)})
     assert_refused(empty, "empty: several checkpoints. Give the path of one: .*model, .*other")
     message = "the google-research BERT is of 'bert', not 'electra'. Set the encoder's name to 'bert'"
