@@ -25,8 +25,8 @@ def find(path: str | os.PathLike) -> Checkpoint:
       path: a Hugging Face folder (a text encoder, `model.safetensors`); a google-research folder (BERT or
         ELECTRA, a TF1 checkpoint); a Model Garden checkpoint (BERT encoder or ResNet backbone, TF2);
         Keras's file of ResNet50 weights, or of the VGG16 weights for CIFAR of github.com/geifmany/cifar-vgg
-        (`.h5`); PyTorch's file of EfficientNet-Lite0 (`.pth`). A TensorFlow checkpoint is its folder or its prefix, the name without `.index`; those of
-        images may be in object storage.
+        (`.h5`); PyTorch's file of EfficientNet-Lite0 (`.pth`). A TensorFlow checkpoint is its folder or its
+        prefix, the name without `.index`; those of images may be in object storage.
 
     Raises:
       FileNotFoundError: nothing is there, or a file is missing.
