@@ -15,8 +15,8 @@ from rank4class.models import encoders
 from rank4class.models.checkpoints import pytorch
 
 MAGIC = 0x1950A86A20F9469CFC6C
-# Every 40th output that is not 0 for an image of `np.random.default_rng(0).random`, and the sum of all, by the
-# package efficientnet_lite_pytorch 0.1.0 with torch 2.14.1.
+# Every 40th output that is not 0 for an image of `np.random.default_rng(0).random`, and the sum of all, by
+# the package efficientnet_lite_pytorch 0.1.0 with torch 2.14.1.
 EXPECTED = {
     **{0: 0.33897, 3: 0.13628, 4: 0.01642, 9: 0.03154},
     **{10: 0.09357, 12: 0.35245, 20: 0.22374, 31: 0.0684},
