@@ -405,15 +405,13 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
 
 def _default_encoder(X: Any) -> config.Encoder:
     if X.dtype == object and X.ndim == 1:
-        try:
-            folder = goemotions_minilm.minilm_folder()
-        except FileNotFoundError:
-            return config.Encoder("words")
-        return _encoder(folder)
+        folder = goemotions_minilm.minilm_folder()
+        return config.Encoder("words") if folder is None else _encoder(folder)
     return config.Encoder("small_cnn" if X.ndim == 4 else "mlp")
 
 
 def _encoder(value: Any) -> config.Encoder:
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
     name = config.Encoder.name_of(value) if isinstance(value, str) else None
     return _part(config.Encoder, value) if name is None else config.Encoder(name, path=value, frozen=True)
 

@@ -459,7 +459,7 @@ def test_a_folder_is_a_frozen_text_encoder_beside_words(tmp_path, write_bert_fol
     words = ["<s>", "<pad>", "</s>", "[UNK]", "great", "happy", "day", "awful", "bad", "mess"]
     write_bert_folder(tmp_path / "encoder", words, kind="mpnet", layers=1)
     texts = ["great happy day", "awful bad mess", "happy day", "bad mess"] * 10
-    fitted = RankClassifier(encoder=str(tmp_path / "encoder"), experiment={"data.max_length": 16})
+    fitted = RankClassifier(encoder=tmp_path / "encoder", experiment={"data.max_length": 16})
     fitted.fit(texts, [1, 0] * 20)
     experiment = fitted.run_.experiment
     assert (experiment.encoder.name, experiment.encoder.frozen, experiment.words) == ("mpnet", True, "auto")

@@ -215,7 +215,13 @@ def _named(argv: list[str], arguments: Sequence[str], workdir: str | None) -> li
         added["workdir"] = workdir.format(name_of(path))
     if "config" not in given:
         options = {name[12:]: value for name, value in given.items() if name.startswith("config.data.")}
-        added["config"], changes, recognized = configs.for_data(path, options, bool(_MINUTES & given.keys()))
+        added["config"], changes, recognized = configs.for_data(
+            path,
+            options,
+            bool(_MINUTES & given.keys()),
+            given.get("encoder"),
+            "config.encoder.path" in given,
+        )
         added |= {f"config.{field}": value for field, value in changes.items()}
         print(recognized)
     return [argv[0], *(f"--{name}={value}" for name, value in added.items()), *argv[1:]]

@@ -37,7 +37,7 @@ _FORMAT = flags.DEFINE_enum(
     "format",
     "saved_model",
     config.EXPORT_FORMATS,
-    "The whole model as a SavedModel, or its BERT or ELECTRA encoder in Hugging Face's layout.",
+    "The whole model as a SavedModel, or its text encoder in Hugging Face's layout.",
 )
 
 

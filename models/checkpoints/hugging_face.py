@@ -54,24 +54,30 @@ def _hugging_face(path: str) -> Checkpoint | None:
     return Checkpoint(title, architecture, settings, name_map, tensors)
 
 
-_POOLINGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+_POOLINGS = {"cls": "cls", "cls_token": "cls", "mean": "mean", "mean_tokens": "mean"}
 
 
 def sentence_pooling(folder: str) -> str | None:
     """Returns the pooling that sentence-transformers' files of a folder state; None without them.
 
-    It warns of a pooling or a layer after it that no encoder has.
+    It warns of poolings, or of a layer after them, that no encoder has, and leaves them out.
     """
     path = os.path.join(folder, "modules.json")
     if not os.path.isfile(path):
         return None
     with open(path, encoding="utf-8") as file:
-        modules = {each["type"].rpartition(".")[2]: each["path"] for each in json.load(file)}
-    config = strict_json.read_object(os.path.join(folder, modules.get("Pooling", ""), "config.json"))
-    modes = [mode for mode, is_taken in config.items() if mode.startswith("pooling_mode_") and is_taken]
-    if others := [*(set(modules) - {"Transformer", "Pooling", "Normalize"}), *(set(modes) - set(_POOLINGS))]:
+        listed = strict_json.parse_object(path, f'{{"modules": {file.read()}}}')["modules"]
+    modules = {each["type"].rpartition(".")[2]: each["path"] for each in listed}
+    of_pooling = os.path.join(folder, modules.get("Pooling", ""), "config.json")
+    if not os.path.isfile(of_pooling):
+        raise FileNotFoundError(f"{of_pooling}: no such file, which {path} names. Download the whole folder.")
+    config = strict_json.read_object(of_pooling)
+    start = "pooling_mode_"  # before version 5.3 of sentence-transformers a field for each mode
+    modes = config.get("pooling_mode", [n[len(start) :] for n in config if n.startswith(start) and config[n]])
+    modes = [modes] if isinstance(modes, str) else modes
+    pooling = _POOLINGS.get(modes[0]) if len(modes) == 1 else None
+    if others := sorted({*modules, *([] if pooling else modes)} - {"Transformer", "Pooling", "Normalize"}):
         logging.warning("%s: %s is not supported, and left out", path, ", ".join(others))
-    pooling = next((_POOLINGS[mode] for mode in modes if mode in _POOLINGS), None)
     return f"normalized_{pooling}" if pooling and "Normalize" in modules else pooling
 
 

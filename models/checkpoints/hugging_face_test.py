@@ -77,7 +77,19 @@ def test_the_pooling_is_that_of_sentence_transformers(tmp_path, write_bert_folde
         write_sentence_files(tmp_path, pooling, *others)
         assert models.get("encoder", "mpnet", path=str(tmp_path)).pooling == expected
         assert not caplog.text
+    newer = tmp_path / "1_Pooling" / "config.json"
+    newer.write_text('{"embedding_dimension": 8, "pooling_mode": "cls"}')
+    assert checkpoints.sentence_pooling(str(tmp_path)) == "cls"
+    newer.write_text('{"embedding_dimension": 8, "pooling_mode": ["cls", "mean"]}')
+    assert checkpoints.sentence_pooling(str(tmp_path)) is None
+    assert "modules.json: cls, mean is not supported, and left out" in caplog.text
     write_sentence_files(tmp_path, "max_tokens", "Dense")
     assert models.get("encoder", "mpnet", path=str(tmp_path)).pooling == "pooler"
-    assert "modules.json: Dense, pooling_mode_max_tokens is not supported, and left out" in caplog.text
+    assert "modules.json: Dense, max_tokens is not supported, and left out" in caplog.text
     assert models.get("encoder", "mpnet", path=str(tmp_path), pooling="mean").pooling == "mean"
+    newer.unlink()
+    with pytest.raises(FileNotFoundError, match=r"1_Pooling/config\.json: no such file, which .*Download"):
+        checkpoints.sentence_pooling(str(tmp_path))
+    (tmp_path / "modules.json").write_text("[{")
+    with pytest.raises(ValueError, match=r"modules\.json: not JSON"):
+        checkpoints.sentence_pooling(str(tmp_path))

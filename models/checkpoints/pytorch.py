@@ -1,6 +1,7 @@
 """Encoders in the files that `torch.save` wrote before PyTorch 1.6, read without PyTorch."""
 
 import collections
+import math
 import os
 import pickle
 import typing
@@ -12,10 +13,12 @@ from rank4class.models.checkpoints.checkpoint import FORMATS, Checkpoint, Tensor
 from rank4class.models.checkpoints.formats import of_scope
 
 _MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the first of the pickled objects, a number
+# Of a damaged file, as Python's unpickler and NumPy raise them.
+_ERRORS = (pickle.UnpicklingError, AttributeError, EOFError, LookupError, TypeError, ValueError)
 _DTYPES = {"FloatStorage": np.dtype("<f4"), "LongStorage": np.dtype("<i8")}
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):  # in Python: its memo is a dict
     """An unpickler that builds nothing but descriptions of tensors."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -40,14 +43,18 @@ def _pytorch(path: str) -> Checkpoint | None:
         if file.read(len(_MAGIC)) != _MAGIC:
             return None
         try:
-            return of_scope(Tensors(path, *_read(file)))
-        except (pickle.UnpicklingError, AttributeError, EOFError, IndexError, TypeError, ValueError) as error:
+            tensors = Tensors(path, *_read(file, os.path.getsize(path)))
+        except _ERRORS as error:
             problem = f"not a complete PyTorch file of tensors: {error}. Download it again."
             raise ValueError(f"{path}: {problem}") from error
+    return of_scope(tensors)
 
 
-def _read(file: typing.BinaryIO) -> tuple[dict[str, tuple[int, ...]], Any]:
-    """Returns the shapes of the tensors by name, and a function of a name that returns one."""
+def _read(file: typing.BinaryIO, size: int) -> tuple[dict[str, tuple[int, ...]], Any]:
+    """Returns the shapes of the tensors by name, and a function of a name that returns one.
+
+    No tensor has more values than the file of `size` bytes.
+    """
     for _ in range(2):  # the version, and the sizes of types
         _Unpickler(file).load()
     described = _Unpickler(file).load()
@@ -55,12 +62,19 @@ def _read(file: typing.BinaryIO) -> tuple[dict[str, tuple[int, ...]], Any]:
     values = {}
     for key in _Unpickler(file).load():
         count = int.from_bytes(file.read(8), "little")
+        _check(count * dtypes[key].itemsize <= size)
         values[key] = np.frombuffer(file.read(count * dtypes[key].itemsize), dtypes[key], count)
     tensors = {}
     for name, ((key, _), places, shape, strides) in described.items():
-        for size, stride in zip(shape, strides, strict=True):
-            places = np.add.outer(places, stride * np.arange(size))
+        _check(min(places, *strides, *shape, 0) == 0 and math.prod(shape) <= len(values[key]))
+        for length, stride in zip(shape, strides, strict=True):
+            places = np.add.outer(places, stride * np.arange(length))
         tensor = np.asarray(values[key][places])
         # Kernels of convolutions as TensorFlow has them: `[height, width, in, out]`.
         tensors[name] = tensor.transpose(2, 3, 1, 0) if len(shape) == 4 else tensor
     return {name: tensor.shape for name, tensor in tensors.items()}, tensors.__getitem__
+
+
+def _check(fits: bool) -> None:
+    if not fits:
+        raise ValueError("it describes a tensor that is larger than its data")

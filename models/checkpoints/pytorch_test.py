@@ -56,7 +56,8 @@ def torch(monkeypatch):
     return modules
 
 
-def save(path, arrays, torch):
+def save(path, arrays, torch, values=None):
+    """Writes arrays, or some `values` in place of those of each."""
     tensors = collections.OrderedDict(
         (n, Tensor(str(i), a, torch)) for i, (n, a) in enumerate(arrays.items())
     )
@@ -80,8 +81,8 @@ def save(path, arrays, torch):
         pickler.dump(tensors)
         pickle.dump([tensor.key for tensor in tensors.values()], file, protocol=2)
         for tensor in tensors.values():
-            file.write(np.int64(tensor.array.size).tobytes())
-            file.write(tensor.array.ravel(order="K").tobytes())
+            stored = tensor.array.ravel(order="K") if values is None else values
+            file.write(np.int64(stored.size).tobytes() + stored.tobytes())
 
 
 def published(encoder):
@@ -132,6 +133,13 @@ def test_a_file_with_other_objects_or_without_an_end_is_refused(tmp_path, torch)
         models.get("encoder", "efficientnet_lite0", path=str(path))
     path.write_bytes(content)
     with pytest.raises(ValueError, match="does not fit this encoder: .*is missing"):
+        models.get("encoder", "efficientnet_lite0", path=str(path))
+    larger = np.lib.stride_tricks.as_strided(np.ones(2, np.float32), [4_000_000_000], [0])
+    save(path, {"_conv_stem.weight": larger}, torch, values=np.ones(2, np.float32))
+    with pytest.raises(ValueError, match="it describes a tensor that is larger than its data"):
+        models.get("encoder", "efficientnet_lite0", path=str(path))
+    save(path, {"conv1.weight": np.ones([2, 3], np.float32)}, torch)
+    with pytest.raises(ValueError, match=r"^\S+lite0\.pth: not a checkpoint of an encoder, .*checkpoint\.$"):
         models.get("encoder", "efficientnet_lite0", path=str(path))
 
 

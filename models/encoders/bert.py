@@ -294,7 +294,8 @@ def bert(path: str, dropout: float = 0.1, output_dropout: float = 0.0, pooling: 
     Args:
       path: see `checkpoints.find`.
       dropout, output_dropout: see `Bert`.
-      pooling: see `Bert`; None is that of the checkpoint if it is an export of a run, otherwise the default.
+      pooling: see `Bert`; None is that of the files of an export or of sentence-transformers, if they state
+        one, and otherwise the default.
     """
     return base.load(Bert, path, dropout=dropout, output_dropout=output_dropout, pooling=pooling)
 

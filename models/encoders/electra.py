@@ -12,8 +12,8 @@ from rank4class.models.registry import ENCODERS
 class Electra(bert.Bert):
     """ELECTRA's discriminator: BERT's network without a pooler, possibly with narrower embeddings.
 
-    Features and arguments are the same as for `Bert`; `pooling` is "cls", the default, "mean" or
-    "normalized_mean".
+    Features and arguments are the same as for `Bert`; `pooling` is "cls", the default, "mean",
+    "normalized_cls" or "normalized_mean".
 
     References:
       Clark et al. (2020), "ELECTRA"; Rank4Class, appendix B.2.

