@@ -24,6 +24,9 @@ _STAGES = (
 def _convolution(kind: Any, name: str, *sizes: Any, **kwargs: Any) -> list[tf.keras.layers.Layer]:
     """Returns a convolution and its normalization."""
     norm = {"epsilon": 1e-3, "synchronized": base.several_replicas(), "name": f"{name}_norm"}
+    field = "depthwise" if kind is tf.keras.layers.DepthwiseConv2D else "kernel"
+    # As published: others would shrink the outputs of random weights to nothing.
+    kwargs[f"{field}_initializer"] = tf.keras.initializers.VarianceScaling(2.0, "fan_out")
     return [
         kind(*sizes, padding="same", use_bias=False, name=name, **kwargs),
         tf.keras.layers.BatchNormalization(**norm),
