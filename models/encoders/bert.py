@@ -58,9 +58,7 @@ class Block(tf.keras.layers.Layer):
     def __init__(self, attention: Any, sizes: Mapping[str, Any], epsilon: float, **kwargs: Any):
         super().__init__(**kwargs)
         width, heads, dropout = (sizes[name] for name in ("hidden_size", "num_heads", "dropout"))
-        self.attention = attention(
-            heads, width // heads, dropout=dropout, kernel_initializer=initial(), name="self_attention"
-        )
+        self.attention = attention(heads, width // heads, dropout=dropout, name="self_attention")
         self.attention_norm = _norm("self_attention_layer_norm", epsilon)
         self.inner = dense(sizes["inner_size"], "intermediate")
         # With eight bits an error function is coarse, and slow on CPUs.
@@ -78,6 +76,10 @@ class Block(tf.keras.layers.Layer):
         states = self.attention_norm(_sum(states, self.drop(change, training=training)))
         change = self.outer(self.activation(self.inner(states)))
         return self.norm(_sum(states, self.drop(change, training=training)))
+
+
+def _attention(num_heads: int, key_dim: int, **kwargs: Any) -> tf.keras.layers.Layer:
+    return tf.keras.layers.MultiHeadAttention(num_heads, key_dim, kernel_initializer=initial(), **kwargs)
 
 
 def _sum(states: tf.Tensor, change: tf.Tensor) -> tf.Tensor:
@@ -115,7 +117,8 @@ class Bert(Part):
       HUGGING_FACE_NAMES: names of the weights in Hugging Face's layout.
       EPSILON: of the normalizations.
       FIRST_POSITION: index of the first token in the table of positions.
-      ATTENTION: class of the layer of self-attention, with the arguments of Keras's `MultiHeadAttention`.
+      ATTENTION: function of the number of heads, their width, the dropout rate and a name to the layer of
+        self-attention, which is called as Keras's `MultiHeadAttention`.
 
     Args:
       vocab_size, hidden_size, num_layers, num_heads, inner_size, max_positions: sizes.
@@ -143,7 +146,7 @@ class Bert(Part):
     HUGGING_FACE_NAMES = hugging_face_names(GOOGLE_MODULES)
     EPSILON = 1e-12
     FIRST_POSITION = 0
-    ATTENTION: Any = tf.keras.layers.MultiHeadAttention
+    ATTENTION: Any = staticmethod(_attention)
     POOLINGS: tuple[str, ...] = ("pooler", "cls", "mean", "normalized_cls", "normalized_mean")
 
     def __init__(

@@ -26,9 +26,8 @@ _OF_ATTENTION = {
 class Attention(tf.keras.layers.Layer):
     """Attention of several heads, whose scores have a summand of their own: `attention_mask`."""
 
-    def __init__(self, num_heads: int, key_dim: int, dropout: float, kernel_initializer: Any, **kwargs: Any):
+    def __init__(self, num_heads: int, key_dim: int, dropout: float, **kwargs: Any):
         super().__init__(**kwargs)
-        del kernel_initializer  # that of `bert.dense`
         self._num_heads = num_heads
         width = num_heads * key_dim
         self.query, self.key, self.value = (bert.dense(width, name) for name in ("query", "key", "value"))

@@ -217,7 +217,9 @@ class Encoder(Part):
     def name_of(cls, path: str | None) -> str | None:
         """Returns the encoder of a folder of Hugging Face's layout; None for another path or encoder."""
         file = os.path.join(path or "", "config.json")
-        kind = strict_json.read_object(file).get("model_type") if path and os.path.isfile(file) else None
+        if not path or not os.path.isfile(file):
+            return None
+        kind = strict_json.read_object(file).get("model_type")
         return kind if kind in cls.entries else None
 
     @classmethod

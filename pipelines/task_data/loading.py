@@ -60,9 +60,8 @@ def load_data(
     raw = of_dataset(dataset, data_config, encoder, trained)
     steps = [*_reading(data_config), drop_cells]
     if trained is None:
-        if data_config.group_by_length:
-            steps.append(warn_of_cut_texts)
         steps += [
+            warn_of_cut_texts,
             partial(add_encoder, encoder),
             partial(class_texts.add, encoder, class_encoder, data_config.max_length, cache),
         ]
@@ -246,10 +245,10 @@ def add_lengths(of_training: bool, task_data: TaskData) -> TaskData:
 
 
 def warn_of_cut_texts(task_data: TaskData) -> TaskData:
-    """Warns if more than a hundredth of the training texts have more tokens than the encoder gets."""
+    """Warns if more than a hundredth of the training texts, grouped by length, have too many tokens."""
     train = task_data.splits["train"]
     tokenizer = task_data.inputs.tokenizer
-    if tokenizer is None:
+    if tokenizer is None or train.lengths is None:
         return task_data
     limit = tokenizer.settings["max_length"]
     longest = train.select(np.flatnonzero(train.lengths == limit))

