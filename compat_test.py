@@ -57,7 +57,8 @@ def all_cases():
             build = sorters.get if kind == "sorter" else entries.build
             options = OPTIONS.get(full, {})
             result[full] = (lambda b=build, n=name, o=options: b(n, **o)), FEATURES.get(full, inputs[kind])
-    for name in ("identity", "mlp", "small_cnn", "bert", "electra", "mpnet", "xlm-roberta", "words"):
+    of_texts = ("bert", "electra", "mpnet", "xlm-roberta", "static", "words")
+    for name in ("identity", "mlp", "small_cnn", *of_texts):
         result[f"encoder {name}"] = encoders_test.CASES[name]
     base = result["class_encoder frozen_text"][0]
     result["residual"] = (lambda: class_encoders.Residual(base(), N, 3)), np.arange(N)

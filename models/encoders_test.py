@@ -6,6 +6,7 @@ import pathlib
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import scipy.sparse
 import tensorflow as tf
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -42,6 +43,10 @@ CASES = {
     "electra": (lambda: encoders.Electra(**TINY, embedding_size=4), tokens()),
     "mpnet": (lambda: encoders.Mpnet(**TINY, pooling="normalized_cls"), tokens()),
     "xlm-roberta": (lambda: encoders.XlmRoberta(**TINY, num_types=1), tokens()),
+    "static": (
+        lambda: encoders.Static(vocab_size=20, width=4, left_out=(3,)),
+        {name: tokens()[name] for name in encoders.Static.FEATURES},
+    ),
     "vgg16": (encoders.Vgg16, images(32, 3)),
     "efficientnet_lite0": (encoders.EfficientNetLite0, images(32, 3)),
     "resnet50": (encoders.ResNet50, images(64, 3)),
@@ -67,7 +72,7 @@ def test_every_encoder_has_its_width_and_drops_values_in_training_alone(name):
     names = (each if isinstance(each, str) else each[0] for each in encoder.FEATURES)  # of alternatives
     assert set(names) == set(features)
     np.testing.assert_array_equal(h, encoder(features, training=False))
-    if name not in ("identity", "resnet50", "efficientnet_lite0", "words"):
+    if name not in ("identity", "static", "resnet50", "efficientnet_lite0", "words"):
         assert not np.allclose(encoder(features, training=True), encoder(features, training=True))
 
 
@@ -220,6 +225,71 @@ def test_resnet50_normalizes_images_as_the_model_garden_and_keras():
     np.testing.assert_allclose(keras(features), keras.network(blue_green_red), rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="variant='v1': unknown. There are: model_garden, keras"):
         encoders.ResNet50(variant="v1")
+
+
+TABLE = np.array([[9.0, 9.0], [3.0, 0.0], [0.0, 4.0], [7.0, 7.0], [0.0, 0.0]], np.float32)
+
+
+def static_vectors(encoder, ids, mask):
+    return encoder({"input_word_ids": tf.constant(ids), "input_mask": tf.constant(mask)}).numpy()
+
+
+def test_static_vectors_are_sums_of_one_length_without_padding_and_left_out_tokens():
+    encoder = encoders.Static(vocab_size=5, width=2, left_out=(3,))
+    encoder.build(None)
+    encoder.table.assign(TABLE)
+    vectors = static_vectors(encoder, [[1, 2, 0], [3, 1, 1], [3, 4, 0]], [[1, 1, 0], [1, 1, 1], [1, 1, 0]])
+    root = np.sqrt(2.0)
+    np.testing.assert_allclose(vectors, [[root * 0.6, root * 0.8], [root, 0.0], [0.0, 0.0]], rtol=1e-6)
+
+
+@pytest.fixture
+def model2vec(tmp_path):
+    """Returns the folder of static vectors in the layout that Model2Vec publishes."""
+    vocab = {"[PAD]": 0, "[UNK]": 1, "car": 2, "##s": 3}
+    added = [{"id": i, "content": token, "special": True} for token, i in list(vocab.items())[:2]]
+    tokenizer = {
+        "added_tokens": added,
+        "normalizer": {"type": "BertNormalizer", "lowercase": True},
+        "model": {"type": "WordPiece", "vocab": vocab},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    config = {"model_type": "model2vec", "hidden_dim": 2, "normalize": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tensors = {"embeddings": TABLE[[0, 3, 1, 2]].astype(np.float16)}
+    safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
+    return tmp_path
+
+
+def test_a_folder_of_model2vec(model2vec):
+    encoder = models.get("encoder", "static", path=str(model2vec))
+    assert (encoder.vocab_size, encoder.width, encoder.left_out) == (4, 2, (0, 1))
+    vectors = static_vectors(encoder, [[1, 2, 3, 1]], [[1, 1, 1, 1]])
+    np.testing.assert_allclose(vectors, [[np.sqrt(2.0) * 0.6, np.sqrt(2.0) * 0.8]], rtol=1e-6)
+    assert encoders.Static.from_config(encoder.get_config()).left_out == (0, 1)
+
+
+def test_a_folder_of_model2vec_whose_tokens_share_vectors_is_refused(model2vec):
+    tensors = {"embeddings": TABLE[:2], "mapping": np.zeros(4, np.int32)}
+    safetensors.numpy.save_file(tensors, model2vec / "model.safetensors")
+    with pytest.raises(ValueError, match="does not fit this encoder: mapping is left over"):
+        models.get("encoder", "static", path=str(model2vec))
+
+
+def test_distilled_vectors_are_weighted_principal_components():
+    angle = np.array([[0.6, 0.8], [-0.8, 0.6]])
+    spread = np.array([[5.0, 1.0], [-5.0, 1.0], [3.0, -1.0], [-3.0, -1.0]])  # uncorrelated, of mean 0
+    vectors = np.concatenate([[[50.0, 50.0]], spread @ angle + [7.0, 8.0], [[80.0, 0.0]]])
+    tokens = ["[CLS]", "[", "the", "car", "##s", "[unused7]"]
+    frequencies = np.array([1 / 2, 1 / 3, 1 / 4, 1 / 5]) / (1 / 2 + 1 / 3 + 1 / 4 + 1 / 5)
+    weights = 1e-4 / (1e-4 + frequencies)
+    for width in (1, 2, 9):
+        table = encoders.static.distill(vectors, tokens, width).table.numpy()
+        assert table.shape == (6, min(width, 2))
+        np.testing.assert_array_equal(table[[0, 5]], 0.0)
+        expected = weights[:, None] * spread[:, :width]
+        signs = np.sign(table[1] * expected[0])  # those of principal components are free
+        np.testing.assert_allclose(signs * table[1:5], expected, rtol=1e-5)
 
 
 def assert_states(encoder, golden, every=1):

@@ -44,6 +44,7 @@ MODELS = {
     "electra": (lambda: rank_model(encoders.Electra(**TINY, embedding_size=2)), tokens()),
     "mpnet": (lambda: rank_model(encoders.Mpnet(**TINY)), tokens()),
     "xlm-roberta": (lambda: rank_model(encoders.XlmRoberta(**TINY)), tokens()),
+    "static": (lambda: rank_model(encoders.Static(20, D)), tokens()),
     "vgg16": (lambda: rank_model(encoders.Vgg16()), images(32, 3)),
     "efficientnet_lite0": (lambda: rank_model(encoders.EfficientNetLite0()), images(32, 3)),
     "resnet50": (lambda: rank_model(encoders.ResNet50()), images(32, 3)),

@@ -322,7 +322,8 @@ class Run:
             the classes decided by thresholds or a count prior, if there are any.
           index: "exact" scores all classes, "scann" searches them; see `approximate.ApproximateAnswers`.
           format: "saved_model" exports the whole model, see `saved_model.save`; "huggingface" its text
-            encoder alone, see `text_encoder.save`, without `k`, `coverage` and `index`.
+            encoder alone, and "static" static vectors that imitate it, see `text_encoder.save`, both without
+            `k`, `coverage` and `index`.
 
         Raises:
           FileExistsError: the folder exists.
@@ -339,12 +340,12 @@ class Run:
         folder = files.check_folder_name("output", os.fspath(folder).rstrip("/"))
         if files.exists(folder):
             raise FileExistsError(f"output={folder}: exists already. Choose another folder, or remove it.")
-        if format == "huggingface":
+        if format != "saved_model":
             if k is not None or coverage is not None or index != "exact":
                 raise ValueError(
-                    "format='huggingface': exports no classes. Leave out top_k, coverage and index."
+                    f"format={format!r}: exports no classes. Leave out top_k, coverage and index."
                 )
-            text_encoder.save(self._trained, folder)
+            text_encoder.save(self._trained, folder, is_static=format == "static")
             return
         if self.answers.has_items and k is not None:
             raise ValueError(f"top_k={k}: a model of lists of items ranks all of them. Leave it out.")

@@ -96,17 +96,7 @@ def hugging_face_files(encoder: Any, pad_token_id: int) -> dict[str, bytes]:
     Returns:
       Name of the file -> content.
     """
-    network = encoder.config
-    config = {
-        "architectures": [encoder.ARCHITECTURE],
-        "model_type": encoder.NAME,
-        **{field: network[ours] for ours, field in encoder.CONFIG_FIELDS.items()},
-        "hidden_dropout_prob": network["dropout"],
-        "attention_probs_dropout_prob": network["dropout"],
-        "layer_norm_eps": encoder.EPSILON,
-        "pad_token_id": pad_token_id,
-        "pooling": encoder.pooling,
-    }
+    config = {**encoder.published_config(), "pad_token_id": pad_token_id}
     # Transformers asks for the framework that wrote the tensors, of those that it knows.
     safetensors = compat.import_extra("safetensors.numpy", "models")
     tensors = safetensors.save(_tensors(encoder), metadata={"format": "pt"})

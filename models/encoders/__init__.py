@@ -11,6 +11,7 @@ from rank4class.models.encoders.electra import Electra
 from rank4class.models.encoders.mpnet import Mpnet
 from rank4class.models.encoders.resnet50 import ResNet50
 from rank4class.models.encoders.small_cnn import SmallCnn
+from rank4class.models.encoders.static import Static
 from rank4class.models.encoders.vectors import Identity, InstanceEmbedding, Mlp
 from rank4class.models.encoders.vgg16 import Vgg16
 from rank4class.models.encoders.words import Words

@@ -272,6 +272,18 @@ class Bert(Part):
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.config, "pooling": self.pooling}
 
+    def published_config(self) -> dict[str, Any]:
+        """Returns the content of `config.json` in Hugging Face's layout."""
+        return {
+            "architectures": [self.ARCHITECTURE],
+            "model_type": self.NAME,
+            **{field: self.config[ours] for ours, field in self.CONFIG_FIELDS.items()},
+            "hidden_dropout_prob": self.config["dropout"],
+            "attention_probs_dropout_prob": self.config["dropout"],
+            "layer_norm_eps": self.EPSILON,
+            "pooling": self.pooling,
+        }
+
     @classmethod
     def settings_of_config(
         cls, path: str, config: Mapping[str, Any], names: Collection[str]

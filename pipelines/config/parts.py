@@ -220,7 +220,8 @@ class Encoder(Part):
         if not path or not os.path.isfile(file):
             return None
         kind = strict_json.read_object(file).get("model_type")
-        return kind if kind in cls.entries else None
+        name = "static" if kind == "model2vec" else kind
+        return name if name in cls.entries else None
 
     @classmethod
     def suggestion(cls, name: str) -> str:

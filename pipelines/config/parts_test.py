@@ -106,6 +106,8 @@ def test_the_path_of_an_encoder_chooses_it(tmp_path):
     assert chosen == config.Encoder("mpnet", path=folder, pooling="mean", dropout=0.3)
     named = config.override(base, {"encoder.path": folder, "encoder.name": "electra"}).encoder
     assert named.name == "electra"
+    (tmp_path / "config.json").write_text('{"model_type": "model2vec"}')
+    assert config.override(base, {"encoder.path": folder}).encoder == config.Encoder("static", path=folder)
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')  # is refused when it is loaded
     for path in (folder, str(tmp_path / "checkpoint.ckpt"), None):
         assert config.override(base, {"encoder.path": path}).encoder.name == "bert"

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import rank4class
 from rank4class import data, models
-from rank4class.pipelines import tpu_test
+from rank4class.pipelines import config, tpu_test
 
 pytestmark = pytest.mark.nightly
 make = tpu_test.make
@@ -49,3 +49,30 @@ def test_the_export_is_read_again(make, tmp_path, name, changes):
     vectors = again(tokenizer({"text": tf.constant(TEXTS)}))
     if is_frozen:  # the export computes in float32
         np.testing.assert_array_equal(vectors, run.answers.encode({"text": tf.constant(TEXTS)})["vectors"])
+
+
+def test_the_static_export_imitates_the_encoder(make, tmp_path):
+    changes = {"epochs": 1.0, "steps": None, "jit_compile": False, "encoder.frozen": True}
+    run = rank4class.train(make("goemotions_minilm", **changes), tmp_path / "run", progress=False)
+    run.export(tmp_path / "static", format="static")
+    static = models.get("encoder", "static", path=str(tmp_path / "static"))
+    inputs = run._trained.description.inputs
+    vocab = inputs.preprocess.settings["vocab"]
+    ids = tf.range(len(vocab))[:, None]
+    around = [tf.fill(ids.shape, vocab.index(token)) for token in ("[CLS]", "[SEP]")]
+    tokens = tf.concat([around[0], ids, around[1]], axis=1)
+    features = {"input_word_ids": tokens, "input_mask": tf.ones_like(tokens)}
+    vectors = inputs.encoder({**features, "input_type_ids": tf.zeros_like(tokens)}).numpy()
+    np.testing.assert_allclose(
+        static.table, models.encoders.static.distill(vectors, vocab).table, rtol=1e-4, atol=1e-8
+    )
+    assert not static.table.numpy()[[vocab.index("[CLS]"), vocab.index("[SEP]")]].any()
+    again = make("goemotions_minilm", **changes)
+    again = config.override(again, {"encoder.path": str(tmp_path / "static")})
+    trained = rank4class.train(again, tmp_path / "again", progress=False)
+    shutil.rmtree(tmp_path / "static")
+    assert trained.experiment.encoder.name == "static"
+    assert len(trained.predict(["great day"])) == 5
+    trained.export(tmp_path / "model")
+    with pytest.raises(ValueError, match="^format='static': exports no classes"):
+        trained.export(tmp_path / "other", k=3, format="static")

@@ -13,6 +13,7 @@ from rank4class.data.readers import rows
 
 _SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _OF_MPNET = ("<pad>", "[UNK]", "<s>", "</s>")
+_OF_STATIC = ("[PAD]", "[UNK]", "[UNK]", "[UNK]")
 _LONGEST_WORD = 100  # characters; a longer one is unknown
 _IDEOGRAPHS = (
     r"\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}"
@@ -25,7 +26,8 @@ _SINGLE_CHARACTER_WORD = rf"[!-/:-@\[-`{{-~\p{{P}}{_IDEOGRAPHS}]"
 class WordPiece(base.Tokenizer):
     """BERT's tokenizer, with [CLS] at the start and [SEP] at the end; see `Tokenizer`.
 
-    That of MPNet, whose vocabulary begins with <s>, has <s> and </s> in their places, and two separators.
+    That of MPNet, whose vocabulary begins with <s>, has <s> and </s> in their places, and two separators. A
+    vocabulary of static vectors has neither; [UNK], which they leave out, is there in their places.
 
     Texts never yield special tokens: a literal `[CLS]` becomes the pieces of "[", its letters and "]", as in
     google-research's tokenizer; Hugging Face's yields the token. Punctuation follows TensorFlow's Unicode 15.
@@ -102,7 +104,9 @@ class WordPiece(base.Tokenizer):
 
 
 def _special_tokens(vocab):
-    return _OF_MPNET if "<s>" in vocab[:1] else _SPECIAL_TOKENS
+    if "<s>" in vocab[:1]:
+        return _OF_MPNET
+    return _SPECIAL_TOKENS if {"[CLS]", "[SEP]"} & set(vocab) else _OF_STATIC
 
 
 def _vocabulary(folder):

@@ -142,6 +142,14 @@ def test_the_vocabulary_of_mpnet_has_other_special_tokens(folder):
     )
 
 
+def test_a_vocabulary_of_static_vectors_has_the_unknown_token_for_the_special_ones(folder):
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\nplay\nball\n")
+    tokenizer = WordPiece.from_folder(str(folder), 8)
+    features = tokenizer({"text": tf.constant(["Play ball", "zzz"])})
+    assert features["input_word_ids"][:, :4].numpy().tolist() == [[1, 2, 3, 1], [1, 1, 1, 0]]
+    assert features["input_mask"][:, :4].numpy().tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+
+
 @pytest.fixture(scope="module")
 def minilm():
     """Returns the folder of the MiniLM encoder's files."""
