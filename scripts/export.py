@@ -39,7 +39,7 @@ _FORMAT = flags.DEFINE_enum(
     "format",
     "saved_model",
     config.EXPORT_FORMATS,
-    "The whole model as a SavedModel, its text encoder in Hugging Face's layout, or static vectors of tokens.",
+    "The whole model as a SavedModel, its text encoder in Hugging Face's layout, or static vectors of it.",
 )
 
 

@@ -33,9 +33,9 @@ def save(trained: TrainedModel, folder: str | os.PathLike, is_static: bool = Fal
     name = trained.experiment.encoder.name
     known = [checkpoints.HUGGING_FACE[kind].NAME for kind in checkpoints.HUGGING_FACE]
     if name not in known:
-        known = " or ".join(map(repr, known))
+        names = " or ".join(map(repr, known))
         raise ValueError(
-            f"format='huggingface': the encoder {name!r} is not {known}. Set it to 'saved_model'."
+            f"format='huggingface': the encoder {name!r} is not {names}. Set it to 'saved_model'."
         )
     encoder = inputs.encoder or trained.model.encoder
     tokenizer = inputs.preprocess
