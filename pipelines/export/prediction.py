@@ -67,8 +67,7 @@ class Predictor:
         self._known = known
         self._replicas = strategy.num_replicas_in_sync
         self._kind = answers.inputs.kind
-        tokenizer = answers.inputs.tokenizer
-        self._lengths_of: Any = tokenizer and tokenizer.padded_lengths
+        self._tokenizer = answers.inputs.tokenizer
 
         def answer_batch(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             if k is ALL:
@@ -94,27 +93,33 @@ class Predictor:
     def __call__(self, inputs: Iterable[data.RawInput], batch_size: int, bad_rows: BadRows) -> Iterator[Any]:
         """Yields the predictions of inputs, `batch_size` of them per call of the model on a replica.
 
-        A warning at the end counts the texts that are empty or white space.
+        Warnings at the end count the texts that are empty or white space, and those that are cut.
 
         ValueError: `bad_rows` does not skip an input that cannot be decoded, or scores are not finite.
         """
         inputs = iter(inputs)
-        empty = 0
-        batches = self._replicas if self._lengths_of is None else SORTED_BATCHES
+        empty = cut = 0
+        tokenizer = self._tokenizer
+        limit = tokenizer and tokenizer.settings["max_length"]
+        batches = self._replicas if tokenizer is None else SORTED_BATCHES
         while window := list(itertools.islice(inputs, batch_size * batches)):
             empty += sum("text" in each and not each["text"].strip() for _, each in window)
-            yield from self._predict_window(window, batch_size, bad_rows)
+            order = np.arange(len(window))
+            if tokenizer is not None:
+                lengths = tokenizer.lengths(self._kind.stack([features for _, features in window])).numpy()
+                cut += np.count_nonzero(lengths > limit)
+                order = np.argsort(lengths, kind="stable")
+            yield from self._predict_window(window, order, batch_size, bad_rows)
         if empty:
             logging.warning("%s texts are empty or white space, and are predicted like others", f"{empty:,}")
+        if cut:
+            logging.warning("%s texts have more than %d tokens, and are cut", f"{cut:,}", limit)
 
     def _predict_window(
-        self, window: list[data.RawInput], batch_size: int, bad_rows: BadRows
+        self, window: list[data.RawInput], order: np.ndarray, batch_size: int, bad_rows: BadRows
     ) -> Iterator[Any]:
-        """Yields the predictions of inputs in their order, computed in the order of their lengths."""
-        numbered = list(enumerate(window))
-        if self._lengths_of is not None:
-            lengths = self._lengths_of(self._kind.stack([features for _, features in window])).numpy()
-            numbered.sort(key=lambda pair: lengths[pair[0]])
+        """Yields the predictions of inputs as they stand, computed in another order."""
+        numbered = [(i, window[i]) for i in order]
         batches = [numbered[first : first + batch_size] for first in range(0, len(window), batch_size)]
         predictions: dict[int, Any] = {}
         for first in range(0, len(batches), self._replicas):

@@ -229,6 +229,9 @@ def test_an_empty_text_gets_the_same_answer_on_each_path(tmp_path, tiny_bert, ca
         answers.append(pd.read_csv(tmp_path / "wide.csv").iloc[:, 1:])
     message = "2 texts are empty or white space, and are predicted like others"
     assert caplog.messages == [message] * len(answers)
+    caplog.clear()
+    run.predict(["great " * 30, "bad", "bad " * 31, "great " * 99])
+    assert caplog.messages == ["2 texts have more than 32 tokens, and are cut"]
     run.export(tmp_path / "mine")
     model = tf.saved_model.load(str(tmp_path / "mine"))
     answers.append(model.signatures["score"](text=tf.constant(texts))["probabilities"])
