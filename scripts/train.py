@@ -52,7 +52,7 @@ def main() -> None:
     print()
     if results["best_step"] is not None:
         step = f"step {results['best_step']} of {results['steps']}"
-        print(f"Checkpoint: {step}, the first with the best validation {_CONFIG.value.monitor}")
+        print(f"Checkpoint: {step}, the first with the best validation {results['monitor']}")
     print(f"Results, checkpoints and metrics: {_WORKDIR.value}")
     print(f"Report: {os.path.join(_WORKDIR.value, run_page.FILE)}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")

@@ -51,7 +51,7 @@ class Experiment:
       evaluations_per_epoch: how often the validation split is evaluated and a checkpoint is saved; 0.2 is
         every fifth epoch. Both happen at the end too.
       evaluation_batch_size: number of examples per step of evaluations and predictions.
-      monitor: the validation metric that selects the best checkpoint.
+      monitor: the validation metric that selects the best checkpoint; see also `optimizer.selection`.
       patience: number of evaluations without improvement after which training stops; 0 never stops early.
       metrics: names of the reported metrics; rates are in percent.
       propensity: `A` and `B` of the propensities of the metrics "psp@K", "psndcg@K" and "psr@K"; see
@@ -169,6 +169,7 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     - The path of an encoder, if it is a folder of Hugging Face's layout, chooses that of its `model_type`.
     - An encoder that becomes frozen, or "identity", chooses the optimizer "lbfgs" if it can solve the head,
       unless fields of another optimizer, `epochs`, `steps` or `batch_size` change.
+    - With the optimizer "lbfgs", `monitor` chooses `optimizer.selection`.
     - An encoder that becomes frozen, and another interaction than "dot", replace the start "probe" by
       "random".
     - The fields of `data` for several labels replace the default loss by "sigmoid_cross_entropy".
@@ -189,6 +190,8 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     freezes = is_frozen and not is_fixed(experiment.encoder)
     if freezes and not trains_by_steps(copied, changes):
         copied.optimizer = parts.Optimizer("lbfgs")
+    if "monitor" in changes and "selection" in copied.optimizer.fields:
+        copied.optimizer.selection = "monitor"  # unless the changes say "likelihood"
     if copied.class_encoder.init == "probe" and (freezes or names.get("interaction", "dot") != "dot"):
         copied.class_encoder.init = "random"  # unless the changes say "probe"
     for dotted, value in changes.items():
@@ -218,7 +221,9 @@ def trains_by_steps(experiment: Experiment, changes: Collection[str] = ()) -> bo
     is_solved = {"class_encoder": "embedding", "interaction": "dot", "candidates": "all"}
     return (
         any(
-            name.startswith("optimizer.") and name not in ("optimizer.C", "optimizer.tol") for name in changes
+            name.startswith("optimizer.")
+            and name not in ("optimizer.C", "optimizer.tol", "optimizer.selection")
+            for name in changes
         )
         or not {"epochs", "steps", "batch_size"}.isdisjoint(changes)
         or any(getattr(experiment, kind).name != name for kind, name in is_solved.items())

@@ -399,7 +399,7 @@ class Optimizer(Part):
     """The optimizer and the schedule of its learning rate.
 
     "lbfgs" solves the head of a frozen encoder, or of vectors, for each strength `C` of a penalty; the best
-    one by `monitor` is the model. It has no learning rate, and reads no `epochs`, `steps` and `batch_size`.
+    one is the model. It has no learning rate, and reads no `epochs`, `steps` and `batch_size`.
 
     Attributes:
       learning_rate: the rate before any decay.
@@ -413,6 +413,9 @@ class Optimizer(Part):
         of the weight decay, of the weights of a part.
       layer_decay: positive factor of the rate of a layer of a text encoder over that of the layer above it.
         The highest layer has it once, and the embeddings once more than the lowest.
+      selection: of the best strength: by the "likelihood" of the validation examples, after a calibration to
+        them, or by `monitor`, whose means over examples differ more by chance. Scores that cannot be
+        calibrated are selected by `monitor`.
     """
 
     kind = "optimizer"
@@ -430,7 +433,8 @@ class Optimizer(Part):
             "class_encoder_multiplier",
             "interaction_multiplier",
             "layer_decay",
-        )
+        ),
+        "C": ("selection",),
     }
 
     learning_rate: float = 1e-3
@@ -442,6 +446,7 @@ class Optimizer(Part):
     class_encoder_multiplier: float = 1.0
     interaction_multiplier: float = 1.0
     layer_decay: float = 1.0
+    selection: str = "likelihood"
 
 
 PARTS: dict[str, type[Part]] = {part.kind: part for part in Part.__subclasses__()}  # as they are defined

@@ -29,10 +29,11 @@ class Chain:
 
     def __init__(self, experiment: config.Experiment, training_sizes: tuple[Any, Any]):
         self._has_sets = experiment.sets.name != "none"
+        self._calibration = CalibrationStage(experiment)
         self._decisions = DecisionStage(experiment)
         self._sets = SetStage(experiment)
         self._stages: tuple[Stage, ...] = (
-            CalibrationStage(experiment),
+            self._calibration,
             SplitMetricStage(experiment, training_sizes),
             self._decisions,
             self._sets,
@@ -42,6 +43,11 @@ class Chain:
         """Raises ValueError if a stage does not fit the data of a training."""
         for stage in self._stages:
             stage.check(task_data)
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the scores of the data that `check` has seen are calibrated."""
+        return self._calibration.fits
 
     def evaluate(
         self,
@@ -75,13 +81,14 @@ class Chain:
         return dataclasses.replace(result, scores=scores, unseen=unseen), context.fitted
 
     def validate(
-        self, task_data: TaskData, score: Score, fitted: Fitted, *, is_last: bool
+        self, task_data: TaskData, score: Score, fitted: Fitted, *, is_last: bool, calibrates: bool = False
     ) -> tuple[EvaluationResult, Fitted] | None:
         """Evaluates the validation split in a training; see `evaluate`.
 
-        Each evaluation fits the thresholds, and the last one the calibration and the prediction sets too.
+        Each evaluation fits the thresholds, the last one, or each that `calibrates`, the calibration too, and
+        the last one the prediction sets.
         """
-        fits = self._stages if is_last else (self._decisions,)
+        fits = self._stages if is_last or calibrates else (self._decisions,)
         evaluated = self.evaluate(Context(task_data, "validation", fitted), score, fits=fits)
         if evaluated is None or not (is_last and self._has_sets):
             return evaluated

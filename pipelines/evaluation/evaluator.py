@@ -19,6 +19,8 @@ LARGEST_BATCH = 1 << 24  # scores of all classes that are in memory together, 64
 
 # Of the indices of examples, their scores `[B, n]`, and `log_counts` or None.
 Consume = Callable[[np.ndarray, np.ndarray, np.ndarray | None], None]
+# Of the validation examples by a calibration to them; it selects the strength of a solved head.
+LIKELIHOOD = "calibrated_nll"
 _metric = functools.cache(losses.get_metric)  # trainings read one at each step of their history
 
 
@@ -54,6 +56,10 @@ class EvaluationResult:
         of_examples = means(self.whole.corrected(self.names, self.values), self.names)
         return of_examples | (self.decisions.means() if self.decisions else {}) | self.whole.means()
 
+    def likelihood(self) -> dict[str, float]:
+        """Returns `LIKELIHOOD` -> the negative log-likelihood after calibration; {} without a calibration."""
+        return {LIKELIHOOD: self.calibrated.after.nll} if self.calibrated else {}
+
     def with_metrics(self, columns: Mapping[str, np.ndarray]) -> "EvaluationResult":
         """Returns the result with more metrics, name -> values `[N]`, except those that it has."""
         added = {name: column for name, column in columns.items() if name not in self.names}
@@ -62,7 +68,7 @@ class EvaluationResult:
 
     def line(self) -> str:
         """Returns the means in one line."""
-        return one_line(self.means())
+        return one_line(self.means() | self.likelihood())
 
     def summarize(self) -> dict[str, Any]:
         """Returns `summarize` of the metrics, and "calibration" of `reliability.Calibrated.summarize`.
@@ -105,8 +111,7 @@ def one_line(summary: Mapping[str, Any]) -> str:
     'top1_error 12.50%, mean_rank 2.00'
     """
     return ", ".join(
-        f"{name} {summary[name]:.2f}{'%' if losses.get_metric(name).percent else ''}"
-        for name in metric_names(summary)
+        f"{name} {summary[name]:.2f}{'%' if _is_percent(name) else ''}" for name in metric_names(summary)
     )
 
 
@@ -312,7 +317,11 @@ def _distinct_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _scale(name: str) -> float:
-    return 100.0 if _metric(name).percent else 1.0
+    return 100.0 if _is_percent(name) else 1.0
+
+
+def _is_percent(name: str) -> bool:
+    return name != LIKELIHOOD and _metric(name).percent
 
 
 def batch_size(largest: int, num_classes: int, replicas: int = 1) -> int:
@@ -337,9 +346,10 @@ def better(name: str, value: float, best: float) -> bool:
     """Returns whether a metric's value beats the best so far; NaN as best is no value yet."""
     if np.isnan(best):
         return not np.isnan(value)
-    return value > best if _metric(name).higher_is_better else value < best
+    higher_is_better = name != LIKELIHOOD and _metric(name).higher_is_better
+    return value > best if higher_is_better else value < best
 
 
 def metric_heading(name: str) -> str:
     """Returns the name of a metric with its unit."""
-    return f"{name} (%)" if _metric(name).percent else name
+    return f"{name} (%)" if _is_percent(name) else name

@@ -69,6 +69,11 @@ class Reliability:
         return {**summary, "intervals": intervals}
 
     @property
+    def nll(self) -> float:
+        """The mean negative log-likelihood; see `summarize`."""
+        return float(self.nlls.mean())
+
+    @property
     def ece(self) -> float:
         """The expected calibration error, in [0, 1]; see `summarize`."""
         return float(np.abs(self.gaps.sum(axis=0)).sum() / self.counts.sum())

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from tabulate import tabulate
 
-from rank4class.pipelines.evaluation.evaluator import metric_heading
+from rank4class.pipelines.evaluation.evaluator import LIKELIHOOD, metric_heading
 from rank4class.pipelines.reporting import page, tables
 from rank4class.pipelines.reporting.style import BLUE, finish
 from rank4class.pipelines.storage.run_directory import evaluations
@@ -28,7 +28,9 @@ def render(title: str, results: Mapping[str, Any] | None, history: pd.DataFrame,
 
 
 def curve(history: pd.DataFrame, monitor: str, best_step: int | None) -> Figure:
-    """Draws the values of a metric by step, or by the strength of the solver, with a dot at the best."""
+    """Draws the values that select a model by step, or by the solver's strength, with a dot at the best."""
+    if LIKELIHOOD in history:
+        monitor = LIKELIHOOD
     figure = Figure(figsize=(4.6, 2.4), layout="constrained")
     axis = figure.subplots()
     x = "C" if "C" in history else "step"

@@ -34,6 +34,7 @@ _CHOICES = {
     "precision": ("float32", "mixed_float16", "mixed_bfloat16"),
     "calibration": ("auto", "none"),
     "words": ("auto", "none"),
+    "optimizer.selection": ("likelihood", "monitor"),
 }
 _PROBED = 1_000  # classes that a loss is tried with, at most; `loss.k` may exceed it
 

@@ -8,7 +8,8 @@ from typing import Any
 from rank4class.pipelines import config
 from rank4class.pipelines.training import optimization
 
-_PATIENCE = 3  # strengths of the penalty: means over many classes have a plateau of the first ones
+# Strengths of the penalty, by what selects one: metrics of many classes have a plateau of the first ones.
+_PATIENCE = {"likelihood": 2, "monitor": 3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +19,6 @@ class Schedule:
     total_steps: int
     epochs: float | None  # passes over the training examples; None for a solver, which chooses them
     evaluation_steps: int  # between two evaluations
-    monitor: str  # metric that selects the best model
     learning_rate: Callable[[int], Any] | None = None  # function of a step; None for a solver
     temperature: Callable[[int], Any] | None = None  # of the loss, by step; None if it is constant
     C: Callable[[int], Any] | None = None  # inverse strength of the solver's penalty, by step
@@ -53,8 +53,7 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
             epochs=None,
             evaluation_steps=1,
             C=strengths.__getitem__,
-            monitor=experiment.monitor,
-            patience=experiment.patience or _PATIENCE,
+            patience=experiment.patience or _PATIENCE[experiment.optimizer.selection],
         )
     # Products before quotients: 50 epochs of 11 examples in batches of 10 are 55 steps, not 56 by rounding.
     steps_of_epochs = math.ceil(experiment.epochs * train_examples / experiment.batch_size)
@@ -73,6 +72,5 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
         checkpoint_steps=experiment.checkpoint_steps,
         steps_per_execution=experiment.steps_per_execution,
         evaluates_first=experiment.class_encoder.init == "probe",
-        monitor=experiment.monitor,
         patience=experiment.patience,
     )

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.special
 import sklearn.linear_model
 import sklearn.multiclass
 from sklearn.datasets import load_digits, load_wine
@@ -14,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from rank4class import data
 from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import calibration
 from rank4class.pipelines.evaluation.trained_model import restore
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task_data import loading
@@ -123,9 +125,11 @@ def test_the_best_strength_by_validation_is_the_model_and_a_killed_path_resumes(
     results = rank_training.train(part, tmp_path / "run", dataset=dataset(x, y), progress=False)
     history = RunDirectory(str(tmp_path / "run")).history()
     assert [line["C"] for line in history] == list(strengths)
-    errors = [line["top1_error"] for line in history]
-    assert results["best_step"] == 1 + int(np.argmin(errors)) == 2
-    assert results["validation"]["top1_error"] == errors[1]
+    likelihoods = [line["calibrated_nll"] for line in history]
+    best = int(np.argmin(likelihoods))
+    assert results["best_step"] == best + 1 > 1
+    assert results["validation"]["calibration"]["after"]["nll"] == pytest.approx(likelihoods[best])
+    assert results["validation"]["top1_error"] == history[best]["top1_error"]
 
     save = TrainState.save
 
@@ -139,6 +143,41 @@ def test_the_best_strength_by_validation_is_the_model_and_a_killed_path_resumes(
     monkeypatch.setattr(TrainState, "save", save)
     rank_training.train(part, tmp_path / "resumed", dataset=dataset(x, y), progress=False)
     assert_same_run(tmp_path / "run", tmp_path / "resumed")
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_likelihood_of_calibrated_validation_examples_selects_the_strength(tmp_path, digits, several):
+    x, y = digits
+    labels = scipy.sparse.csr_array(np.eye(10, dtype=np.float32)[y]) if several else y
+    given = dataset(x, labels)
+    loss = "sigmoid_cross_entropy" if several else "softmax"
+    strengths = (1e3, 0.01, 1e-6, 1e-8, 1e-9)
+
+    def train(name, **changes):
+        experiment = linear(C=strengths, tol=1e-3, loss__name=loss, **changes)
+        results = rank_training.train(experiment, tmp_path / name, dataset=given, progress=False)
+        return results, RunDirectory(str(tmp_path / name)).history()
+
+    results, history = train("likelihood")
+    values = [line["calibrated_nll"] for line in history]
+    best = int(np.argmin(values))
+    assert (results["monitor"], results["best_step"]) == ("calibrated_nll", best + 1)
+    assert len(history) == best + 3  # two without a better one
+    assert results["validation"]["calibration"]["after"]["nll"] == pytest.approx(values[best])
+    results, history = train("without", calibration="none")
+    assert results["monitor"] == "top1_error"
+    assert results["best_step"] == 1 + int(np.argmin([line["top1_error"] for line in history]))
+    assert not any("calibrated_nll" in line for line in history)
+
+
+def test_a_monitor_that_is_set_selects_the_strength():
+    changes = {"encoder.name": "identity", "metrics": ("mrr", "map"), "monitor": "map"}
+    assert config.override(config.Experiment(), changes).optimizer.selection == "monitor"
+    changes["optimizer.selection"] = "likelihood"
+    assert config.override(config.Experiment(), changes).optimizer.selection == "likelihood"
+    del changes["optimizer.selection"], changes["monitor"]
+    assert config.override(config.Experiment(), changes).optimizer.selection == "likelihood"
+    assert "selection" not in config.Optimizer("adam").fields
 
 
 @pytest.mark.nightly
@@ -283,13 +322,14 @@ def test_few_sparse_rows_have_the_head_of_all_their_columns_and_of_each_fold(tmp
     history = RunDirectory(str(folder)).history()
     for C, line in zip((0.1, 1.0), history, strict=True):
         peer = sklearn.linear_model.LogisticRegression(C=C, tol=1e-8, max_iter=10_000)
-        wrong = [
-            peer.fit(wide[folds != fold] / scale, y[folds != fold]).predict(wide[folds == fold] / scale)
-            != y[folds == fold]
-            for fold in range(5)
-        ]
-        assert line["top1_error"] == pytest.approx(100 * np.mean(np.concatenate(wrong)))
-    best = history[int(np.argmin([line["top1_error"] for line in history]))]["C"]
+        scores = np.empty([len(y), 3])
+        for fold in range(5):
+            peer.fit(wide[folds != fold] / scale, y[folds != fold])
+            scores[folds == fold] = peer.decision_function(wide[folds == fold] / scale)
+        assert line["top1_error"] == pytest.approx(100 * np.mean(scores.argmax(axis=1) != y))
+        calibrated = scipy.special.log_softmax(scores / calibration.fit(scores, y).temperature, axis=1)
+        assert line["calibrated_nll"] == pytest.approx(-calibrated[np.arange(len(y)), y].mean(), rel=1e-3)
+    best = history[int(np.argmin([line["calibrated_nll"] for line in history]))]["C"]
     peer = sklearn.linear_model.LogisticRegression(C=best, tol=1e-8, max_iter=10_000).fit(wide / scale, y)
     expected = peer.decision_function(wide / scale)
     np.testing.assert_allclose(
@@ -345,9 +385,8 @@ def test_without_validation_all_examples_train_and_validate_out_of_their_folds(t
             peer.fit(wide[folds != fold] / scale, y[folds != fold])
             predicted[folds == fold] = peer.predict(wide[folds == fold] / scale)
         errors[C] = 100 * np.mean(predicted != y)
-    C = min(errors, key=errors.get)
+    C = (0.1, 1.0)[results["best_step"] - 1]
     assert results["validation"]["top1_error"] == pytest.approx(errors[C])
-    assert (0.1, 1.0)[results["best_step"] - 1] == C
     peer = sklearn.linear_model.LogisticRegression(C=C, tol=1e-8, max_iter=10_000).fit(wide / scale, y)
     expected = peer.decision_function(wide / scale)
     np.testing.assert_allclose(

@@ -44,9 +44,10 @@ class TrainProgress(tf.train.experimental.PythonState):
         step = None
         best = math.nan
         for line in self.history:
-            if line["step"] <= until and evaluator.better(monitor, line[monitor], best):
+            value = line.get(monitor, math.nan)  # scores that are not finite have no likelihood
+            if line["step"] <= until and evaluator.better(monitor, value, best):
                 step = line["step"]
-                best = line[monitor]
+                best = value
         return step
 
     def gave_up(self, monitor: str, patience: int) -> bool:

@@ -47,6 +47,7 @@ class TrainableRankModel:
       loss: function of a step, labels, outputs and weights to the losses, `[B]`.
       loss_name: name of the loss, in error messages and TensorBoard.
       metrics: names of the metrics.
+      monitor: name of the metric that selects the best model, or `evaluator.LIKELIHOOD`.
       train_examples: their number.
       evaluated: the splits of the final evaluation.
       hashes: of the data, by which a run directory recognizes them.
@@ -96,6 +97,7 @@ class TrainableRankModel:
         if experiment.monitor not in self.metrics:
             problem = f"not defined for {num_classes} classes. Choose another metric."
             raise ValueError(f"monitor={experiment.monitor!r}: {problem}")
+        self.monitor = experiment.monitor
         k = getattr(part, "k", 0)
         num_trained = task_data.num_scored("train")
         if k >= num_trained:  # the loss would always be 0
@@ -106,6 +108,9 @@ class TrainableRankModel:
         self._candidates = build_candidates(experiment, task_data, strategy)
         self.mines = isinstance(self._candidates, Mined)
         self._chain.check(task_data)
+        is_solved = schedule.C is not None
+        if is_solved and self._chain.calibrates and experiment.optimizer.selection == "likelihood":
+            self.monitor = evaluator.LIKELIHOOD
         make = functools.partial(new_model, experiment, task_data)
         self.model = build_model(experiment, make, num_trained, strategy)
         self.out_of_fold: Callable[[int], np.ndarray] | None = None
@@ -220,7 +225,9 @@ class TrainableRankModel:
             )
 
         if split == "validation":
-            evaluated = self._chain.validate(self._data, score, self._fitted, is_last=self._is_final)
+            calibrates = self.monitor == evaluator.LIKELIHOOD
+            options = {"is_last": self._is_final, "calibrates": calibrates}
+            evaluated = self._chain.validate(self._data, score, self._fitted, **options)
         else:
             evaluated = self._chain.evaluate(Context(self._data, split, self._fitted), score)
         if evaluated is None:

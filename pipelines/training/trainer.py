@@ -61,7 +61,7 @@ class Trainer:
             run_dir.claim(task.hashes, task.class_texts, task.describe)
         run = run_hash(experiment, task.hashes)
         folder = run_dir.checkpoints
-        self._state = TrainState(folder, task.model, optimizer, schedule.monitor, run, self._is_chief)
+        self._state = TrainState(folder, task.model, optimizer, task.monitor, run, self._is_chief)
         self._progress = self._state.progress
 
     @property
@@ -144,7 +144,7 @@ class Trainer:
         )
 
     def _is_at_end(self) -> bool:
-        patience_ended = self._progress.gave_up(self._schedule.monitor, self._schedule.patience)
+        patience_ended = self._progress.gave_up(self._task.monitor, self._schedule.patience)
         return patience_ended or self._progress.step == self._schedule.total_steps or self._is_late()
 
     def _is_late(self) -> bool:
@@ -252,7 +252,8 @@ class Trainer:
             evaluation = self._task.evaluate("validation", self._should_stop, self._progress.step)
             if evaluation is not None:
                 values = self._schedule.values(max(0, self._progress.step - 1))
-                self._progress.add_evaluation(values, evaluation.means())
+                metrics = evaluation.means() | evaluation.likelihood()
+                self._progress.add_evaluation(values, metrics)
                 self._state.save_best()
         if evaluation is None:
             self._save_and_stop()
@@ -266,9 +267,8 @@ class Trainer:
         """Shows the last evaluation in TensorBoard and in the terminal."""
         step = self._progress.step
         history = self._progress.history[-1]
-        values = {
-            f"metrics/validation/{name}": history[name] for name in self._task.metrics if name in history
-        }
+        names = dict.fromkeys([*self._task.metrics, self._task.monitor])
+        values = {f"metrics/validation/{name}": history[name] for name in names if name in history}
         if evaluation.loss is not None:
             values[f"loss/validation/{self._task.loss_name}"] = evaluation.loss
         self._summaries.write_scalars(values, step)
@@ -309,6 +309,7 @@ class Trainer:
             "train_examples": self._task.train_examples,
             **{split: evaluation.summarize() for split, evaluation in evaluations.items()},
             "best_step": self._state.best_step,
+            "monitor": self._task.monitor,
             "steps": self._progress.step,
             "seed": self._experiment.seed,
         }

@@ -22,6 +22,9 @@ class Errors:
 
     summarize = means
 
+    def likelihood(self):
+        return {}
+
     def line(self):
         return str(self.error)
 
@@ -31,6 +34,7 @@ class Constant:
 
     loss_name = "distance"
     metrics = ("top1_error",)
+    monitor = "top1_error"
     train_examples = 4
     class_texts = None
     words = None
@@ -83,7 +87,6 @@ def train(task, path, total_steps):
         epochs=1.0,
         evaluation_steps=2,
         learning_rate=lambda step: 0.5,
-        monitor="top1_error",
     )
     optimizer = tf.keras.optimizers.SGD(0.5)
     strategy = tf.distribute.get_strategy()
@@ -119,7 +122,7 @@ def test_tasks_are_trained_evaluated_and_resumed(tmp_path):
 
 def test_a_schedule_stops_at_evaluations_and_checkpoints():
     schedule = Schedule(
-        total_steps=10, epochs=1.0, evaluation_steps=4, checkpoint_steps=3, learning_rate=float, monitor="mrr"
+        total_steps=10, epochs=1.0, evaluation_steps=4, checkpoint_steps=3, learning_rate=float
     )
     stops = [0]
     while stops[-1] < 10:

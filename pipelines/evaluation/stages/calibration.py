@@ -52,14 +52,14 @@ class CalibrationStage(Stage):
 
     def __init__(self, experiment: config.Experiment):
         self._experiment = experiment
-        self._fits = False
+        self.fits = False  # to the data that `check` has seen
 
     def check(self, task_data: TaskData) -> None:
-        self._fits = has_calibration(self._experiment, task_data.splits["validation"])
+        self.fits = has_calibration(self._experiment, task_data.splits["validation"])
 
     def needs(self, context: Context) -> Needs:
         # All evaluations of a training keep the scores: the last ones run the function that is compiled.
-        if context.split == "calibration" or not (self._fits or context.fitted.calibration):
+        if context.split == "calibration" or not (self.fits or context.fitted.calibration):
             return Needs()
         return Needs(measured_examples(len(context.examples), context.task_data.num_scored(context.split)))
 
@@ -69,7 +69,7 @@ class CalibrationStage(Stage):
         With `data.held_out`, validation ranks only the other classes. Its temperature is applied to the
         scores of all classes, which the test split ranks.
         """
-        if context.split != "validation" or not self._fits:
+        if context.split != "validation" or not self.fits:
             return context.fitted
         scores, validation = _measured(result, "validation", context.examples)
         if scores is None:
