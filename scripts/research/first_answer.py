@@ -12,6 +12,7 @@ from rank4class.scripts import cli, research
 
 _CONFIG = cli.define_config()
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the result.", required=True)
+_ENCODERS = flags.DEFINE_multi_string("encoder_path", [], "Folder of another encoder, whose head is solved.")
 _SEEDS = flags.DEFINE_multi_integer("seed", [0, 1, 2], "Seed; repeat the flag for more seeds.")
 
 
@@ -19,7 +20,7 @@ def main() -> None:
     from rank4class.scripts.research.papers import first_answer
 
     research.check_used("data", "metrics", "monitor", "encoder")
-    first_answer.run(_CONFIG.value, _WORKDIR.value, _SEEDS.value)
+    first_answer.run(_CONFIG.value, _WORKDIR.value, _SEEDS.value, _ENCODERS.value)
 
 
 if __name__ == "__main__":

@@ -33,10 +33,16 @@ FOLDS = 3  # that choose it, of data without a validation split
 Values = Mapping[str, np.ndarray]  # metric -> its values for the test examples, `[N]`
 
 
-def run(experiment: config.Experiment, folder: str | os.PathLike, seeds: Sequence[int]) -> dict[str, Any]:
+def run(
+    experiment: config.Experiment,
+    folder: str | os.PathLike,
+    seeds: Sequence[int],
+    encoders: Sequence[str] = (),
+) -> dict[str, Any]:
     """Writes the answers to `study.json`, with their minutes; those without a seed count for each of them.
 
-    Answers of an earlier call on the same data are not repeated.
+    Heads are solved for the encoder of the experiment, and for those of some folders too. Answers of an
+    earlier call on the same data are not repeated.
 
     Raises:
       ValueError: a seed is repeated, or the folder holds the answers on other data.
@@ -49,9 +55,15 @@ def run(experiment: config.Experiment, folder: str | os.PathLike, seeds: Sequenc
     study.check_result(folder, record)
     files.make_folder(folder)
     os.environ["RANK4CLASS_CACHE"] = "off"
-    solved = config.override(experiment, _frozen(experiment))
+    solved = {SOLVED: config.override(experiment, _frozen(experiment))}
+    for path in encoders:
+        title = f"{SOLVED}, {os.path.basename(path)}"
+        solved[title] = config.override(experiment, {"encoder.path": path, "encoder.frozen": True})
     found = {
-        SOLVED: [_timed(folder, SOLVED, functools.partial(_ours, solved))] * len(seeds),
+        **{
+            title: [_timed(folder, title, functools.partial(_ours, each))] * len(seeds)
+            for title, each in solved.items()
+        },
         TRAINED: [
             _timed(
                 folder,
