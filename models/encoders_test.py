@@ -227,6 +227,22 @@ def test_resnet50_normalizes_images_as_the_model_garden_and_keras():
         encoders.ResNet50(variant="v1")
 
 
+@pytest.mark.parametrize("pooling", ["cls", "mean", "normalized_mean"])
+def test_vectors_of_windows_are_averaged(pooling):
+    encoder = encoders.Bert(**TINY, pooling=pooling)
+    windows = tokens()
+    vectors = encoder(windows).numpy()
+    none = {name: tf.zeros_like(each) for name, each in windows.items()}
+    order = [windows, none, windows]  # of the same three texts, the last of them in another order
+    stacked = {name: tf.stack([o[name][:2] for o in order] + [windows[name][1:]], axis=1) for name in windows}
+    mean = (2.0 * vectors[:2] + vectors[1:]) / 3.0
+    if pooling == "normalized_mean":
+        mean *= np.sqrt(8.0) / np.linalg.norm(mean, axis=1, keepdims=True)
+    np.testing.assert_allclose(encoder(stacked), mean, atol=1e-5)
+    one = {name: each[:, None] for name, each in windows.items()}
+    np.testing.assert_allclose(encoder(one), vectors, atol=1e-6)
+
+
 TABLE = np.array([[9.0, 9.0], [3.0, 0.0], [0.0, 4.0], [7.0, 7.0], [0.0, 0.0]], np.float32)
 
 

@@ -86,6 +86,12 @@ def _sum(states: tf.Tensor, change: tf.Tensor) -> tf.Tensor:
     return tf.cast(states, tf.float32) + tf.cast(change, tf.float32)
 
 
+def _mean(vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Returns the mean `[B, d]` of vectors `[B, n, d]` whose mask is 1."""
+    mask = tf.cast(mask, vectors.dtype)[..., None]
+    return tf.math.divide_no_nan(tf.reduce_sum(vectors * mask, axis=1), tf.reduce_sum(mask, axis=1))
+
+
 def initial() -> tf.keras.initializers.Initializer:
     return tf.keras.initializers.TruncatedNormal(stddev=0.02)
 
@@ -107,7 +113,8 @@ def _norm(name: str, epsilon: float) -> tf.keras.layers.Layer:
 class Bert(Part):
     """BERT, pooled to one vector. Sums and normalizations are of float32 in any precision.
 
-    Features: `input_word_ids`, `input_mask`, `input_type_ids`, int `[B, length]`.
+    Features: `input_word_ids`, `input_mask`, `input_type_ids`, int `[B, length]`, or `[B, windows, length]`.
+    Then the vector of a text is the mean of those of its windows with a token.
 
     Attributes:
       NAME: name of the encoder, and `model_type` in Hugging Face's layout.
@@ -228,8 +235,16 @@ class Bert(Part):
         super().build(shapes)
 
     def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
-        states = self.states(features, training=training)
-        return self.output_drop(self._pool(states, features["input_mask"]), training=training)
+        mask = features["input_mask"]
+        shape = tf.shape(mask)
+        windows = {
+            name: tf.reshape(features[name], [-1, mask.shape[-1] or shape[-1]]) for name in self.FEATURES
+        }
+        pooled = self._pool(self.states(windows, training=training), windows["input_mask"])
+        if mask.shape.rank > 2:
+            by_text = tf.reshape(pooled, [shape[0], shape[1], self.width])
+            pooled = self._scaled(_mean(by_text, tf.reduce_max(mask, axis=2)))
+        return self.output_drop(pooled, training=training)
 
     def states(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Returns the states of the last layer, float32 `[B, length, hidden_size]`."""
@@ -260,14 +275,13 @@ class Bert(Part):
         if self.pooling == "pooler":
             assert self.pooler is not None
             return self.pooler(states[:, 0, :])
-        if self.pooling in ("cls", "normalized_cls"):
-            pooled = states[:, 0, :]
-        else:
-            mask = tf.cast(mask, states.dtype)[..., None]
-            pooled = tf.math.divide_no_nan(tf.reduce_sum(states * mask, axis=1), tf.reduce_sum(mask, axis=1))
+        is_first = self.pooling in ("cls", "normalized_cls")
+        return self._scaled(states[:, 0, :] if is_first else _mean(states, mask))
+
+    def _scaled(self, vectors: tf.Tensor) -> tf.Tensor:
         if not self.pooling.startswith("normalized_"):
-            return pooled
-        return math.sqrt(self.width) * tf.math.l2_normalize(pooled, axis=-1)
+            return vectors
+        return math.sqrt(self.width) * tf.math.l2_normalize(vectors, axis=-1)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.config, "pooling": self.pooling}

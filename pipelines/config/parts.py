@@ -146,7 +146,9 @@ class Data(Part):
     The dataset "memory" is a `data.Dataset` that the program passes to `rank4class.train`.
 
     Attributes:
-      max_length: number of tokens of a text.
+      max_length: number of tokens of a text, or of each of its windows.
+      windows: largest number of windows of a text, each of which shares a quarter of its tokens with the one
+        before; the vectors of windows are averaged.
       image_size: height and width of images that are read from files.
       augmentation: of the training images, "none", "flip", "affine_flip" or "random_crop"; see
         `data.preprocessing`.
@@ -176,6 +178,7 @@ class Data(Part):
     path: str | None = None
     on_invalid_row: str = "fail"
     max_length: int = 32
+    windows: int = 1
     image_size: int = 224
     augmentation: str = "none"
     class_weights: str = "none"

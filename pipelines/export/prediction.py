@@ -100,7 +100,7 @@ class Predictor:
         inputs = iter(inputs)
         empty = cut = 0
         tokenizer = self._tokenizer
-        limit = tokenizer and tokenizer.settings["max_length"]
+        limit = tokenizer and tokenizer.most_tokens
         batches = self._replicas if tokenizer is None else SORTED_BATCHES
         while window := list(itertools.islice(inputs, batch_size * batches)):
             empty += sum("text" in each and not each["text"].strip() for _, each in window)

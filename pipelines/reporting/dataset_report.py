@@ -215,8 +215,10 @@ class Report:
             tokens = {name: inputs.token_counts(self._preprocess, s.features) for name, s in splits.items()}
             lengths |= {("tokens", name): counts for name, counts in tokens.items()}
             most = checkpoints.find(path).max_tokens
+            max_length = self._preprocess.most_tokens
             limit = (
-                f"data.max_length={max_length} cuts longer texts; the encoder takes at most {most:,} tokens."
+                f"Texts of more than {max_length} tokens are cut, see data.max_length and data.windows. The "
+                f"encoder takes at most {most:,} tokens."
             )
         rows = [
             [

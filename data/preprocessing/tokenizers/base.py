@@ -17,6 +17,7 @@ TOKENIZERS = Registry("tokenizer")
 PADDED_LENGTHS = (*range(8, 32, 4), *(n * 2**i for i in range(4) for n in (32, 40, 48, 56)))
 
 CONFIG_FILE = "tokenizer_config.json"
+_ADDED = {"prefix": "", "windows": 1}  # attributes that are settings too
 
 
 class SpecialTokens(NamedTuple):
@@ -39,6 +40,9 @@ class Tokenizer(tf.Module):
 
     `length` is the smallest of `PADDED_LENGTHS` and `max_length` that holds the longest text of the batch.
 
+    With several `windows` the outputs are `[B, windows, length]`: a text is cut into windows of `max_length`
+    tokens, of which each shares a quarter with the one before. The mask is 0 in those that it does not need.
+
     A subclass is registered in `TOKENIZERS` under its name. The arguments of its constructor are its
     `settings`, and it has `assets`, `from_folder` and `pieces`.
 
@@ -46,6 +50,7 @@ class Tokenizer(tf.Module):
       size: number of ids, as many as the encoder has vectors of tokens.
       special: the special tokens.
       prefix: text before each text, not before its pair, such as the "query: " of E5.
+      windows: the largest number of windows of a text.
 
     Args:
       settings: all that determines the tokens, as JSON holds it, with `max_length`: at least 3, for pairs at
@@ -61,6 +66,7 @@ class Tokenizer(tf.Module):
         super().__init__()
         self._settings = json.dumps(settings)
         self.prefix = ""
+        self.windows = 1
         self._max_length = settings["max_length"]
         arguments.check_at_least(3, section="data.", max_length=self._max_length)
         self.special = special
@@ -72,16 +78,18 @@ class Tokenizer(tf.Module):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments, from which `from_settings` returns the tokenizer again, and the prefix if any."""
-        settings = json.loads(self._settings)
-        return {**settings, "prefix": self.prefix} if self.prefix else settings
+        """The arguments, and prefix and windows if any, from which `from_settings` returns the tokenizer."""
+        changed = {name: getattr(self, name) for name, default in _ADDED.items()}
+        changed = {name: value for name, value in changed.items() if value != _ADDED[name]}
+        return {**json.loads(self._settings), **changed}
 
     @classmethod
     def from_settings(cls, settings: dict[str, Any], static_length: bool = False) -> "Tokenizer":
         """Returns the tokenizer of some `settings`."""
-        of_class = {name: value for name, value in settings.items() if name != "prefix"}
+        of_class = {name: value for name, value in settings.items() if name not in _ADDED}
         tokenizer = cls(**of_class, static_length=static_length)
-        tokenizer.prefix = settings.get("prefix", "")
+        for name, default in _ADDED.items():
+            setattr(tokenizer, name, settings.get(name, default))
         return tokenizer
 
     @classmethod
@@ -115,10 +123,15 @@ class Tokenizer(tf.Module):
 
     def _traced(self, features):
         two_separators = self.special.two_separators
-        trimmer = tf_text.RoundRobinTrimmer(self._max_length - 1 + two_separators)
-        first, *pair = trimmer.trim(self._segments(features))
-        if two_separators:
-            first = first[:, 1:]
+        counts = None
+        if self.windows > 1:
+            first, counts = self._cut(features)
+            pair = []
+        else:
+            trimmer = tf_text.RoundRobinTrimmer(self._max_length - 1 + two_separators)
+            first, *pair = trimmer.trim(self._segments(features))
+            if two_separators:
+                first = first[:, 1:]
         tokens = tf.concat([first, *pair, tf.fill([first.nrows(), 1], self.special.end)], axis=1)
         length = self._padded(tf.reduce_max(tokens.row_lengths()))
         mask = tf.sequence_mask(tokens.row_lengths(), length, tf.int32)
@@ -130,9 +143,47 @@ class Tokenizer(tf.Module):
             "input_mask": mask,
             "input_type_ids": tf.zeros_like(mask) if two_separators else mask * tf.cast(in_pair, tf.int32),
         }
-        static_length = self._max_length if len(self._lengths) == 1 else None
-        shape = [features["text"].shape[0], static_length]  # static for XLA
+        is_static = len(self._lengths) == 1
+        shape = [features["text"].shape[0], self._max_length if is_static else None]  # static for XLA
+        if counts is not None:
+            most = self.windows if is_static else None
+            outputs = {
+                name: tf.RaggedTensor.from_row_lengths(tokens, counts).to_tensor(shape=[None, most, None])
+                for name, tokens in outputs.items()
+            }
+            shape.insert(1, most)
         return {name: tf.ensure_shape(tokens, shape) for name, tokens in outputs.items()}
+
+    @property
+    def most_tokens(self) -> int:
+        """Number of tokens of a text that are read, with special ones; the others are cut."""
+        return self._max_length + (self.windows - 1) * self._stride
+
+    @property
+    def _stride(self):
+        size = self._max_length - 2
+        return size - size // 4
+
+    def _num_windows(self, lengths):
+        """Returns the number of windows of texts with a number of tokens, int64 `[B]`."""
+        rest = tf.maximum(lengths - self._max_length, 0)
+        return tf.minimum(1 + (rest + self._stride - 1) // self._stride, self.windows)
+
+    def _cut(self, features):
+        """Returns the tokens of the windows of all texts, ragged, without the end, and each text's number."""
+        if "text_pair" in features:
+            raise ValueError(f"data.windows={self.windows}: a pair of texts has no windows. Set it to 1.")
+        size = self._max_length - 2
+        pieces = self.pieces(tf.strings.join([self.prefix, features["text"]]))
+        lengths = pieces.row_lengths()
+        counts = self._num_windows(lengths + 2)
+        texts = tf.repeat(tf.range(pieces.nrows()), counts)
+        start, length = (tf.gather(values, texts) for values in (pieces.row_starts(), lengths))
+        first = self._stride * tf.ragged.range(counts).flat_values
+        first = start + tf.minimum(first, tf.maximum(length - size, 0))
+        windows = tf.ragged.range(first, tf.minimum(first + size, start + length))
+        windows = tf.gather(pieces.flat_values, windows)
+        return tf.concat([tf.fill([windows.nrows(), 1], self.special.start), windows], axis=1), counts
 
     def lengths(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns the numbers of tokens before cutting, with the special ones: int64 `[B]`."""
@@ -140,8 +191,9 @@ class Tokenizer(tf.Module):
         return sum(segment.row_lengths() for segment in self._segments(features)) + ends
 
     def padded_lengths(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the `length` that each example needs, int64 `[B]`."""
-        return self._padded(tf.minimum(self.lengths(features), self._max_length))
+        """Returns the `length` that each example needs, of all its windows together, int64 `[B]`."""
+        lengths = self.lengths(features)
+        return self._num_windows(lengths) * self._padded(tf.minimum(lengths, self._max_length))
 
     def _padded(self, lengths):
         sizes = tf.constant(self._lengths, tf.int64)

@@ -142,6 +142,31 @@ def test_the_vocabulary_of_mpnet_has_other_special_tokens(folder):
     )
 
 
+def test_windows_cover_a_long_text_and_share_a_quarter_of_their_tokens(folder):
+    letters = [chr(ord("a") + i) for i in range(26)]
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters]) + "\n")
+    tokenizer = WordPiece.from_folder(str(folder), 10)  # eight pieces of each window, two of them shared
+    tokenizer.windows = 3
+    texts = [" ".join(letters[:n]) for n in (0, 8, 9, 14, 15, 26)]
+    expected = [[""], ["abcdefgh"], ["abcdefgh", "bcdefghi"], ["abcdefgh", "ghijklmn"]]
+    expected += [["abcdefgh", "ghijklmn", "hijklmno"], ["abcdefgh", "ghijklmn", "mnopqrst"]]
+    features = {"text": tf.constant(texts)}
+    assert tokenizer.most_tokens == 2 + len("abcdefghijklmnopqrst")
+    assert tokenizer.padded_lengths(features).numpy().tolist() == [8, 10, 20, 20, 30, 30]
+    for restored in (WordPiece.from_settings(tokenizer.settings), tokenizer.with_static_length()):
+        outputs = restored(features)
+        ids, mask = outputs["input_word_ids"].numpy(), outputs["input_mask"].numpy()
+        assert ids.shape == mask.shape == outputs["input_type_ids"].shape == (6, 3, 10)
+        for rows, masks, windows in zip(ids, mask, expected, strict=True):
+            assert masks.sum(axis=1).tolist() == [len(w) + 2 for w in windows] + [0] * (3 - len(windows))
+            for row, window in zip(rows, windows, strict=False):
+                wanted = [2, *(4 + letters.index(letter) for letter in window), 3]
+                assert row.tolist() == wanted + [0] * (10 - len(wanted))
+    assert tokenizer({"text": tf.constant(texts[:2])})["input_word_ids"].shape == (2, 1, 10)
+    with pytest.raises(ValueError, match="^data.windows=3: a pair of texts has no windows. Set it to 1.$"):
+        tokenizer({"text": tf.constant(["a"]), "text_pair": tf.constant(["b"])})
+
+
 def test_a_vocabulary_of_static_vectors_has_the_unknown_token_for_the_special_ones(folder):
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\nplay\nball\n")
     tokenizer = WordPiece.from_folder(str(folder), 8)
