@@ -28,6 +28,7 @@ decode = np.vectorize(lambda x: x.decode() if isinstance(x, bytes) else x)
 print(json.dumps({name: decode(value.numpy()).tolist() for name, value in answers.items()}))
 """
 # The second has no tokens.
+WINDOWS = {"data.max_length": 16, "data.windows": 3}
 TEXTS = ["great day", "\x07", "awful mess " * 30, "\u00e9t\u00e9 [CLS] \u4e2d\u6587 \U0001f600", "a\tb\x07"]
 
 
@@ -53,7 +54,11 @@ def assert_takes_no_rows(model):
     ("name", "class_encoder"),
     [
         ("goemotions_minilm", {"class_encoder.name": "text"}),
-        ("goemotions_minilm_frozen", {"class_encoder.name": "frozen_text", "class_encoder.residual": True}),
+        ("goemotions_minilm", {"class_encoder.name": "text", **WINDOWS}),
+        (
+            "goemotions_minilm_frozen",
+            {"class_encoder.name": "frozen_text", "class_encoder.residual": True, **WINDOWS},
+        ),
     ],
 )
 def test_texts(make, tmp_path, name, class_encoder):
