@@ -115,7 +115,7 @@ def distill(vectors: np.ndarray, tokens: Sequence[str], width: int = 256) -> Sta
     >>> tokens = ["[PAD]", "the", "car"]
     >>> table = distill(np.eye(3), tokens, width=1).table.numpy()
     >>> np.abs(table / table[2]).astype(float).round(4).tolist()
-    [[0.0], [0.6668], [1.0]]
+    [[0.0], [0.6667], [1.0]]
 
     References:
       Arora, Liang, Ma (2017), "A simple but tough-to-beat baseline for sentence embeddings", eq. 3.

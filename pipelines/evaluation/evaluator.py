@@ -111,7 +111,8 @@ def one_line(summary: Mapping[str, Any]) -> str:
     'top1_error 12.50%, mean_rank 2.00'
     """
     return ", ".join(
-        f"{name} {summary[name]:.2f}{'%' if _is_percent(name) else ''}" for name in metric_names(summary)
+        f"{name} {summary[name]:.{4 if name == LIKELIHOOD else 2}f}{'%' if _is_percent(name) else ''}"
+        for name in metric_names(summary)
     )
 
 
