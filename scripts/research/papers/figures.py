@@ -35,6 +35,7 @@ _ANSWERS = {
     "scikit-learn, words": "scikit-learn, TF-IDF",
     "scikit-learn, vectors": "scikit-learn, MiniLM",
     "scikit-learn, both": "scikit-learn, both",
+    "solved, all-mpnet-base-v2": "MPNet and words, solved",
 }
 _DATA = {
     "banking77": "Banking77",
@@ -285,7 +286,7 @@ def first_answers(docs: str) -> Figure:
     axes = figure.subplots(2, math.ceil(len(published) / 2)).ravel()
     for axis in axes[len(published) :]:
         axis.set_axis_off()
-    markers = dict(zip(_ANSWERS, "oDs^P", strict=True))
+    markers = dict(zip(_ANSWERS, "oDs^PX", strict=True))
     for axis, (name, of_papers) in zip(axes, published.items(), strict=False):
         result = read_json(os.path.join(docs, "results", "practice", f"first_answer_{name}.json"))
         for cell in result["cells"]:
