@@ -304,8 +304,8 @@ def first_answers(docs: str) -> Figure:
                 paper, (1.0, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7
             )
         axis.set_title(f"{_DATA[name]}, {result['examples']['train']:,} texts", fontsize=10)
-        axis.set(xscale="log", xlim=(0.04, 40.0))
-        axis.set_xticks((0.1, 1.0, 10.0), ("0.1", "1", "10"))
+        axis.set(xscale="log", xlim=(0.04, 150.0))
+        axis.set_xticks((0.1, 1.0, 10.0, 100.0), ("0.1", "1", "10", "100"))
         style.finish(axis)
     handles = [
         Line2D([], [], marker=m, color=c, ls="") for m, c in zip(markers.values(), style.COLORS, strict=False)
