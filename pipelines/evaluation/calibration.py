@@ -165,7 +165,7 @@ def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> 
     A `scipy.sparse.csr_array` `[N, n]`, positive above 0, has Platt scaling: to `(P + 1) / (P + 2)` for `P`
     positive examples, and to `1 / (M + 2)` for `M` negative ones. Up to `MAX_PER_CLASS` classes, each
     class with `LEAST_PER_CLASS` examples of either kind has a separate fit. All others share the fit of all
-    pairs of example and class. If all classes share it, its slope is at least 0.
+    pairs of example and class. All slopes are at least 0: a calibration does not turn the order of the scores.
     """
     if len(scores) > (most := max(1, MAX_FITTED // scores.shape[1])):
         chosen = np.sort(np.random.default_rng(0).choice(len(scores), most, replace=False))
@@ -176,15 +176,13 @@ def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> 
         return Temperature(_fit_temperature(_below_highest(scores, where), labels))
     positive = labels.toarray() > 0
     ranked = np.full(positive.shape, True) if where is None else where
-    curves = [_fit_platt(scores[ranked], positive[ranked])]
+    curves = [_increasing_platt(scores[ranked], positive[ranked])]
     if scores.shape[1] <= MAX_PER_CLASS:
         curves *= scores.shape[1]
         for j, rows in enumerate(ranked.T):
             of_class = positive[rows, j]
             if min(np.count_nonzero(of_class), np.count_nonzero(~of_class)) >= LEAST_PER_CLASS:
-                curves[j] = _fit_platt(scores[rows, j], of_class)
-    elif curves[0][0] < 0.0:
-        curves = [_fit_platt(np.zeros(np.count_nonzero(ranked)), positive[ranked])]
+                curves[j] = _increasing_platt(scores[rows, j], of_class)
     slopes, intercepts = zip(*curves, strict=True)
     return Platt(slopes, intercepts)
 
@@ -209,6 +207,12 @@ def weigh(scores: np.ndarray, added: np.ndarray, labels: Labels, where: np.ndarr
         sums = scores + weight * added
         likelihoods.append(fit(sums, labels, where).negative_log_likelihood(sums, classes, where).mean())
     return WEIGHTS[int(np.argmin(likelihoods))]
+
+
+def _increasing_platt(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
+    """Returns slope and intercept; of scores that are higher for negative examples, the slope is 0."""
+    curve = _fit_platt(scores, positive)
+    return curve if curve[0] >= 0.0 else _fit_platt(np.zeros(len(scores)), positive)
 
 
 def _fit_temperature(gaps: np.ndarray, labels: np.ndarray) -> float:

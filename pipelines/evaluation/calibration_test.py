@@ -195,6 +195,15 @@ def test_a_shared_fit_keeps_the_order_of_the_scores(rng):
     assert fitted.keeps_order
 
 
+def test_no_class_has_a_fit_that_turns_its_scores(rng):
+    scores = rng.normal(scale=3.0, size=[200, 3])
+    labels = draw_sets(rng, scipy.special.expit(scores * [1.0, -1.0, 1.0]))
+    fitted = calibration.fit(scores, labels)
+    assert fitted.slopes[1] == 0.0 < min(fitted.slopes[0], fitted.slopes[2])
+    share = (labels.toarray()[:, 1].sum() + 1) / 202  # of Platt's targets
+    assert fitted.probabilities(scores)[:, 1] == pytest.approx(share, rel=0.01)
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_added_scores_have_the_weight_of_the_model_that_drew_the_labels(rng, several):
     scores, added = rng.normal(scale=2.0, size=[2, 4000, 5])
