@@ -165,7 +165,7 @@ def fit(scores: np.ndarray, labels: Labels, where: np.ndarray | None = None) -> 
     A `scipy.sparse.csr_array` `[N, n]`, positive above 0, has Platt scaling: to `(P + 1) / (P + 2)` for `P`
     positive examples, and to `1 / (M + 2)` for `M` negative ones. Up to `MAX_PER_CLASS` classes, each
     class with `LEAST_PER_CLASS` examples of either kind has a separate fit. All others share the fit of all
-    pairs of example and class. All slopes are at least 0: a calibration does not turn the order of the scores.
+    pairs of example and class. All slopes are at least 0: a calibration never turns the order of scores.
     """
     if len(scores) > (most := max(1, MAX_FITTED // scores.shape[1])):
         chosen = np.sort(np.random.default_rng(0).choice(len(scores), most, replace=False))
