@@ -98,7 +98,8 @@ def test_cut_texts(tiny_bert):
     encoder = config.Encoder(name="bert", path=tiny_bert)
     experiment = config.Experiment(data=config.Data(max_length=6), encoder=encoder, metrics=("nll",))
     report = flowing(Report(experiment, data.Dataset(("joy", "anger"), {"train": split})))
-    assert "data.max_length=6 cuts longer texts; the encoder takes at most 32 tokens." in report
+    assert "Texts of more than 6 tokens are cut" in report
+    assert "The encoder takes at most 32 tokens." in report
     assert "tokens train 5 7 4,002 34.07" in report
 
 
