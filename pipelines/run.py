@@ -345,7 +345,7 @@ class Run:
                 raise ValueError(
                     f"format={format!r}: exports no classes. Leave out top_k, coverage and index."
                 )
-            text_encoder.save(self._trained, folder, is_static=format == "static")
+            text_encoder.save(self._trained, folder, format)
             return
         if self.answers.has_items and k is not None:
             raise ValueError(f"top_k={k}: a model of lists of items ranks all of them. Leave it out.")

@@ -16,13 +16,13 @@ from rank4class.progress import Progress
 _TOKENS = 512  # that are encoded at a time
 
 
-def save(trained: TrainedModel, folder: str | os.PathLike, is_static: bool = False) -> None:
+def save(trained: TrainedModel, folder: str | os.PathLike, format: str) -> None:
     """Writes the encoder of a run, fine-tuned or frozen, with its tokenizer; the files appear all or none.
 
     Args:
       trained: the model of the run.
       folder: of the files.
-      is_static: whether it writes an encoder of static vectors that imitates that of the run, see
+      format: "huggingface", or "static" for static vectors that imitate the encoder, see
         `models.encoders.static.distill`, in the layout of Model2Vec.
 
     Raises:
@@ -34,12 +34,10 @@ def save(trained: TrainedModel, folder: str | os.PathLike, is_static: bool = Fal
     known = [checkpoints.HUGGING_FACE[kind].NAME for kind in checkpoints.HUGGING_FACE]
     if name not in known:
         names = " or ".join(map(repr, known))
-        raise ValueError(
-            f"format='huggingface': the encoder {name!r} is not {names}. Set it to 'saved_model'."
-        )
+        raise ValueError(f"format={format!r}: the encoder {name!r} is not {names}. Set it to 'saved_model'.")
     encoder = inputs.encoder or trained.model.encoder
     tokenizer = inputs.preprocess
-    if is_static:
+    if format == "static":
         encoder = _distilled(encoder, tokenizer)
     contents = checkpoints.hugging_face_files(encoder, tokenizer.special.padding) | tokenizer.assets
     with files.new_folder(folder) as partial:

@@ -251,7 +251,8 @@ def warn_of_cut_texts(task_data: TaskData) -> TaskData:
     if tokenizer is None or train.lengths is None:
         return task_data
     limit = tokenizer.most_tokens
-    longest = train.select(np.flatnonzero(train.lengths == train.lengths.max()))
+    full = tokenizer.windows * tokenizer.settings["max_length"]
+    longest = train.select(np.flatnonzero(train.lengths == full))
     cut = np.count_nonzero(token_counts(tokenizer, longest.features, progress=False) > limit) / len(train)
     if cut > _FEW_CUT:
         logging.warning(
