@@ -80,6 +80,17 @@ class RankModel(tf.keras.Model):
         if KERAS_3:  # which keeps the shapes, but no dtypes
             self._specs = _describe(features)
         h = self.encoder(features, training=training)
+        return self.score(h, features, training, class_ids, class_vectors)
+
+    def score(
+        self,
+        h: tf.Tensor,
+        features: Mapping[str, tf.Tensor] | tf.Tensor,
+        training: bool | None = None,
+        class_ids: tf.Tensor | None = None,
+        class_vectors: tf.Tensor | None = None,
+    ) -> tf.Tensor | dict[str, tf.Tensor]:
+        """Returns the result of a call on features, of which the encoder's outputs are `h`, `[B, d]`."""
         c = self.encode_classes(training, class_ids) if class_vectors is None else class_vectors
         protocol = protocol_of(self.interaction)
         options: dict[str, Any] = {"prepared": True} if protocol.takes_prepared else {}

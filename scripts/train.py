@@ -20,6 +20,9 @@ _STRATEGY = cli.define_strategy()
 cli.define_cache()
 cli.define_log()
 _MINUTES = flags.DEFINE_float("minutes", None, "Time in which all ends: --config.minutes.")
+_UNKNOWN = flags.DEFINE_float(
+    "unknown", None, "Share of known inputs, such as 0.05, that may be called unknown: --config.unknown."
+)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 
 
@@ -34,9 +37,9 @@ def main() -> None:
     from rank4class.pipelines.storage.run_directory import evaluations
     from rank4class.pipelines.training import rank_training
 
-    experiment = _CONFIG.value
-    if _MINUTES.value is not None:
-        experiment = config.override(experiment, {"minutes": _MINUTES.value})
+    changes = {"minutes": _MINUTES.value, "unknown": _UNKNOWN.value}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    experiment = config.override(_CONFIG.value, changes)
     results = rank_training.train(
         experiment,
         _WORKDIR.value,
@@ -49,6 +52,8 @@ def main() -> None:
     print(tables.results_table(summaries))
     if "set_size@90" in (sets := summaries.get("test", {}).get("sets", {})):
         print(f"\n{tables.sets_line(sets)} on test")
+    if "unknown" in results:
+        print(f"\n{tables.unknown_line(results['unknown'])}")
     print()
     if results["best_step"] is not None:
         step = f"step {results['best_step']} of {results['steps']}"

@@ -56,6 +56,8 @@ class Experiment:
       metrics: names of the reported metrics; rates are in percent.
       propensity: `A` and `B` of the propensities of the metrics "psp@K", "psndcg@K" and "psr@K"; see
         `losses.metrics.propensities`.
+      unknown: largest share of inputs like the calibration examples that are called unknown, in (0, 1), such as
+        0.05; see `detector.Detector`. These examples are those of `sets`. None detects no unknown inputs.
       calibration: "auto" calibrates probabilities, by a temperature for examples of one class and by Platt
         scaling for several; "none" leaves it out.
       words: "auto" adds the scores of solved word vectors, see encoder "words", to those of a text encoder,
@@ -92,6 +94,7 @@ class Experiment:
     patience: int = 0
     metrics: tuple[str, ...] = ("top1_error", "top5_error", "ndcg@5")
     propensity: tuple[float, ...] = (0.55, 1.5)
+    unknown: float | None = None
     calibration: str = "auto"
     words: str = "none"
     seed: int = 0

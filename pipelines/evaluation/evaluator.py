@@ -45,6 +45,7 @@ class EvaluationResult:
     # Which examples have a class without training examples, bool `[N]`, and which these are, bool `[n]`;
     # None reports all examples alone.
     unseen: tuple[np.ndarray, np.ndarray] | None = None
+    p_values: np.ndarray | None = None  # of a `detector.Detector`, float32 `[N]`
 
     @property
     def loss(self) -> float | None:

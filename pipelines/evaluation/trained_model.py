@@ -20,6 +20,7 @@ from rank4class.pipelines.evaluation import (
 )
 from rank4class.pipelines.evaluation.calibration import Calibration, Temperature
 from rank4class.pipelines.evaluation.chain import Chain
+from rank4class.pipelines.evaluation.detector import Detector
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.model_building import build_evaluators, build_model
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
@@ -38,8 +39,8 @@ from rank4class.pipelines.task_data.task_data import TaskData
 class TrainedModel:
     """The model of a run, restored without the data and the encoder checkpoint of its training.
 
-    The `calibration`, the `thresholds`, the `sets` and the `class_vectors` of texts are None if the run has
-    none.
+    The `calibration`, the `thresholds`, the `sets`, the `class_vectors` of texts and the `detector` are None
+    if the run has none.
     """
 
     run_dir: RunDirectory
@@ -52,6 +53,7 @@ class TrainedModel:
     thresholds: Thresholds | None = None
     sets: PredictionSets | None = None
     class_vectors: np.ndarray | None = None
+    detector: Detector | None = None
 
     def encode_classes(self) -> tf.Tensor:
         """Returns the vectors of all classes, `[n, d]`, as the run has written them, or encoded now."""
@@ -236,4 +238,6 @@ def restore(path: str | os.PathLike, strategy: tf.distribute.Strategy | None = N
         run_dir.fitted("prediction_sets", PredictionSets.from_json),
     )
     vectors = run_dir.class_vectors() if results else None
-    return TrainedModel(run_dir, experiment, described, model, step, strategy, *fitted, vectors)
+    arrays = run_dir.fitted_arrays("detector")
+    detector = arrays and Detector(**{**arrays, "rate": float(arrays["rate"])})
+    return TrainedModel(run_dir, experiment, described, model, step, strategy, *fitted, vectors, detector)

@@ -31,7 +31,7 @@ def evaluate(known: np.ndarray, unknown: np.ndarray, temperature: float = 1.0) -
         "maximum_probability": -scipy.special.softmax(scaled, axis=1).max(axis=1),
         "energy": -temperature * scipy.special.logsumexp(scaled, axis=1),
     }
-    results = {name: statistics.by_value(_auroc, each, is_unknown) for name, each in measures.items()}
+    results = {name: statistics.by_value(auroc, each, is_unknown) for name, each in measures.items()}
     return {
         "known": len(known),
         "unknown": len(unknown),
@@ -41,7 +41,7 @@ def evaluate(known: np.ndarray, unknown: np.ndarray, temperature: float = 1.0) -
     }
 
 
-def _auroc(counts: np.ndarray, unknown: np.ndarray) -> np.ndarray:
+def auroc(counts: np.ndarray, unknown: np.ndarray) -> np.ndarray:
     """Returns the area in percent, NaN for a resample without known or unknown examples; see `by_value`."""
     known = counts - unknown
     pairs = unknown * (known.cumsum(axis=1) - known / 2)

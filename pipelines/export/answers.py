@@ -1,5 +1,6 @@
 """A trained model as functions of raw inputs, in one `tf.Module` that predicts and is exported."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,11 +10,13 @@ import tensorflow as tf
 from rank4class import arguments, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines.evaluation.calibration import Platt, Temperature
+from rank4class.pipelines.evaluation.detector import logits_of
 from rank4class.pipelines.evaluation.stages.decisions import Rule, decision_rule
 from rank4class.pipelines.evaluation.trained_model import TrainedModel
 from rank4class.pipelines.task_data import class_frequencies, count_priors
 
 Features = Mapping[str, tf.Tensor]
+OF_INPUTS = {"set_size", "unknown", "p_value"}  # outputs that are one value of an input
 
 
 class Answers(tf.Module):
@@ -63,12 +66,22 @@ class Answers(tf.Module):
             with trained.strategy.scope():
                 self._class_vectors = tf.Variable(trained.encode_classes(), trainable=False)
             self._encoder = model.encoder
-            self._scorer = lambda features, training: model(
-                features, training=training, class_vectors=tf.convert_to_tensor(self._class_vectors)
-            )
+
+            def score(features: Features, training: bool) -> tuple[tf.Tensor, Any]:
+                h = model.encoder(features, training=training)
+                c = tf.convert_to_tensor(self._class_vectors)
+                return h, model.score(h, features, training=training, class_vectors=c)
+
+            self._scorer = score
             parts += [model.interaction, model.count_prior, model.words]
         else:
-            self._scorer = model
+            self._scorer = lambda features, training: (None, model(features, training=training))
+        self.detector = None
+        if trained.detector is not None:
+            with trained.strategy.scope():
+                arrays = trained.detector.arrays.items()
+                self._detector_variables = {name: tf.Variable(x, trainable=False) for name, x in arrays}
+            self.detector = dataclasses.replace(trained.detector, **self._detector_variables)
         # Parts that an export has to hold; a dataclass is not tracked.
         self._tracked = [part for part in parts if isinstance(part, tf.Module)]
 
@@ -106,6 +119,9 @@ class Answers(tf.Module):
         classes, and "set_size", int32 `[B]`, their number. The most probable set by a count prior has the
         highest scores. A prediction set has all classes if a score is not finite.
 
+        If the run detects unknown inputs, "unknown", bool `[B]`, and "p_value", float32 `[B]`, are those of
+        its `detector.Detector`.
+
         With a prior $q$, the scores $s$ of a run with the temperature $T$ become
 
         $$s_j + T (\log q_j - (1 - \tau) \log \pi_j)$$
@@ -113,16 +129,20 @@ class Answers(tf.Module):
         for the training frequencies $\pi$ and $\tau$, `loss.prior_temperature`, whose share of them the
         scores of the run leave out already (Saerens, Latinne, Decaestecker, 2002).
         """
-        outputs = self._call(self._scorer, features)
+        vectors, outputs = self._call(self._scorer, features)
         where = None if "excluded" not in features else ~features["excluded"]
         log_counts = None
         if isinstance(outputs, dict):
             outputs, log_counts = outputs["scores"], outputs["log_counts"]
         scores = tf.cast(outputs, tf.float32)
+        unknown = {}
+        if self.detector is not None:
+            p_values = self.detector.p_values(vectors, logits_of(scores))
+            unknown = {"unknown": p_values <= self.detector.rate, "p_value": p_values}
         if self._prior_shift is not None:
             scores += self._prior_shift
         log_counts = self._count_prior.log_counts(scores, log_counts, where)
-        results = {"scores": scores}
+        results = {"scores": scores, **unknown}
         in_set = None
         if log_counts is not None:
             results["probabilities"] = set_sizes.marginals(scores, log_counts, where=where)
@@ -145,8 +165,8 @@ class Answers(tf.Module):
 
         Calibrated classes are ranked by `Calibration.ranking`, all others by their scores. There are
         "classes", their names, string `[B, k]`, and "scores", float32 `[B, k]`; and if `score` returns them
-        "probabilities", float32 `[B, k]`, "in_set", bool `[B, k]`, and "set_size", the number of all decided
-        classes.
+        "probabilities", float32 `[B, k]`, "in_set", bool `[B, k]`, and of each input "set_size", the number of
+        all decided classes, "unknown" and "p_value".
 
         None returns the decided classes, as many as the largest "set_size". After the end of a set, the
         scores are minus infinity. There is no "in_set".
@@ -159,9 +179,7 @@ class Answers(tf.Module):
         best = {"classes": tf.gather(self._names, ids), "scores": scores}
         for name in {"probabilities", "in_set"} & results.keys():
             best[name] = tf.gather(results[name], ids, batch_dims=1)
-        if "set_size" in results:
-            best["set_size"] = results["set_size"]
-        return best
+        return best | {name: results[name] for name in OF_INPUTS & results.keys()}
 
     def rank(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the "positions" of the items, int32 `[B, m]`, the best first, and their "scores"."""

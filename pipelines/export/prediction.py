@@ -28,7 +28,8 @@ class Prediction(NamedTuple):
     The columns are lists of its best classes, the best first, by the names of `LISTS`: `classes`, or the
     positions of its items from 1; `scores`, float32 `[k]`; `probabilities`, float32 `[k]`, of a calibrated
     model. With a coverage, a count prior or thresholds there are `set_size`, the number of all decided
-    classes, and, except for prediction sets, `in_set`, which of the best are decided, bool `[k]`.
+    classes, and, except for prediction sets, `in_set`, which of the best are decided, bool `[k]`. A run that
+    detects unknown inputs has `unknown`, a bool, and `p_value`, a float.
     """
 
     name: str  # of the input
@@ -168,12 +169,13 @@ def stacked(outputs: Sequence[dict[str, np.ndarray]], num_classes: int) -> dict[
 def frame(predictions: Iterable[Prediction], outputs: Collection[str]) -> pd.DataFrame:
     """Returns a row for each input and class; see `Run.predict` and `Predictor.outputs`."""
     lists = [name for name in LISTS if name in {"classes", "scores", *outputs}]
+    of_inputs = [name for name in ("unknown", "p_value") if name in outputs]
     rows = (
-        (number, rank, *values)
+        (number, rank, *values, *(columns[name] for name in of_inputs))
         for number, columns in enumerate(each.columns for each in predictions)
         for rank, values in enumerate(zip(*(columns[name] for name in lists), strict=True), start=1)
     )
-    return pd.DataFrame(rows, columns=["input", "rank", *(LISTS[name] for name in lists)])
+    return pd.DataFrame(rows, columns=["input", "rank", *(LISTS[name] for name in lists), *of_inputs])
 
 
 def named_inputs(inputs: Iterable[Any], answers: Answers, ids: Mapping[str, int]) -> Iterator[data.RawInput]:
@@ -202,6 +204,7 @@ def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray]) -
         keep = result["scores"] != -np.inf  # the classes at the end are left out; NaN is kept
         classes = [each.decode() for each in result["classes"][keep]]
     columns: dict[str, Any] = {"classes": classes}
+    columns |= {key: result[key].item() for key in ("unknown", "p_value") if key in result}
     for key in ("scores", "probabilities", "set_size", "in_set"):
         if key in result:
             columns[key] = int(result[key]) if key == "set_size" else result[key][keep]

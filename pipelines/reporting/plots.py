@@ -247,6 +247,18 @@ def set_sizes(sets: Mapping[str, Any]) -> Figure:
     return figure
 
 
+def detection(summary: Mapping[str, Any]) -> Figure:
+    """Draws the share of unknown inputs that are found by that of false alarms; see `detector.measure`."""
+    false_alarms, found = zip((0.0, 0.0), *summary["curve"], (100.0, 100.0), strict=True)
+    figure, axis = _card("known inputs called unknown", ylabel="unknown inputs found")
+    axis.plot(false_alarms, found, color=RIGHT)
+    axis.plot(summary["false_alarms"], summary["recall"], "o", color=RIGHT, ms=5)
+    axis.set(xlim=(0.0, 100.0), ylim=(0.0, 102.0))
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_major_formatter(PercentFormatter())
+    return figure
+
+
 def draw_reliability(figure: Figure, panels: Sequence[tuple[str, pd.DataFrame]], counted: str) -> None:
     """Draws accuracy by confidence, and the number of predictions, in each bin of a `Reliability.table`."""
     axes = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=(2.2, 1.0))

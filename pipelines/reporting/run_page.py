@@ -26,6 +26,7 @@ _PAIRS = 10  # of classes that are confused
 _LONGEST = 300  # characters of a text
 _BATCH = 1024
 _STARTS = {"probe": "the solved head it starts from, validation", "words": "words{} alone, validation"}
+_DETECTION = "Unknown inputs that are found, by the share of known ones that are called unknown"
 _CAPTIONS = {
     "rank_of_the_true_class": "Where the true class ranks",
     "confusion_matrix": "True classes in rows, predicted ones in columns",
@@ -113,8 +114,22 @@ def _sections(
         class_names = task_data.scored_class_names(split)
         pairs = _confused(examples.labels, evaluation.top_classes, class_names)
         yield Section("Most confused classes", rows=[["true class", "predicted", "examples"], *pairs])
-        rows = _worst(evaluation, examples, class_names, task_data.inputs.kind.reads_files)
-        yield Section("Worst examples", rows=rows)
+        are_files = task_data.inputs.kind.reads_files
+        worst = worst_examples.worst(evaluation, _WORST)
+        worst = worst[evaluation.right[worst] == 0]
+        yield Section("Worst examples", rows=_examples(evaluation, examples, class_names, worst, are_files))
+        if evaluation.p_values is not None:
+            called = np.argsort(evaluation.p_values, kind="stable")[:_WORST]
+            called = called[evaluation.p_values[called] <= experiment.unknown]
+            figures = {}
+            if results["unknown"]["unknown"]:
+                figures = {_DETECTION: page.svg(plots.detection(results["unknown"]))}
+            yield Section(
+                "Unknown inputs",
+                f"{tables.unknown_line(results['unknown'])}. The {split} examples that look the least known:",
+                rows=_examples(evaluation, examples, class_names, called, are_files),
+                figures=figures,
+            )
     yield Section("Data", rows=_data_rows(task_data))
     fields = config.changed_fields(experiment)
     yield Section("Settings", lines=[f"{name} = {value!r}" for name, value in fields.items()])
@@ -138,12 +153,10 @@ def _confused(labels: np.ndarray, predicted: np.ndarray, class_names: Any) -> li
     ]
 
 
-def _worst(
-    evaluation: EvaluationResult, examples: data.Split, class_names: Any, are_files: bool
+def _examples(
+    evaluation: EvaluationResult, examples: data.Split, class_names: Any, rows: np.ndarray, are_files: bool
 ) -> list[list[Any]]:
-    """Returns a header, and a row for each of the worst examples that are wrong."""
-    rows = worst_examples.worst(evaluation, _WORST)
-    rows = rows[evaluation.right[rows] == 0]
+    """Returns a header, and a row for each of some examples."""
     table = worst_examples.frame(evaluation, examples, class_names, rows)
     shown = ["example", "class", "predicted", "rank"]
     cells = table[shown].assign(rank=table["rank"].map("{:.0f}".format)).fillna("-")
@@ -173,10 +186,12 @@ def _data_rows(task_data: TaskData) -> list[list[str]]:
     rows[0] += ["also in train"] if inputs else []
     rows[0] += [f"cut at {tokenizer.most_tokens} tokens"] if inputs and tokenizer else []
     known = set(map(normalize_text, inputs.get("train", ())))
-    for name in sorted(task_data.splits, key=("train", "validation", "calibration", "test").index):
+    for name in sorted(task_data.splits, key=("train", "validation", "calibration", "test", "unknown").index):
         split = task_data.splits[name]
         counts = split.class_counts(task_data.num_scored(name))
         few, median, most = (f"{f(counts):,.0f}" for f in (np.min, np.median, np.max))
+        if name == "unknown":
+            few = median = most = "-"
         rows.append([name, f"{len(split):,}", few, median, most])
         if name in inputs:
             copies = sum(normalize_text(text) in known for text in inputs[name])

@@ -128,6 +128,19 @@ def unknown_inputs_line(summary: dict[str, Any]) -> str:
     return f"AUROC of telling {counts}: {areas}"
 
 
+def unknown_line(summary: dict[str, Any]) -> str:
+    """Returns the measures of `detector.measure` in one line."""
+    values = {
+        name: f"{summary[name]:.2f}% {format_interval(interval)}"
+        for name, interval in summary["intervals"].items()
+    }
+    line = f"{values['false_alarms']} of {summary['known']:,} known inputs are called unknown"
+    line = f"Unknown inputs at {summary['rate']:g}%: {line}"
+    if not summary["unknown"]:
+        return line
+    return f"{line}, {values['recall']} of {summary['unknown']:,} unknown ones, AUROC {values['auroc']}"
+
+
 def format_interval(interval: Sequence[float] | None, digits: int = 2) -> str:
     """Returns an interval in brackets."""
     return "no interval" if interval is None else f"[{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"

@@ -156,6 +156,17 @@ class RunDirectory:
     def write_fitted(self, name: str, content: dict[str, Any]) -> None:
         write_json(os.path.join(self.path, f"{name}.json"), content)
 
+    def fitted_arrays(self, name: str) -> dict[str, np.ndarray] | None:
+        """Returns the arrays of "detector", if the run has written them."""
+        path = os.path.join(self.path, f"{name}.npz")
+        if not files.exists(path):
+            return None
+        with np.load(io.BytesIO(files.read_bytes(path))) as npz:
+            return dict(npz)
+
+    def write_fitted_arrays(self, name: str, arrays: dict[str, np.ndarray]) -> None:
+        files.write_npz(os.path.join(self.path, f"{name}.npz"), arrays)
+
     def history(self) -> list[dict[str, float]]:
         """Returns the evaluations so far, oldest first."""
         return [_null_to_inf(line) for line in _read_lines(self._metrics)]

@@ -189,6 +189,19 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
         sets not in ("none", "rank") and experiment.calibration == "none" and not has_prior,
         f"sets={sets!r}: needs probabilities. Set calibration to 'auto', or sets to 'rank'.",
     )
+    rate = experiment.unknown
+    yield (
+        rate is not None and not 0.0 < rate < 1.0,
+        f"unknown={rate}: not between 0 and 1. Choose a share of the known inputs, such as 0.05.",
+    )
+    yield (
+        rate is not None and bool(data.held_out),
+        f"unknown={rate}: no calibration example has the classes of data.held_out. Leave one of both out.",
+    )
+    yield (
+        data.unknown is not None and rate is None,
+        f"data.unknown={data.unknown}: measures the detection of unknown inputs. Set unknown, such as 0.05.",
+    )
     for metric in experiment.metrics:
         is_of_sets = stated_coverage(metric) is not None
         yield (

@@ -12,6 +12,8 @@ from absl import logging
 from rank4class import arguments, data, models
 from rank4class.data import candidates
 from rank4class.data.dataset import map_splits
+from rank4class.data.readers.columns import Columns
+from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.task_data import class_texts, frozen_features, hashing, split_steps, words
@@ -59,6 +61,8 @@ def load_data(
         check_classes(dataset, options.get("classes"))
     raw = of_dataset(dataset, data_config, encoder, trained)
     steps = [*_reading(data_config), drop_cells]
+    if data_config.unknown is not None:
+        raw = add_unknown(data_config, raw)
     if trained is None:
         steps += [
             warn_of_cut_texts,
@@ -82,8 +86,9 @@ def load_data(
     steps += [
         partial(add_augmentation, data_config.augmentation, data_config.image_size),
         partial(split_steps.hold_out, data_config.held_out),
-        partial(split_steps.add_calibration_split, experiment.sets, data_config.split_seed),
     ]
+    if experiment.sets.name != "none" or experiment.unknown is not None:
+        steps.append(partial(split_steps.add_calibration_split, experiment.sets, data_config.split_seed))
     if names_classes and ranks_untrained:
         steps.append(split_steps.leave_out_untrained)
     if trained is None:
@@ -207,6 +212,24 @@ def _with_inputs(class_names: tuple[str, ...], splits: dict[str, data.Split], in
 
     splits = map_splits(with_inputs, splits)
     return TaskData(class_names, splits, inputs.preprocess, lambda: inputs.encoder, inputs)
+
+
+def add_unknown(data_config: config.Data, task_data: TaskData) -> TaskData:
+    """Returns a task with the split "unknown", of the inputs of a file, whose labels mean nothing."""
+    path = str(data_config.unknown)
+    inputs = task_data.inputs
+    kind = inputs.kind
+    bad_rows = BadRows(data_config.on_invalid_row, "data.on_invalid_row")
+    columns = Columns.of_options(data_config.options())
+    columns = columns._replace(feature_columns=inputs.columns[inputs.num_texts :])
+    rows = list(kind.read(path, kind.raw_specs(inputs.specs), bad_rows, columns, {}))
+    if not rows:
+        raise ValueError(f"data.unknown={path}: no input that can be used. Add some.")
+    features = kind.stack([row for _, row in rows])
+    split = dataclasses.replace(
+        task_data.splits["train"].select(np.zeros(len(rows), int)), features=features, origins=None, inputs=None
+    )
+    return dataclasses.replace(task_data, splits={**task_data.splits, "unknown": split})
 
 
 def skip_unreadable(task_data: TaskData) -> TaskData:

@@ -107,14 +107,14 @@ def add_folds(raw: data.Split, seed: int, task_data: TaskData) -> TaskData:
 
 
 def add_calibration_split(sets: config.Sets, seed: int, task_data: TaskData) -> TaskData:
-    """Draws the split "calibration" of prediction sets from validation, unless the dataset has one.
+    """Draws the split "calibration" from validation, unless the dataset has one.
 
     The validation examples are drawn after all else: the outputs of a frozen encoder are those without sets.
 
     Raises:
       ValueError: either split is left without an example.
     """
-    if sets.name == "none" or "calibration" in task_data.splits or "validation" not in task_data.splits:
+    if "calibration" in task_data.splits or "validation" not in task_data.splits:
         return task_data
     if task_data.folds is not None:  # all scores are those of models without the example
         splits = task_data.splits | {"calibration": task_data.splits["validation"]}

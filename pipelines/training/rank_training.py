@@ -174,8 +174,9 @@ def solve_words(
 
 def _plain(experiment: config.Experiment, task_data: TaskData) -> config.Experiment:
     """Returns an experiment of which "lbfgs" can solve the head."""
-    plain = {"class_encoder.init": "zeros", "candidates.name": "all", "sets.name": "none", "init_from": None}
-    solved = config.override(experiment, {**plain, "words": "none", "metrics": (experiment.monitor,)})
+    plain = {"class_encoder.init": "zeros", "candidates.name": "all", "init_from": None, "words": "none"}
+    plain |= {"sets.name": "none", "unknown": None, "data.unknown": None}
+    solved = config.override(experiment, {**plain, "metrics": (experiment.monitor,)})
     if solved.loss.name in losses.BATCH_LOSSES:
         is_several = task_data.splits["train"].multi_label
         solved.loss = config.Loss("sigmoid_cross_entropy" if is_several else "softmax")
@@ -282,7 +283,8 @@ def _speed(
     seconds: float,
 ) -> Speed:
     """Returns the speed of a training, by a trial of some seconds whose folder is removed."""
-    plain = config.override(experiment, {"class_encoder.init": "random", "init_from": None, "minutes": None})
+    plain = {"class_encoder.init": "random", "init_from": None, "minutes": None, "unknown": None}
+    plain = config.override(experiment, {**plain, "data.unknown": None})
     run_dir = TrainingDirectory(os.path.join(path, "starts", "trial"), plain)
     task_data = task_data.of_splits("train", "validation").without("words")
     try:

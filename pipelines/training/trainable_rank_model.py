@@ -14,7 +14,7 @@ from absl import logging
 from rank4class import arguments, data, losses, models
 from rank4class.data.candidates import Mined, Sampled, nearest_wrong
 from rank4class.pipelines import config, distribution
-from rank4class.pipelines.evaluation import calibration, evaluator
+from rank4class.pipelines.evaluation import calibration, detector, evaluator
 from rank4class.pipelines.evaluation.chain import Chain
 from rank4class.pipelines.evaluation.model_building import (
     build_evaluators,
@@ -108,6 +108,8 @@ class TrainableRankModel:
         self._candidates = build_candidates(experiment, task_data, strategy)
         self.mines = isinstance(self._candidates, Mined)
         self._chain.check(task_data)
+        if experiment.unknown is not None:
+            detector.check(experiment.unknown, task_data)
         is_solved = schedule.C is not None
         if is_solved and self._chain.calibrates and experiment.optimizer.selection == "likelihood":
             self.monitor = evaluator.LIKELIHOOD
@@ -240,13 +242,10 @@ class TrainableRankModel:
         assert self.out_of_fold is not None
         assert self._data.folds is not None
         is_in = self._data.folds >= 0
-        scores = self.out_of_fold(step)[is_in]
         examples = self._data.splits["validation"]
-        if self.word_scores is not None:
-            added = self.word_scores[is_in]
-            if not self._is_final:
-                self._weigh(scores, added, examples)
-            scores = scores + self.words.weight.numpy() * added
+        if self.word_scores is not None and not self._is_final:
+            self._weigh(self.out_of_fold(step)[is_in], self.word_scores[is_in], examples)
+        scores = self._scores_of_folds(step)[is_in]
         of_scores = dataclasses.replace(examples, features={"scores": scores}, lengths=None)
         splits = {name: of_scores for name in self._data.splits if name != "test"}
         task_data = dataclasses.replace(self._data, splits=splits, preprocess=None)
@@ -259,6 +258,12 @@ class TrainableRankModel:
                 self._experiment, task_data, model, strategy=self._strategy, loss=self._validation_loss
             )
         return self._evaluators_of_folds, task_data
+
+    def _scores_of_folds(self, step: int) -> np.ndarray:
+        """Returns the scores of all training examples by models without their folds, float32 `[N, n]`."""
+        assert self.out_of_fold is not None
+        scores = self.out_of_fold(step)
+        return scores if self.word_scores is None else scores + self.words.weight.numpy() * self.word_scores
 
     def _weigh_words(self, should_stop: Callable[[], bool]) -> bool:
         """Assigns the weight of the words' scores by the validation examples; returns False if stopped."""
@@ -321,6 +326,8 @@ class TrainableRankModel:
     ) -> None:
         """Writes the test values, what the run has fitted, the vectors of classes and the report."""
         test = evaluations.get("test")
+        if self._experiment.unknown is not None and results["best_step"] is not None:
+            evaluations = self._detect_unknown(run_dir, results, evaluations)
         if self._report is not None:
             self._report(run_dir, self._data, results, evaluations)
         if test is not None:
@@ -341,6 +348,37 @@ class TrainableRankModel:
                 counts = self._data.training_counts("test")
                 columns = self._class_columns(test)
                 tensorboard.write_projector(run_dir.path, self._data.class_names, vectors, columns, counts)
+
+    def _detect_unknown(
+        self,
+        run_dir: RunDirectory,
+        results: dict[str, Any],
+        evaluations: Mapping[str, evaluator.EvaluationResult],
+    ) -> dict[str, evaluator.EvaluationResult]:
+        """Writes a detector of unknown inputs; returns the evaluations with its p-values.
+
+        Its measures become "unknown" of the results.
+        """
+        rate = self._experiment.unknown
+        labels = self._data.splits["train"].labels
+        outputs = functools.partial(
+            detector.outputs_of, self.model, self._data, batch_size=self._evaluation_batch_size
+        )
+        train = outputs("train")
+        if self._data.folds is None:
+            fitted = detector.fit(train.vectors, labels)
+            fitted = fitted.calibrated(fitted.scores_of(outputs("calibration")), rate)
+        else:
+            scores = self._scores_of_folds(results["best_step"])
+            train = train._replace(logits=detector.logits_of(tf.constant(scores)).numpy())
+            fitted = detector.fit_out_of_folds(train, labels, self._data.folds, rate)
+        run_dir.write_fitted_arrays("detector", {**fitted.arrays, "rate": np.array(rate)})
+        known = "test" if "test" in evaluations else "validation"
+        p_values = {
+            name: fitted.p_values_of(outputs(name)) for name in (known, "unknown") if name in self._data.splits
+        }
+        results["unknown"] = detector.measure(fitted, p_values[known], p_values.get("unknown"))
+        return {**evaluations, known: dataclasses.replace(evaluations[known], p_values=p_values[known])}
 
     def _class_columns(self, test: evaluator.EvaluationResult | None) -> dict[str, np.ndarray]:
         """Returns the test error, NaN without test examples, and the number of training examples, `[n]`."""
