@@ -69,6 +69,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
       minutes: time of a fit. The default encoder of 2,000 texts or more is then fine-tuned from the solved
         head, for as many epochs as fit, up to ten; the better of both by validation is the model. Other
         trainings by steps have as many epochs as fit too.
+      unknown: share of inputs like the training examples that `predict_unknown` may call unknown, such as
+        0.05; half of the validation examples, or all of folds, calibrate it. None detects none.
       validation_fraction: fraction of the examples to draw for validation, in [0, 1), see `data.draw`; at
         least one example of each class that has three. With 0 the optimizer "lbfgs" validates by five folds,
         whose scores are those of models without them, and trains on all examples. None is 0 for it and fewer
@@ -110,6 +112,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         epochs: float | None = None,
         batch_size: int | None = None,
         minutes: float | None = None,
+        unknown: float | None = None,
         validation_fraction: float | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
         random_state: Any = 0,
@@ -126,6 +129,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         self.epochs = epochs
         self.batch_size = batch_size
         self.minutes = minutes
+        self.unknown = unknown
         self.validation_fraction = validation_fraction
         self.class_weight = class_weight
         self.random_state = random_state
@@ -260,6 +264,23 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         arguments.check_fraction(False, coverage=coverage)
         return self._outputs(X, coverage)["in_set"]
 
+    def predict_unknown(self, X: Any) -> np.ndarray:
+        """Returns whether inputs look like none of the training, bool `[N]`.
+
+        At most the share `unknown` of inputs like the training examples is called so; see
+        `detector.Detector`. It raises ValueError after a fit without it. `run_.predict` has the p-values.
+
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.repeat(np.eye(2), 100, axis=0) * 9 + rng.normal(size=(200, 2))
+        >>> classifier = RankClassifier(unknown=0.05).fit(X, np.repeat(["a", "b"], 100))
+        >>> classifier.predict_unknown([[9.0, 0.0], [-20.0, 30.0]]).tolist()
+        [False, True]
+        """
+        check_is_fitted(self)
+        if self.run_.answers.detector is None:
+            raise ValueError("unknown=None: no unknown inputs are detected. Fit with unknown=0.05.")
+        return self._outputs(X)["unknown"]
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Returns the accuracy, in [0, 1]; of several labels that of the whole set."""
         check_is_fitted(self, "run_")
@@ -356,6 +377,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             changes["batch_size"] = operator.index(self.batch_size)
         if self.minutes is not None:
             changes["minutes"] = float(self.minutes)
+        if self.unknown is not None:
+            changes["unknown"] = float(self.unknown)
         changes |= self.experiment or {}
         epochs = changes.get("epochs", EPOCHS)
         experiment = config.Experiment(

@@ -1,10 +1,14 @@
-r"""Fits prediction sets to labeled examples that a run has not seen, and writes them to the run's folder.
+r"""Fits prediction sets, or a detector of unknown inputs, to labeled examples that a run has not seen.
 
     python -m rank4class.scripts.calibrate runs/mine labeled.csv --sets=threshold
+    python -m rank4class.scripts.calibrate runs/mine labeled.csv --unknown=0.05
 
-A prediction set contains the class of a new example with the probability that you choose, if the labeled
-examples are like it. Without --data.path, the examples are the calibration split of a training with --sets.
+A prediction set contains the class of a new example with the probability that you choose, and of new examples
+the share that you choose is called unknown, if the labeled examples are like them. The run's folder has the
+result. Without --data.path, the examples are the calibration split of a training with --sets or --unknown.
 """
+
+from typing import Any
 
 from absl import flags
 
@@ -21,30 +25,48 @@ _SETS = flags.DEFINE_string(
     f"Score of the classes: {', '.join(config.Sets.names()[1:])}; None: that of the training, or threshold.",
 )
 _BY_CLASS = flags.DEFINE_bool("by_class", None, "Separate limits for classes with enough examples.")
+_UNKNOWN = flags.DEFINE_float(
+    "unknown",
+    None,
+    "Share of inputs like these that may be called unknown, such as 0.05. Sets need --sets then.",
+)
 
 
 def main() -> None:
     from rank4class.pipelines import distribution
-    from rank4class.pipelines.evaluation import prediction_sets, trained_model
-    from rank4class.pipelines.evaluation.stages.sets import describe
-    from rank4class.pipelines.reporting import tables
+    from rank4class.pipelines.evaluation import trained_model
 
     strategy = _STRATEGY()
     trained = trained_model.restore(_WORKDIR.value, strategy)
-    names = (_SETS.value, trained.experiment.sets.name, "threshold")
     if _SETS.value == "none":
         raise ValueError(f"--sets=none: fits none. Choose one of {', '.join(config.Sets.names()[1:])}.")
-    name = next(name for name in names if name not in (None, "none"))
-    by_class = {} if _BY_CLASS.value is None else {"sets.by_class": _BY_CLASS.value}
-    part = config.override(trained.experiment, {"sets.name": name, **by_class}).sets
     task_data = _LOAD(trained)
     path = _DATA_PATH.value
     if trained.trained_on(path):
         raise ValueError(
             f"--data.path={path}: the data of the training. Set it to examples that the run has not seen."
         )
+    is_chief = distribution.is_chief(strategy)
+    if _UNKNOWN.value is not None:
+        detector = trained.calibrate_unknown(task_data, _UNKNOWN.value)
+        if is_chief:
+            print(f"calibration: {len(detector.sums):,} examples")
+            print(f"Detector of unknown inputs: {trained.run_dir.path}/detector.npz")
+    if _UNKNOWN.value is None or _SETS.value is not None:
+        _fit_sets(trained, task_data, is_chief)
+
+
+def _fit_sets(trained: Any, task_data: Any, is_chief: bool) -> None:
+    from rank4class.pipelines.evaluation import prediction_sets
+    from rank4class.pipelines.evaluation.stages.sets import describe
+    from rank4class.pipelines.reporting import tables
+
+    names = (_SETS.value, trained.experiment.sets.name, "threshold")
+    name = next(name for name in names if name not in (None, "none"))
+    by_class = {} if _BY_CLASS.value is None else {"sets.by_class": _BY_CLASS.value}
+    part = config.override(trained.experiment, {"sets.name": name, **by_class}).sets
     sets = trained.calibrate(task_data, part)
-    if not distribution.is_chief(strategy):
+    if not is_chief:
         return
     print(describe(task_data.splits["calibration"]))
     if name == "rank":

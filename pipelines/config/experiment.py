@@ -56,8 +56,8 @@ class Experiment:
       metrics: names of the reported metrics; rates are in percent.
       propensity: `A` and `B` of the propensities of the metrics "psp@K", "psndcg@K" and "psr@K"; see
         `losses.metrics.propensities`.
-      unknown: largest share of inputs like the calibration examples that are called unknown, in (0, 1), such as
-        0.05; see `detector.Detector`. These examples are those of `sets`. None detects no unknown inputs.
+      unknown: largest share of inputs like the calibration examples, in (0, 1), that are called unknown, such
+        as 0.05; see `detector.Detector`. These examples are those of `sets`. None detects no unknown inputs.
       calibration: "auto" calibrates probabilities, by a temperature for examples of one class and by Platt
         scaling for several; "none" leaves it out.
       words: "auto" adds the scores of solved word vectors, see encoder "words", to those of a text encoder,

@@ -165,8 +165,8 @@ class Data(Part):
       name_examples: largest mean number of examples of a class at which the names of the classes are training
         examples too, if the nearest name, by a frozen text encoder, is that of the class more often than by
         chance; 0 takes none.
-      unknown: file of inputs of no class, by which `unknown` is measured, in a form that predictions take; its
-        labels, if there are any, are not read.
+      unknown: file of inputs of no class, by which `unknown` is measured, in a form that predictions take;
+        its labels, if there are any, are not read.
       held_out: classes that training and validation leave out; the test split then has the examples of these
         classes, ranked among all classes.
     """

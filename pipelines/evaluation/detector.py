@@ -19,6 +19,7 @@ import scipy.sparse
 import sklearn.covariance
 import tensorflow as tf
 
+from rank4class import arguments
 from rank4class.pipelines.evaluation import statistics, unknown_inputs
 from rank4class.pipelines.task_data.task_data import TaskData
 
@@ -72,8 +73,9 @@ class Detector:
     >>> detector = detector.calibrated(detector.scores_of(outputs.select(np.arange(300, 500))), rate=0.05)
     >>> bool((detector.p_values_of(outputs.select(np.arange(500, 600))) <= 0.05).mean() < 0.1)
     True
-    >>> detector.p_values(tf.constant([[5.0, 5.0, 0.0]]), logits_of(tf.constant([[5.0, 5.0, 0.0]]))).numpy() < 0.05
-    array([ True])
+    >>> between = tf.constant([[5.0, 5.0, 0.0]])
+    >>> bool(detector.p_values(between, logits_of(between))[0] <= 0.05)
+    True
     """
 
     rate: float  # largest share of inputs like the calibration examples that are called unknown
@@ -88,6 +90,15 @@ class Detector:
     def arrays(self) -> dict[str, Any]:
         """Name -> array of all fields but the rate."""
         return {name: value for name, value in vars(self).items() if name != "rate"}
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Returns all fields, for a file of NumPy's."""
+        return {**self.arrays, "rate": np.array(self.rate)}
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, np.ndarray]) -> "Detector":
+        """Returns the detector that `to_arrays` described."""
+        return Detector(float(arrays["rate"]), **{n: x for n, x in arrays.items() if n != "rate"})
 
     def p_values(self, vectors: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Returns the p-values of examples, float32 `[B]`, by their `Outputs`."""
@@ -131,11 +142,12 @@ class Detector:
 
 
 def check(rate: float, task_data: TaskData) -> None:
-    """Raises ValueError if unknown inputs are not defined for the data of a training, or these are too few."""
+    """Raises ValueError if the data of a training have no unknown inputs, or too few calibration examples."""
+    arguments.check_fraction(False, unknown=rate)
     train = task_data.splits["train"]
     if train.multi_label or train.kind.ranks_items or train.kind.has_ids:
         raise ValueError(
-            f"unknown={rate:g}: needs inputs of one class each, that are not known by their ids. Leave it out."
+            f"unknown={rate:g}: needs inputs of one class each, not known by their ids. Leave it out."
         )
     check_size(len(task_data.splits["calibration"]), rate)
 
@@ -214,9 +226,7 @@ def fit(train: np.ndarray, labels: np.ndarray) -> Detector:
     return Detector(rate=1.0, **empty | {name: np.float32(values) for name, values in fitted.items()})
 
 
-def fit_out_of_folds(
-    train: Outputs, labels: np.ndarray, folds: np.ndarray, rate: float
-) -> Detector:
+def fit_out_of_folds(train: Outputs, labels: np.ndarray, folds: np.ndarray, rate: float) -> Detector:
     """Returns a detector that is calibrated by training examples, each by a detector without its fold.
 
     Args:
@@ -263,10 +273,10 @@ def measure(detector: Detector, known: np.ndarray, unknown: np.ndarray | None) -
     }
 
 
-def _share(is_called: np.ndarray) -> tuple[float, list[float]]:
+def _share(is_called: np.ndarray) -> tuple[float, list[float] | None]:
     """Returns a share in percent, and Wilson's interval."""
-    share = is_called.mean()
-    return 100.0 * float(share), (100.0 * statistics.wilson(share, len(is_called))).tolist()
+    share = np.mean(is_called)
+    return 100.0 * float(share), (100.0 * statistics.wilson(share, np.array(len(is_called)))).tolist()
 
 
 def _fpr95(counts: np.ndarray, unknown: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from rank4class import data
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation import (
     calibration,
+    detector,
     evaluator,
     prediction_sets,
     predictions,
@@ -138,21 +139,8 @@ class TrainedModel:
         Raises:
           ValueError: the run is not finished, or the examples or the sets do not fit the run.
         """
-        path = self.run_dir.path
-        if self.run_dir.results() is None:
-            raise ValueError(f"{path}: not finished, so that its checkpoint may change. Train it to the end.")
-        if "calibration" not in task_data.splits:
-            raise ValueError(
-                f"{path}: trained without calibration examples. Train with --sets=threshold, or set "
-                "data.path to labeled examples that the run has not seen, if its dataset reads them."
-            )
+        self._check_calibration(task_data)
         examples = task_data.splits["calibration"]
-        hashes = self.run_dir.data_hashes()
-        for split in ("train", "validation"):
-            if hashes[split] == task_data.hashes["calibration"]:
-                raise ValueError(
-                    f"data.path: the {split} split of the run. Set it to examples that the run has not seen."
-                )
         size = len(examples)
         needed = prediction_sets.least_examples(0.9)
         if size < needed:  # they would replace sets that the run may have
@@ -170,6 +158,46 @@ class TrainedModel:
         if distribution.is_chief(self.strategy):
             self.run_dir.write_fitted("prediction_sets", fitted.to_json())
         return fitted
+
+    def calibrate_unknown(self, task_data: TaskData, rate: float) -> Detector:
+        """Calibrates a detector of unknown inputs by the split "calibration"; writes it, and returns it.
+
+        A run without a detector fits it to the training data, which have to be here.
+
+        Raises:
+          ValueError: the run is not finished, or the examples or the rate do not fit the run.
+          FileNotFoundError: the training data are not here.
+        """
+        self._check_calibration(task_data)
+        detector.check(rate, task_data)
+        outputs = functools.partial(
+            detector.outputs_of, self.model, batch_size=self.experiment.evaluation_batch_size
+        )
+        fitted = self.detector
+        if fitted is None:
+            trained_on = self.load_task()
+            fitted = detector.fit(outputs(trained_on, "train").vectors, trained_on.splits["train"].labels)
+        fitted = fitted.calibrated(fitted.scores_of(outputs(task_data, "calibration")), rate)
+        if distribution.is_chief(self.strategy):
+            self.run_dir.write_fitted_arrays("detector", fitted.to_arrays())
+        return fitted
+
+    def _check_calibration(self, task_data: TaskData) -> None:
+        """Raises ValueError if the run is not finished, or the data have no examples that it has not seen."""
+        path = self.run_dir.path
+        if self.run_dir.results() is None:
+            raise ValueError(f"{path}: not finished, so that its checkpoint may change. Train it to the end.")
+        if "calibration" not in task_data.splits:
+            raise ValueError(
+                f"{path}: trained without calibration examples. Train with --sets or --unknown, or set "
+                "data.path to labeled examples that the run has not seen, if its dataset reads them."
+            )
+        hashes = self.run_dir.data_hashes()
+        for split in ("train", "validation"):
+            if hashes[split] == task_data.hashes["calibration"]:
+                raise ValueError(
+                    f"data.path: the {split} split of the run. Set it to examples that the run has not seen."
+                )
 
     def _score(
         self,
@@ -239,5 +267,5 @@ def restore(path: str | os.PathLike, strategy: tf.distribute.Strategy | None = N
     )
     vectors = run_dir.class_vectors() if results else None
     arrays = run_dir.fitted_arrays("detector")
-    detector = arrays and Detector(**{**arrays, "rate": float(arrays["rate"])})
-    return TrainedModel(run_dir, experiment, described, model, step, strategy, *fitted, vectors, detector)
+    of_unknown = None if arrays is None else Detector.from_arrays(arrays)
+    return TrainedModel(run_dir, experiment, described, model, step, strategy, *fitted, vectors, of_unknown)

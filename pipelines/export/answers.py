@@ -165,8 +165,8 @@ class Answers(tf.Module):
 
         Calibrated classes are ranked by `Calibration.ranking`, all others by their scores. There are
         "classes", their names, string `[B, k]`, and "scores", float32 `[B, k]`; and if `score` returns them
-        "probabilities", float32 `[B, k]`, "in_set", bool `[B, k]`, and of each input "set_size", the number of
-        all decided classes, "unknown" and "p_value".
+        "probabilities", float32 `[B, k]`, "in_set", bool `[B, k]`, and of each input "set_size", the number
+        of all decided classes, "unknown" and "p_value".
 
         None returns the decided classes, as many as the largest "set_size". After the end of a set, the
         scores are minus infinity. There is no "in_set".

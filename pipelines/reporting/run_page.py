@@ -121,14 +121,13 @@ def _sections(
         if evaluation.p_values is not None:
             called = np.argsort(evaluation.p_values, kind="stable")[:_WORST]
             called = called[evaluation.p_values[called] <= experiment.unknown]
-            figures = {}
-            if results["unknown"]["unknown"]:
-                figures = {_DETECTION: page.svg(plots.detection(results["unknown"]))}
+            summary = results["unknown"]
+            has_unknown = summary["unknown"] > 0
             yield Section(
                 "Unknown inputs",
-                f"{tables.unknown_line(results['unknown'])}. The {split} examples that look the least known:",
+                f"{tables.unknown_line(summary)}. The {split} examples that look the least known:",
                 rows=_examples(evaluation, examples, class_names, called, are_files),
-                figures=figures,
+                figures={_DETECTION: page.svg(plots.detection(summary))} if has_unknown else {},
             )
     yield Section("Data", rows=_data_rows(task_data))
     fields = config.changed_fields(experiment)

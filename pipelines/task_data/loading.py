@@ -225,10 +225,9 @@ def add_unknown(data_config: config.Data, task_data: TaskData) -> TaskData:
     rows = list(kind.read(path, kind.raw_specs(inputs.specs), bad_rows, columns, {}))
     if not rows:
         raise ValueError(f"data.unknown={path}: no input that can be used. Add some.")
+    like = task_data.splits["train"].select(np.zeros(len(rows), int))
     features = kind.stack([row for _, row in rows])
-    split = dataclasses.replace(
-        task_data.splits["train"].select(np.zeros(len(rows), int)), features=features, origins=None, inputs=None
-    )
+    split = dataclasses.replace(like, features=features, origins=None, inputs=None)
     return dataclasses.replace(task_data, splits={**task_data.splits, "unknown": split})
 
 

@@ -283,8 +283,8 @@ def _speed(
     seconds: float,
 ) -> Speed:
     """Returns the speed of a training, by a trial of some seconds whose folder is removed."""
-    plain = {"class_encoder.init": "random", "init_from": None, "minutes": None, "unknown": None}
-    plain = config.override(experiment, {**plain, "data.unknown": None})
+    changes = {"class_encoder.init": "random", "init_from": None, "minutes": None}
+    plain = config.override(experiment, {**changes, "unknown": None, "data.unknown": None})
     run_dir = TrainingDirectory(os.path.join(path, "starts", "trial"), plain)
     task_data = task_data.of_splits("train", "validation").without("words")
     try:

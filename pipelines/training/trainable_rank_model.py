@@ -326,8 +326,9 @@ class TrainableRankModel:
     ) -> None:
         """Writes the test values, what the run has fitted, the vectors of classes and the report."""
         test = evaluations.get("test")
-        if self._experiment.unknown is not None and results["best_step"] is not None:
-            evaluations = self._detect_unknown(run_dir, results, evaluations)
+        rate = self._experiment.unknown
+        if rate is not None and results["best_step"] is not None:
+            evaluations = self._detect_unknown(rate, run_dir, results, evaluations)
         if self._report is not None:
             self._report(run_dir, self._data, results, evaluations)
         if test is not None:
@@ -351,6 +352,7 @@ class TrainableRankModel:
 
     def _detect_unknown(
         self,
+        rate: float,
         run_dir: RunDirectory,
         results: dict[str, Any],
         evaluations: Mapping[str, evaluator.EvaluationResult],
@@ -359,7 +361,6 @@ class TrainableRankModel:
 
         Its measures become "unknown" of the results.
         """
-        rate = self._experiment.unknown
         labels = self._data.splits["train"].labels
         outputs = functools.partial(
             detector.outputs_of, self.model, self._data, batch_size=self._evaluation_batch_size
@@ -372,11 +373,10 @@ class TrainableRankModel:
             scores = self._scores_of_folds(results["best_step"])
             train = train._replace(logits=detector.logits_of(tf.constant(scores)).numpy())
             fitted = detector.fit_out_of_folds(train, labels, self._data.folds, rate)
-        run_dir.write_fitted_arrays("detector", {**fitted.arrays, "rate": np.array(rate)})
+        run_dir.write_fitted_arrays("detector", fitted.to_arrays())
         known = "test" if "test" in evaluations else "validation"
-        p_values = {
-            name: fitted.p_values_of(outputs(name)) for name in (known, "unknown") if name in self._data.splits
-        }
+        measured = [name for name in (known, "unknown") if name in self._data.splits]
+        p_values = {name: fitted.p_values_of(outputs(name)) for name in measured}
         results["unknown"] = detector.measure(fitted, p_values[known], p_values.get("unknown"))
         return {**evaluations, known: dataclasses.replace(evaluations[known], p_values=p_values[known])}
 
