@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from rank4class import compat
 from rank4class.models import interactions
@@ -53,6 +54,9 @@ class ApproximateAnswers(Answers):
                 "index='scann': searches by scores, but the calibrated probabilities have another order. Set "
                 "it to 'exact'."
             )
+        if self.detector is not None:
+            note = "index='scann': does not score all classes; unknown inputs, which need them, are not detected"
+            logging.warning(note)
         n = len(self.class_names)
         if n < MIN_CLASSES:
             raise ValueError(

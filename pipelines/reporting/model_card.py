@@ -39,6 +39,7 @@ def model_card(
         "## Use",
         f"```python\n{usage}\n```",
         *_prediction_sets(sets, coverage, results),
+        *_unknown_inputs(results),
         "## Data",
         tables.markdown_table(_splits(results, hashes)),
         "## Metrics",
@@ -73,6 +74,16 @@ def _prediction_sets(
     if f"set_size@{percent}" in tested:
         lines.append(f"- On test: {tables.sets_line(tested, int(percent)).partition(': ')[2]}")
     return ["## Prediction sets", "\n".join(lines[:1]), "\n".join(lines[1:])]
+
+
+def _unknown_inputs(results: Mapping[str, Any] | None) -> list[str]:
+    """Returns the blocks on unknown inputs, if the training has measured their detection."""
+    if results is None or "unknown" not in results:
+        return []
+    rate = results["unknown"]["rate"]
+    note = f"`unknown` marks inputs whose `p_value` is at most {rate / 100.0:g}. Inputs drawn as the calibration "
+    note += f"examples were have it with a probability of at most {rate:g}%; nothing is promised for others."
+    return ["## Unknown inputs", note, f"- {tables.unknown_line(results['unknown'])}"]
 
 
 def _training(sessions: Sequence[Mapping[str, Any]]) -> str:
