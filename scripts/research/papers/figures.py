@@ -45,6 +45,16 @@ _DATA = {
     "titles": "Titles of films",
     "goemotions": "GoEmotions",
 }
+_UNKNOWN = {
+    "clinc150": "CLINC150, other requests",
+    "banking77_near": "50 banking intents, 27 others",
+    "banking77_far": "50 banking intents, other topics",
+}
+_DETECTORS = {
+    "detector": "rank4class, --unknown",
+    "scikit-learn's LocalOutlierFactor": "LocalOutlierFactor",
+    "scikit-learn's IsolationForest": "IsolationForest",
+}
 _MODELS = {"n_choose_k": "n-choose-k, learned prior", "logistic_regression": "Logistic regression"}
 
 
@@ -316,8 +326,27 @@ def first_answers(docs: str) -> Figure:
     return figure
 
 
+def unknown_inputs(docs: str) -> Figure:
+    """Draws the AUROCs of unknown inputs by method, with their intervals."""
+    data = _data(docs, "unknown_inputs")
+    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+    axes = figure.subplots(1, len(data), sharey=True)
+    for axis, (name, result) in zip(axes, data.items(), strict=True):
+        methods = result["methods"]
+        for place, (method, measured) in enumerate(reversed(methods.items())):
+            low, high = measured["intervals"]["auroc"]
+            color = style.COLORS[0] if method == "detector" else "0.5"
+            axis.plot([low, high], [place, place], color=color, linewidth=1.5)
+            axis.plot(measured["auroc"], place, "o", color=color, ms=5)
+        axis.set_yticks(range(len(methods)), [_DETECTORS.get(each, each) for each in reversed(methods)])
+        axis.set_title(_UNKNOWN[name], fontsize=10)
+        style.finish(axis)
+    figure.supxlabel("AUROC of unknown inputs (%)", fontsize=10)
+    return figure
+
+
 _DRAWN = (
     *(overview, architecture, grid_differences, sorters, count_law),
-    *(ranked_example, reliability, scale, overtraining, prediction_sets, first_answers),
+    *(ranked_example, reliability, scale, overtraining, prediction_sets, first_answers, unknown_inputs),
 )
 FIGURES: Mapping[str, Callable[[str], Figure]] = {draw.__name__: draw for draw in _DRAWN}
