@@ -167,6 +167,7 @@ class Data(Part):
         chance; 0 takes none.
       unknown: file of inputs of no class, by which `unknown` is measured, in a form that predictions take;
         its labels, if there are any, are not read.
+      unknown_train: file of other such inputs, from which the detector of unknown inputs learns.
       held_out: classes that training and validation leave out; the test split then has the examples of these
         classes, ranked among all classes.
     """
@@ -191,6 +192,7 @@ class Data(Part):
     group_by_length: bool = True
     name_examples: int = 0
     unknown: str | None = None
+    unknown_train: str | None = None
     held_out: tuple[str, ...] = ()
 
     @classmethod

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 import sklearn.covariance
+import sklearn.linear_model
 import tensorflow as tf
 
 from rank4class import arguments
@@ -28,6 +29,7 @@ MAX_NEIGHBOURS = 2**14  # training examples that are kept
 MAX_WIDTH = 4_096  # of vectors whose directions are computed
 MAX_RESIDUALS = 2**17  # training examples of which the covariance is
 _BLOCK = 1_024  # examples at a time
+_CONTRAST = 0.01  # inverse strength of the penalty of the regression of unknown examples
 _SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the curve
 _LEAST_WEIGHT = 1e-4  # of a direction
 
@@ -53,7 +55,8 @@ class Detector:
 
     to the nearest class mean $m_j$ in coordinates $z$ with the covariance 1 within classes and $b_k$ between
     them. The relative distance of Ren et al. cancels the directions that all classes share too, but inputs
-    far away have no distance there at all; these weights leave such directions out instead. With $r_k$
+    far away have no distance there at all; these weights leave such directions out instead. A fifth score
+    learns from unknown examples, if there are any: that of a logistic regression of known ones. With $r_k$
     calibration examples of at most the $k$-th score, out of $m$, the sum is $\sum_k \log ((1 + r_k) / (1 +
     m))$, and with $r$ examples of at most its sum the p-value is $(1 + r) / (1 + m)$.
 
@@ -79,12 +82,13 @@ class Detector:
     """
 
     rate: float  # largest share of inputs like the calibration examples that are called unknown
-    references: Any  # the scores of the calibration examples, each in increasing order, float32 `[4, m]`
+    references: Any  # the scores of the calibration examples, each in increasing order, float32 `[s, m]`
     sums: Any  # of the calibration examples, in increasing order, float32 `[m]`
     center: Any  # mean of the training vectors, float32 `[d]`
     directions: Any  # from centered vectors to weighted coordinates, float32 `[d, r]`
     means: Any  # weighted coordinates of the class means, float32 `[n, r]`
     neighbours: Any  # unit vectors of training examples, float32 `[k, d]`
+    contrast: Any  # coefficients of a score by which unknown examples are low, float32 `[d]`; may be empty
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -112,11 +116,11 @@ class Detector:
         return _in_blocks(self.p_values, outputs)
 
     def scores_of(self, outputs: Outputs) -> np.ndarray:
-        """Returns the four scores of all examples, float32 `[N, 4]`, in blocks."""
+        """Returns the scores of all examples, float32 `[N, s]`, in blocks."""
         return _in_blocks(self._scores, outputs)
 
     def calibrated(self, scores: np.ndarray, rate: float) -> "Detector":
-        """Returns a detector for the `scores_of` calibration examples, `[m, 4]`.
+        """Returns a detector for the `scores_of` calibration examples, `[m, s]`.
 
         Raises:
           ValueError: the rate needs more examples.
@@ -127,7 +131,7 @@ class Detector:
         return dataclasses.replace(self, rate=rate, references=references, sums=sums)
 
     def _scores(self, vectors: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """Returns the scores of examples, float32 `[B, 4]`, or `[B, 2]` without training vectors."""
+        """Returns the scores of examples, float32 `[B, 4]`, or 5, or 2 without vectors."""
         if not self.neighbours.shape[0]:
             return logits
         vectors = tf.cast(vectors, tf.float32)
@@ -138,7 +142,10 @@ class Detector:
         products = tf.matmul(z, means, transpose_b=True)
         to_means = tf.reduce_min(tf.reduce_sum(tf.square(means), axis=1) - 2.0 * products, axis=1)
         distances = tf.reduce_sum(tf.square(z), axis=1) + to_means
-        return tf.concat([logits, tf.reduce_mean(nearest, axis=1)[:, None], -distances[:, None]], axis=1)
+        scores = [*tf.unstack(logits, axis=1), tf.reduce_mean(nearest, axis=1), -distances]
+        if self.contrast.shape[0]:
+            scores.append(tf.linalg.matvec(vectors, tf.convert_to_tensor(self.contrast)))
+        return tf.stack(scores, axis=1)
 
 
 def check(rate: float, task_data: TaskData) -> None:
@@ -176,33 +183,36 @@ def logits_of(scores: tf.Tensor) -> tf.Tensor:
 
 
 def outputs_of(model: tf.keras.Model, task_data: TaskData, split: str, batch_size: int) -> Outputs:
-    """Returns the outputs of a rank model for the examples of a split."""
+    """Returns the outputs of a rank model for the examples of a split.
+
+    Vectors wider than `MAX_WIDTH`, such as those of words, are left out.
+    """
     c = model.encode_classes(training=False)
 
     @tf.function(autograph=False, reduce_retracing=True)
     def outputs(features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         h = model.encoder(features, training=False)
         scores = model.score(h, features, training=False, class_vectors=c)
-        return {"vectors": tf.cast(h, tf.float32), "logits": logits_of(scores)}
+        read = h if h.shape[1] <= MAX_WIDTH else h[:, :0]
+        return {"vectors": tf.cast(read, tf.float32), "logits": logits_of(scores)}
 
     return Outputs(**task_data.without_labels().collect(split, batch_size, outputs, ""))
 
 
-def fit(train: np.ndarray, labels: np.ndarray) -> Detector:
+def fit(train: np.ndarray, labels: np.ndarray, unknown: np.ndarray | None = None) -> Detector:
     """Returns a detector of the vectors of training examples, float `[N, d]`, which is not calibrated.
 
-    It takes `O(N d + min(N, MAX_RESIDUALS) d^2 + d^3)` time. Vectors wider than `MAX_WIDTH`, such as those of
-    words, are not read.
+    It takes `O(N d + min(N, MAX_RESIDUALS) d^2 + d^3)` time.
 
     Args:
-      train: the vectors.
+      train: the vectors; of width 0 they are not read.
       labels: the classes of the examples, int `[N]`.
+      unknown: vectors of examples of no class, float `[U, d]`, or None.
     """
-    width = train.shape[1]
     empty = {name: np.zeros([0, 0], np.float32) for name in ("directions", "means", "neighbours")}
-    empty |= {"references": np.zeros([4, 0], np.float32), "sums": np.zeros(0, np.float32)}
-    if width > MAX_WIDTH:
-        return Detector(rate=1.0, **empty, center=np.zeros(0, np.float32))
+    empty |= {name: np.zeros(0, np.float32) for name in ("references", "sums", "center", "contrast")}
+    if not train.shape[1]:
+        return Detector(rate=1.0, **empty)
     _, of_example, counts = np.unique(labels, return_inverse=True, return_counts=True)
     places = (of_example, np.arange(len(train)))
     means = scipy.sparse.csr_array((np.ones(len(train), np.float32), places)) @ train / counts[:, None]
@@ -223,10 +233,19 @@ def fit(train: np.ndarray, labels: np.ndarray) -> Detector:
     lengths = np.linalg.norm(train[some], axis=1, keepdims=True)
     fitted = {"center": center, "directions": white @ turns, "means": coordinates @ turns}
     fitted["neighbours"] = train[some] / np.maximum(lengths, 1e-12)
+    if unknown is not None:
+        regression = sklearn.linear_model.LogisticRegression(C=_CONTRAST, class_weight="balanced")
+        scale = train.std()
+        regression.fit(
+            np.concatenate([train, unknown]) / scale, np.arange(len(train) + len(unknown)) < len(train)
+        )
+        fitted["contrast"] = regression.coef_[0] / scale
     return Detector(rate=1.0, **empty | {name: np.float32(values) for name, values in fitted.items()})
 
 
-def fit_out_of_folds(train: Outputs, labels: np.ndarray, folds: np.ndarray, rate: float) -> Detector:
+def fit_out_of_folds(
+    train: Outputs, labels: np.ndarray, folds: np.ndarray, rate: float, unknown: np.ndarray | None = None
+) -> Detector:
     """Returns a detector that is calibrated by training examples, each by a detector without its fold.
 
     Args:
@@ -234,12 +253,13 @@ def fit_out_of_folds(train: Outputs, labels: np.ndarray, folds: np.ndarray, rate
       labels: their classes, int `[N]`.
       folds: int `[N]`; -1 for examples that calibrate nothing.
       rate: see `Detector`.
+      unknown: see `fit`.
     """
     scores = []
     for fold in range(1 + folds.max()):
         rest = folds != fold
-        scores.append(fit(train.vectors[rest], labels[rest]).scores_of(train.select(~rest)))
-    return fit(train.vectors, labels).calibrated(np.concatenate(scores), rate)
+        scores.append(fit(train.vectors[rest], labels[rest], unknown).scores_of(train.select(~rest)))
+    return fit(train.vectors, labels, unknown).calibrated(np.concatenate(scores), rate)
 
 
 def measure(detector: Detector, known: np.ndarray, unknown: np.ndarray | None) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from rank4class.pipelines.evaluation.detector import Detector, Outputs
 def calibrated(scores, rate=0.05):
     """Returns a detector whose scores are given as logits: it has no training vectors."""
     empty = {name: np.zeros([0, 0], np.float32) for name in ("directions", "means", "neighbours")}
-    unfitted = Detector(1.0, np.zeros([2, 0]), np.zeros(0), center=np.zeros(0), **empty)
+    empty |= {name: np.zeros(0, np.float32) for name in ("references", "sums", "center", "contrast")}
+    unfitted = Detector(1.0, **empty)
     return unfitted.calibrated(np.float32(scores), rate)
 
 
@@ -106,6 +107,21 @@ def test_folds_calibrate_by_detectors_without_them(rng):
     assert np.mean(itself.p_values_of(outputs(new, new)) <= 0.05) > 0.05
 
 
+def test_unknown_examples_are_learned(rng):
+    labels = np.arange(400) % 2
+    vectors = np.float32(4 * np.eye(2, 3)[labels] + rng.normal(size=[400, 3]))
+    like_known = vectors[:200] + np.float32([0.0, 0.0, 1.5])  # which no other score tells from known ones
+    scores = vectors[:, :2]
+    aurocs = []
+    for unknown in (None, like_known[:100]):
+        fitted = detector.fit(vectors[200:], labels[200:], unknown)
+        fitted = fitted.calibrated(fitted.scores_of(outputs(vectors[200:], scores[200:])), 0.05)
+        parts = outputs(vectors[100:200], scores[100:200]), outputs(like_known[100:], scores[100:200])
+        aurocs.append(auroc(*map(fitted.p_values_of, parts)))
+    assert aurocs[0] < 0.7
+    assert aurocs[1] > aurocs[0] + 0.08
+
+
 def test_measures(rng):
     known, unknown = rng.random(400), rng.random(300) ** 3
     fitted = calibrated(rng.normal(size=[99, 2]))
@@ -124,8 +140,8 @@ def test_measures(rng):
 
 
 def test_vectors_of_words_and_classes_of_one_example():
-    wide = detector.fit(np.zeros([4, detector.MAX_WIDTH + 1], np.float32), np.arange(4))
-    assert wide.scores_of(outputs(np.zeros([2, 5_000]), np.eye(2))).shape == (2, 2)
+    wide = detector.fit(np.zeros([4, 0], np.float32), np.arange(4))
+    assert wide.scores_of(outputs(np.zeros([2, 0]), np.eye(2))).shape == (2, 2)
     few = detector.fit(np.eye(4, dtype=np.float32), np.arange(4))
     scores = few.scores_of(outputs(np.eye(4), np.eye(4)))
     assert np.isfinite(scores).all()

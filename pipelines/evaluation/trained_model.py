@@ -176,7 +176,10 @@ class TrainedModel:
         fitted = self.detector
         if fitted is None:
             trained_on = self.load_task()
-            fitted = detector.fit(outputs(trained_on, "train").vectors, trained_on.splits["train"].labels)
+            labels = trained_on.splits["train"].labels
+            read = ("train", "unknown_train")
+            vectors = {name: outputs(trained_on, name).vectors for name in read if name in trained_on.splits}
+            fitted = detector.fit(vectors["train"], labels, vectors.get("unknown_train"))
         fitted = fitted.calibrated(fitted.scores_of(outputs(task_data, "calibration")), rate)
         if distribution.is_chief(self.strategy):
             self.run_dir.write_fitted_arrays("detector", fitted.to_arrays())

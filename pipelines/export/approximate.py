@@ -55,7 +55,9 @@ class ApproximateAnswers(Answers):
                 "it to 'exact'."
             )
         if self.detector is not None:
-            note = "index='scann': does not score all classes; unknown inputs, which need them, are not detected"
+            note = (
+                "index='scann': does not score all classes; unknown inputs, which need them, are not detected"
+            )
             logging.warning(note)
         n = len(self.class_names)
         if n < MIN_CLASSES:

@@ -23,6 +23,7 @@ from rank4class.pipelines.task_data.task_data import TaskData
 FILE = "report.html"
 _WORST = 20  # examples
 _PAIRS = 10  # of classes that are confused
+_SPLITS = ("train", "validation", "calibration", "test", "unknown", "unknown_train")  # in their order
 _LONGEST = 300  # characters of a text
 _BATCH = 1024
 _STARTS = {"probe": "the solved head it starts from, validation", "words": "words{} alone, validation"}
@@ -185,11 +186,11 @@ def _data_rows(task_data: TaskData) -> list[list[str]]:
     rows[0] += ["also in train"] if inputs else []
     rows[0] += [f"cut at {tokenizer.most_tokens} tokens"] if inputs and tokenizer else []
     known = set(map(normalize_text, inputs.get("train", ())))
-    for name in sorted(task_data.splits, key=("train", "validation", "calibration", "test", "unknown").index):
+    for name in sorted(task_data.splits, key=_SPLITS.index):
         split = task_data.splits[name]
         counts = split.class_counts(task_data.num_scored(name))
         few, median, most = (f"{f(counts):,.0f}" for f in (np.min, np.median, np.max))
-        if name == "unknown":
+        if name in _SPLITS[-2:]:
             few = median = most = "-"
         rows.append([name, f"{len(split):,}", few, median, most])
         if name in inputs:

@@ -198,10 +198,12 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
         rate is not None and bool(data.held_out),
         f"unknown={rate}: no calibration example has the classes of data.held_out. Leave one of both out.",
     )
-    yield (
-        data.unknown is not None and rate is None,
-        f"data.unknown={data.unknown}: measures the detection of unknown inputs. Set unknown, such as 0.05.",
-    )
+    for name in ("unknown", "unknown_train"):
+        path = getattr(data, name)
+        yield (
+            path is not None and rate is None,
+            f"data.{name}={path}: is for the detection of unknown inputs. Set unknown, such as 0.05.",
+        )
     for metric in experiment.metrics:
         is_of_sets = stated_coverage(metric) is not None
         yield (

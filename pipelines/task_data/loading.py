@@ -61,8 +61,9 @@ def load_data(
         check_classes(dataset, options.get("classes"))
     raw = of_dataset(dataset, data_config, encoder, trained)
     steps = [*_reading(data_config), drop_cells]
-    if data_config.unknown is not None:
-        raw = add_unknown(data_config, raw)
+    for name in ("unknown", "unknown_train"):
+        if (path := getattr(data_config, name)) is not None:
+            raw = add_unknown(name, path, data_config, raw)
     if trained is None:
         steps += [
             warn_of_cut_texts,
@@ -214,9 +215,8 @@ def _with_inputs(class_names: tuple[str, ...], splits: dict[str, data.Split], in
     return TaskData(class_names, splits, inputs.preprocess, lambda: inputs.encoder, inputs)
 
 
-def add_unknown(data_config: config.Data, task_data: TaskData) -> TaskData:
-    """Returns a task with the split "unknown", of the inputs of a file, whose labels mean nothing."""
-    path = str(data_config.unknown)
+def add_unknown(name: str, path: str, data_config: config.Data, task_data: TaskData) -> TaskData:
+    """Returns a task with one more split, of the inputs of a file, whose labels mean nothing."""
     inputs = task_data.inputs
     kind = inputs.kind
     bad_rows = BadRows(data_config.on_invalid_row, "data.on_invalid_row")
@@ -224,11 +224,11 @@ def add_unknown(data_config: config.Data, task_data: TaskData) -> TaskData:
     columns = columns._replace(feature_columns=inputs.columns[inputs.num_texts :])
     rows = list(kind.read(path, kind.raw_specs(inputs.specs), bad_rows, columns, {}))
     if not rows:
-        raise ValueError(f"data.unknown={path}: no input that can be used. Add some.")
+        raise ValueError(f"data.{name}={path}: no input that can be used. Add some.")
     like = task_data.splits["train"].select(np.zeros(len(rows), int))
     features = kind.stack([row for _, row in rows])
     split = dataclasses.replace(like, features=features, origins=None, inputs=None)
-    return dataclasses.replace(task_data, splits={**task_data.splits, "unknown": split})
+    return dataclasses.replace(task_data, splits={**task_data.splits, name: split})
 
 
 def skip_unreadable(task_data: TaskData) -> TaskData:

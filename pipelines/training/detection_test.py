@@ -60,7 +60,7 @@ def test_measures_and_answers(trained, files, rng, tmp_path):
     np.testing.assert_array_equal(outputs["unknown"], outputs["p_value"] <= 0.05)
     table = run.predict(inputs, k=2)
     assert table["unknown"].tolist() == np.repeat(outputs["unknown"], 2).tolist()
-    count, _ = run.predict_file(files / "unknown.csv", tmp_path / "p.jsonl")
+    run.predict_file(files / "unknown.csv", tmp_path / "p.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert np.mean([row["unknown"] for row in rows]) == pytest.approx(measured["recall"] / 100)
     run.export(tmp_path / "model")
@@ -88,7 +88,9 @@ def test_other_examples_calibrate(trained, files, rng, tmp_path):
     fitted = trained_model.restore(trained).calibrate_unknown(task_data, 0.1)
     np.testing.assert_allclose(fitted.neighbours, before.neighbours, atol=1e-6)
     np.testing.assert_allclose(fitted.sums, calibrated.sums, atol=1e-4)
-    with pytest.raises(ValueError, match=r"unknown=0\.001: needs 999 calibration examples, and there are 200"):
+    with pytest.raises(
+        ValueError, match=r"unknown=0\.001: needs 999 calibration examples, and there are 200"
+    ):
         restored.calibrate_unknown(task_data, 0.001)
 
 
@@ -96,8 +98,14 @@ def test_other_examples_calibrate(trained, files, rng, tmp_path):
     ("changes", "line"),
     [
         ({"unknown": 1.5}, r"unknown=1\.5: not between 0 and 1\."),
-        ({"data__unknown": "x.csv"}, r"data\.unknown=x\.csv: measures the detection of unknown inputs\. Set unk"),
-        ({"unknown": 0.05, "data__held_out": ("a",)}, r"unknown=0\.05: no calibration example has the classes of"),
+        (
+            {"data__unknown": "x.csv"},
+            r"data\.unknown=x\.csv: is for the detection of unknown inputs\. Set unk",
+        ),
+        (
+            {"unknown": 0.05, "data__held_out": ("a",)},
+            r"unknown=0\.05: no calibration example has the classes of",
+        ),
     ],
 )
 def test_settings_that_do_not_fit(files, changes, line, tmp_path):

@@ -366,13 +366,14 @@ class TrainableRankModel:
             detector.outputs_of, self.model, self._data, batch_size=self._evaluation_batch_size
         )
         train = outputs("train")
+        unknown = outputs("unknown_train").vectors if "unknown_train" in self._data.splits else None
         if self._data.folds is None:
-            fitted = detector.fit(train.vectors, labels)
+            fitted = detector.fit(train.vectors, labels, unknown)
             fitted = fitted.calibrated(fitted.scores_of(outputs("calibration")), rate)
         else:
             scores = self._scores_of_folds(results["best_step"])
             train = train._replace(logits=detector.logits_of(tf.constant(scores)).numpy())
-            fitted = detector.fit_out_of_folds(train, labels, self._data.folds, rate)
+            fitted = detector.fit_out_of_folds(train, labels, self._data.folds, rate, unknown)
         run_dir.write_fitted_arrays("detector", fitted.to_arrays())
         known = "test" if "test" in evaluations else "validation"
         measured = [name for name in (known, "unknown") if name in self._data.splits]
