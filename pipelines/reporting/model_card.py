@@ -81,8 +81,10 @@ def _unknown_inputs(results: Mapping[str, Any] | None) -> list[str]:
     if results is None or "unknown" not in results:
         return []
     rate = results["unknown"]["rate"]
-    note = f"`unknown` marks inputs whose `p_value` is at most {rate / 100.0:g}. Inputs drawn as the calibration"
-    note += f" examples were have it with a probability of at most {rate:g}%; nothing is promised for others."
+    note = (
+        f"`unknown` marks inputs whose `p_value` is at most {rate / 100.0:g}. Inputs drawn as the calibration "
+        f"examples were have it with a probability of at most {rate:g}%; nothing is promised for others."
+    )
     return ["## Unknown inputs", note, f"- {tables.unknown_line(results['unknown'])}"]
 
 
