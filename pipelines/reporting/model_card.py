@@ -82,7 +82,7 @@ def _unknown_inputs(results: Mapping[str, Any] | None) -> list[str]:
         return []
     rate = results["unknown"]["rate"]
     note = (
-        f"`unknown` marks inputs whose `p_value` is at most {rate / 100.0:g}. Inputs drawn as the calibration "
+        f"`unknown` marks inputs whose `p_value` is at most {rate / 100.0:g}. Inputs drawn as calibration "
         f"examples were have it with a probability of at most {rate:g}%; nothing is promised for others."
     )
     return ["## Unknown inputs", note, f"- {tables.unknown_line(results['unknown'])}"]
