@@ -54,9 +54,10 @@ class Detector:
     $$-\min_j \sum_k \frac{b_k}{1 + b_k} (z_k - m_{jk})^2$$
 
     to the nearest class mean $m_j$ in coordinates $z$ with the covariance 1 within classes and $b_k$ between
-    them. The relative distance of Ren et al. cancels the directions that all classes share too, but inputs
-    far away have no distance there at all; these weights leave such directions out instead. A fifth score
-    learns from unknown examples, if there are any: that of a logistic regression of known ones. With $r_k$
+    them, so that directions that no class uses are left out. The relative distance of Ren et al. subtracts
+    them, by a covariance that is estimated apart: where the two differ, inputs far away have the smallest
+    distance of all. A fifth score learns from unknown examples, if there are any: that of a logistic
+    regression, in which known and unknown ones have the same total weight. With $r_k$
     calibration examples of at most the $k$-th score, out of $m$, the sum is $\sum_k \log ((1 + r_k) / (1 +
     m))$, and with $r$ examples of at most its sum the p-value is $(1 + r) / (1 + m)$.
 

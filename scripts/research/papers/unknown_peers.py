@@ -9,7 +9,7 @@ References:
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,10 @@ def _of_run(workdir: str) -> dict[str, Any]:
         for name, (vectors, scores) in splits.items()
         if name != "train"
     }
-    methods = {"detector": (p_values["test"], p_values["unknown"])}
+    methods: dict[str, tuple[np.ndarray, ...]] = {"detector": (p_values["test"], p_values["unknown"])}
     methods |= _others(splits, loaded.splits["train"].labels)
     rows = [["method", "AUROC (%)", "FPR at 95% (%)"]]
-    measures = {}
+    measures: dict[str, Any] = {}
     for name, (known, unknown) in methods.items():
         measured = detector.measure(trained.detector, known, unknown)
         measures[name] = {each: round(measured[each], 2) for each in MEASURES}
@@ -56,7 +56,7 @@ def _of_run(workdir: str) -> dict[str, Any]:
         rows.append([name, *cells])
     print(f"{workdir}\n\n{tables.text_table(rows)}\n")
     sizes = {name: len(splits[name][0]) for name in ("test", "unknown")}
-    return {**sizes, "recall": round(trained.run_dir.results()["unknown"]["recall"], 2), "methods": measures}
+    return {**sizes, "methods": measures}
 
 
 def _outputs(trained: Any, loaded: Any, split: str, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -71,7 +71,7 @@ def _outputs(trained: Any, loaded: Any, split: str, batch_size: int) -> tuple[np
     return collected["h"], collected["scores"]
 
 
-def _others(splits: dict[str, Any], labels: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _others(splits: dict[str, Any], labels: np.ndarray) -> dict[str, tuple[np.ndarray, ...]]:
     """Returns name -> values of the test examples and of unknown inputs, high for known ones."""
     train = splits["train"][0].astype(np.float64)
     means = np.stack([train[labels == j].mean(axis=0) for j in np.unique(labels)])
@@ -92,7 +92,7 @@ def _others(splits: dict[str, Any], labels: np.ndarray) -> dict[str, tuple[np.nd
 
     of_classes = {name: distances(splits[name][0], means, within) for name in ("test", "unknown")}
     of_all = {name: distances(splits[name][0], train.mean(axis=0)[None], all_) for name in of_classes}
-    methods = {
+    methods: dict[str, Callable[..., np.ndarray]] = {
         "largest probability": lambda h, s, _: scipy.special.softmax(s, axis=1).max(axis=1),
         "largest score": lambda h, s, _: s.max(axis=1),
         "energy": lambda h, s, _: scipy.special.logsumexp(s, axis=1),
