@@ -40,6 +40,12 @@ def main() -> None:
     trained = trained_model.restore(_WORKDIR.value, strategy)
     if _SETS.value == "none":
         raise ValueError(f"--sets=none: fits none. Choose one of {', '.join(config.Sets.names()[1:])}.")
+    part = None
+    if _UNKNOWN.value is None or _SETS.value is not None:
+        names = (_SETS.value, trained.experiment.sets.name, "threshold")
+        by_class = {} if _BY_CLASS.value is None else {"sets.by_class": _BY_CLASS.value}
+        changes = {"sets.name": next(name for name in names if name not in (None, "none")), **by_class}
+        part = config.override(trained.experiment, changes).sets
     task_data = _LOAD(trained)
     path = _DATA_PATH.value
     if trained.trained_on(path):
@@ -52,24 +58,21 @@ def main() -> None:
         if is_chief:
             print(f"calibration: {len(detector.sums):,} examples")
             print(f"Detector of unknown inputs: {trained.run_dir.path}/detector.npz")
-    if _UNKNOWN.value is None or _SETS.value is not None:
-        _fit_sets(trained, task_data, is_chief)
+    if part is not None:
+        _fit_sets(trained, task_data, part, is_chief)
 
 
-def _fit_sets(trained: Any, task_data: Any, is_chief: bool) -> None:
+def _fit_sets(trained: Any, task_data: Any, part: config.Sets, is_chief: bool) -> None:
+    """Fits prediction sets, and prints what they hold."""
     from rank4class.pipelines.evaluation import prediction_sets
     from rank4class.pipelines.evaluation.stages.sets import describe
     from rank4class.pipelines.reporting import tables
 
-    names = (_SETS.value, trained.experiment.sets.name, "threshold")
-    name = next(name for name in names if name not in (None, "none"))
-    by_class = {} if _BY_CLASS.value is None else {"sets.by_class": _BY_CLASS.value}
-    part = config.override(trained.experiment, {"sets.name": name, **by_class}).sets
     sets = trained.calibrate(task_data, part)
     if not is_chief:
         return
     print(describe(task_data.splits["calibration"]))
-    if name == "rank":
+    if part.name == "rank":
         possible = [c for c in (0.8, 0.9, 0.95) if prediction_sets.least_examples(c) <= sets.examples.min()]
         rows = [[f"{coverage:.0%}", f"{sets.limits(coverage).max():.0f}"] for coverage in possible]
         print(f"\n{tables.text_table([['coverage', 'classes'], *rows])}\n")
