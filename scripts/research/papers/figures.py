@@ -46,9 +46,9 @@ _DATA = {
     "goemotions": "GoEmotions",
 }
 _UNKNOWN = {
-    "clinc150": "CLINC150, other requests",
-    "banking77_near": "50 banking intents, 27 others",
-    "banking77_far": "50 banking intents, other topics",
+    "clinc150": "CLINC150:\nrequests of no intent",
+    "banking77_near": "50 banking intents:\nthe 27 others",
+    "banking77_far": "50 banking intents:\nother topics",
 }
 _DETECTORS = {
     "detector": "rank4class, --unknown",
