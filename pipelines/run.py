@@ -127,7 +127,8 @@ class Run:
         Returns:
           A frame with a row for each input and class, the best first: "input", the input's index, "rank",
           "class", "score", and "probability" if the model is calibrated; with `k` and a coverage, thresholds
-          or a count prior also "in_set", whether the class is decided.
+          or a count prior also "in_set", whether the class is decided; and if the run detects unknown inputs
+          "unknown" and "p_value" of the input, see `detector.Detector`.
 
         Raises:
           ValueError: an input that the model does not take, or a coverage or prior that does not fit the run.

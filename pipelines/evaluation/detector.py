@@ -106,11 +106,13 @@ class Detector:
         return Detector(float(arrays["rate"]), **{n: x for n, x in arrays.items() if n != "rate"})
 
     def p_values(self, vectors: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """Returns the p-values of examples, float32 `[B]`, by their `Outputs`."""
-        sums = _sums(self.references, self._scores(vectors, logits), extra=1)
+        """Returns the p-values of examples, float32 `[B]`, by their `Outputs`; 0 if a score is not finite."""
+        scores = self._scores(vectors, logits)
+        sums = _sums(self.references, scores, extra=1)
         total = tf.size(self.sums)
         below = tf.searchsorted(tf.convert_to_tensor(self.sums), sums, side="right")
-        return tf.cast(1 + below, tf.float32) / tf.cast(1 + total, tf.float32)
+        p_values = tf.cast(1 + below, tf.float32) / tf.cast(1 + total, tf.float32)
+        return tf.where(tf.reduce_all(tf.math.is_finite(scores), axis=1), p_values, 0.0)
 
     def p_values_of(self, outputs: Outputs) -> np.ndarray:
         """Returns the p-values of all examples, float32 `[N]`, in blocks."""

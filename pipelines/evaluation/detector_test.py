@@ -37,6 +37,8 @@ def test_p_values_by_ranks(rng):
         expected.append((1 + sum(each <= own + 1e-6 for each in sums)) / 31)
     p_values = calibrated(scores).p_values_of(Outputs(np.zeros([50, 1], np.float32), np.float32(inputs)))
     np.testing.assert_allclose(p_values, expected, rtol=1e-5)
+    not_finite = Outputs(np.zeros([2, 1]), np.float32([[np.nan, 9.0], [9.0, np.inf]]))
+    assert calibrated(scores).p_values_of(not_finite).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("draws", [100, pytest.param(1_000, marks=pytest.mark.nightly)])

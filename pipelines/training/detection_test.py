@@ -26,10 +26,11 @@ def numbers(rng, classes):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Returns the folder of a table of three classes, and of a file of other inputs."""
+    """Returns the folder of a table of three classes, and of two files of other inputs."""
     rng = np.random.default_rng(0)
     folder = tmp_path_factory.mktemp("detection")
-    for name, classes in (("table", np.arange(900) % 3), ("unknown", np.full(100, 3))):
+    tables = {"table": np.arange(900) % 3, "unknown": np.full(100, 3), "learned": np.full(50, 3)}
+    for name, classes in tables.items():
         header = ["x,y,z,label"] if name == "table" else ["x,y,z"]
         rows = numbers(rng, classes)
         labels = [f",{'abc'[j]}" for j in classes] if name == "table" else [""] * len(rows)
@@ -42,6 +43,7 @@ def files(tmp_path_factory):
 def trained(files):
     """Returns the folder of a run that detects unknown inputs."""
     unknown = {"unknown": 0.05, "data__unknown": str(files / "unknown.csv")}
+    unknown["data__unknown_train"] = str(files / "learned.csv")
     experiment = table(files / "table.csv", data__validation_fraction=0.4, **unknown)
     rank4class.train(experiment, files / "run", progress=False)
     return files / "run"
@@ -87,6 +89,7 @@ def test_other_examples_calibrate(trained, files, rng, tmp_path):
     (trained / "detector.npz").unlink()  # as in a run that was trained without it
     fitted = trained_model.restore(trained).calibrate_unknown(task_data, 0.1)
     np.testing.assert_allclose(fitted.neighbours, before.neighbours, atol=1e-6)
+    assert fitted.contrast.any()
     np.testing.assert_allclose(fitted.sums, calibrated.sums, atol=1e-4)
     with pytest.raises(
         ValueError, match=r"unknown=0\.001: needs 999 calibration examples, and there are 200"
