@@ -237,7 +237,9 @@ def fit(train: np.ndarray, labels: np.ndarray, unknown: np.ndarray | None = None
     fitted = {"center": center, "directions": white @ turns, "means": coordinates @ turns}
     fitted["neighbours"] = train[some] / np.maximum(lengths, 1e-12)
     if unknown is not None:
-        regression = sklearn.linear_model.LogisticRegression(C=_CONTRAST, class_weight="balanced")
+        regression = sklearn.linear_model.LogisticRegression(
+            C=_CONTRAST, class_weight="balanced", max_iter=1_000
+        )
         scale = train.std()
         regression.fit(
             np.concatenate([train, unknown]) / scale, np.arange(len(train) + len(unknown)) < len(train)

@@ -359,7 +359,7 @@ class TrainableRankModel:
     ) -> dict[str, evaluator.EvaluationResult]:
         """Writes a detector of unknown inputs; returns the evaluations with its p-values.
 
-        Its measures become "unknown" of the results.
+        Its measures become "unknown" of the results, if there are examples that it has not seen.
         """
         labels = self._data.splits["train"].labels
         outputs = functools.partial(
@@ -376,6 +376,8 @@ class TrainableRankModel:
             fitted = detector.fit_out_of_folds(train, labels, self._data.folds, rate, unknown)
         run_dir.write_fitted_arrays("detector", fitted.to_arrays())
         known = "test" if "test" in evaluations else "validation"
+        if known == "validation" and self._data.folds is not None:  # the detector has seen these examples
+            return {**evaluations}
         measured = [name for name in (known, "unknown") if name in self._data.splits]
         p_values = {name: fitted.p_values_of(outputs(name)) for name in measured}
         results["unknown"] = detector.measure(fitted, p_values[known], p_values.get("unknown"))
