@@ -57,6 +57,9 @@ def test_measures_and_answers(trained, files, rng, tmp_path):
     assert measured["known"] == run.results["test"]["examples"]
     assert measured["auroc"] > 98
     assert measured["recall"] > 90
+    report = (trained / "report.html").read_text()
+    assert f"Unknown inputs at 5%: {measured['false_alarms']:.2f}% [" in report
+    assert "Unknown inputs that are found, by the share of known ones" in report
     inputs = np.float32(numbers(rng, np.array([0, 1, 2, 3, 3])))
     outputs = run.outputs(inputs)
     assert outputs["unknown"].tolist() == [False, False, False, True, True]
