@@ -358,7 +358,14 @@ class Run:
         run_dir = self._trained.run_dir
         usage = saved_model.usage(answers)
         of_run = self.class_names, run_dir.results(), run_dir.data_hashes(), run_dir.sessions()
-        card = model_card(self.experiment, *of_run, usage, answers.sets, coverage)
+        card = model_card(
+            self.experiment,
+            *of_run,
+            usage,
+            answers.sets,
+            coverage,
+            answers.detector and self._trained.detector,
+        )
         saved_model.save(answers, folder, k, card)
 
     @property

@@ -4,8 +4,9 @@ r"""Fits prediction sets, or a detector of unknown inputs, to labeled examples t
     python -m rank4class.scripts.calibrate runs/mine labeled.csv --unknown=0.05
 
 A prediction set contains the class of a new example with the probability that you choose, and of new examples
-the share that you choose is called unknown, if the labeled examples are like them. The run's folder has the
-result. Without --data.path, the examples are the calibration split of a training with --sets or --unknown.
+at most the share that you choose is called unknown, if the labeled examples are like them. The run's folder
+has the result. Without --data.path, the examples are the calibration split of a training with --sets or
+--unknown, if it had a validation split.
 """
 
 from typing import Any
@@ -34,7 +35,7 @@ _UNKNOWN = flags.DEFINE_float(
 
 def main() -> None:
     from rank4class.pipelines import distribution
-    from rank4class.pipelines.evaluation import trained_model
+    from rank4class.pipelines.evaluation import prediction_sets, trained_model
 
     strategy = _STRATEGY()
     trained = trained_model.restore(_WORKDIR.value, strategy)
@@ -53,13 +54,15 @@ def main() -> None:
             f"--data.path={path}: the data of the training. Set it to examples that the run has not seen."
         )
     is_chief = distribution.is_chief(strategy)
-    if _UNKNOWN.value is not None:
-        detector = trained.calibrate_unknown(task_data, _UNKNOWN.value)
-        if is_chief:
-            print(f"calibration: {len(detector.sums):,} examples")
-            print(f"Detector of unknown inputs: {trained.run_dir.path}/detector.npz")
     if part is not None:
         _fit_sets(trained, task_data, part, is_chief)
+    if (rate := _UNKNOWN.value) is not None:
+        size = len(trained.calibrate_unknown(task_data, rate).sums)
+        if is_chief:
+            low, high = (1.0 - end for end in prediction_sets.coverage_interval(size, 1.0 - rate)[::-1])
+            note = f"of inputs like them about {low:.1%} to {high:.1%} will be called unknown (95% of draws)."
+            print(f"calibration: {size:,} examples; {note}")
+            print(f"Detector of unknown inputs: {trained.run_dir.path}/detector.npz")
 
 
 def _fit_sets(trained: Any, task_data: Any, part: config.Sets, is_chief: bool) -> None:

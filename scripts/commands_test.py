@@ -318,7 +318,7 @@ ERRORS = {
     "train DIGITS --workdir=new --encoder=vgg16": "encoder='vgg16': images of 8 x 8, below 32 x 32. Choose",
     "train DIGITS --workdir=new --config.metrics=mrr,foo": "metric='foo': unknown. There are:",
     "predict --workdir=RUN --input=file": "file: unknown format. Give an array as .npy or .npz.",
-    "calibrate --workdir=RUN": "trained without calibration examples. Train with --sets or --unknown, or set",
+    "calibrate --workdir=RUN": "no calibration examples besides those of the training. Train with validation",
     "calibrate --workdir=RUN --sets=none": "--sets=none: fits none. Choose one of rank,",
     "evaluate --workdir=~/nowhere": os.path.expanduser("~/nowhere: no such folder."),  # bash leaves ~ here
     "calibrate --workdir=RUN --sets=lac --data.path=x": "sets='lac': unknown. There are: none, rank,",

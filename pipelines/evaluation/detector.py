@@ -22,12 +22,13 @@ import tensorflow as tf
 
 from rank4class import arguments
 from rank4class.pipelines.evaluation import statistics, unknown_inputs
+from rank4class.pipelines.evaluation.thresholds import ROUNDING
 from rank4class.pipelines.task_data.task_data import TaskData
 
 NEIGHBOURS = 5  # nearest training examples, over which similarities are averaged
 MAX_NEIGHBOURS = 2**14  # training examples that are kept
 MAX_WIDTH = 4_096  # of vectors whose directions are computed
-MAX_RESIDUALS = 2**17  # training examples of which the covariance is
+MAX_VALUES = 2**26  # of training vectors of which the covariance is
 _BLOCK = 1_024  # examples at a time
 _CONTRAST = 0.01  # inverse strength of the penalty of the regression of unknown examples
 _SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the curve
@@ -62,12 +63,13 @@ class Detector:
     m))$, and with $r$ examples of at most its sum the p-value is $(1 + r) / (1 + m)$.
 
     If the calibration examples and an input are exchangeable, the p-value is at most $\alpha$ with a
-    probability of at most $\alpha$, for each $m$ and any distribution of the scores: the ranks among the
-    calibration examples are compared as if the input were one of them, and leaving it out in their own sums
-    makes these only smaller. Nothing follows for inputs of other kinds, of which some are called known.
+    probability of at most $\alpha$, for each $m$ and any distribution of the scores: among all $m + 1$ the
+    ranks of their sums are equally probable, and the sums of the calibration examples, whose ranks leave out
+    the input, are at most those, which makes the p-value only larger. Nothing follows for inputs of other
+    kinds, of which some are called known.
 
     A p-value takes `O(d (r + k) + r n)` operations, for `r < min(d, n)` directions and `k` kept examples. The
-    arrays are NumPy's or variables.
+    arrays are NumPy's, or variables in an export.
 
     >>> rng = np.random.default_rng(0)
     >>> classes = np.eye(3)[np.arange(600) % 3]  # three groups of points, 5 apart
@@ -106,13 +108,14 @@ class Detector:
         return Detector(float(arrays["rate"]), **{n: x for n, x in arrays.items() if n != "rate"})
 
     def p_values(self, vectors: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """Returns the p-values of examples, float32 `[B]`, by their `Outputs`; 0 if a score is not finite."""
-        scores = self._scores(vectors, logits)
-        sums = _sums(self.references, scores, extra=1)
+        """Returns the p-values of examples, float32 `[B]`, by their `Outputs`.
+
+        They are a millionth smaller, so that those up to a limit are the same whichever way they are rounded.
+        """
+        sums = _sums(self.references, _raised(self._scores(vectors, logits)), extra=1)
         total = tf.size(self.sums)
-        below = tf.searchsorted(tf.convert_to_tensor(self.sums), sums, side="right")
-        p_values = tf.cast(1 + below, tf.float32) / tf.cast(1 + total, tf.float32)
-        return tf.where(tf.reduce_all(tf.math.is_finite(scores), axis=1), p_values, 0.0)
+        below = tf.searchsorted(tf.convert_to_tensor(self.sums), _raised(sums), side="right")
+        return tf.cast(1 + below, tf.float32) / tf.cast(1 + total, tf.float32) * (1.0 - 1e-6)
 
     def p_values_of(self, outputs: Outputs) -> np.ndarray:
         """Returns the p-values of all examples, float32 `[N]`, in blocks."""
@@ -134,9 +137,12 @@ class Detector:
         return dataclasses.replace(self, rate=rate, references=references, sums=sums)
 
     def _scores(self, vectors: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """Returns the scores of examples, float32 `[B, 4]`, or 5, or 2 without vectors."""
+        """Returns the scores of examples, float32 `[B, 4]`, or 5, or 2 without vectors.
+
+        All scores of an example are minus infinity if one is not finite.
+        """
         if not self.neighbours.shape[0]:
-            return logits
+            return _finite(logits)
         vectors = tf.cast(vectors, tf.float32)
         neighbours, means = tf.convert_to_tensor(self.neighbours), tf.convert_to_tensor(self.means)
         cosines = tf.matmul(tf.math.l2_normalize(vectors, axis=1), neighbours, transpose_b=True)
@@ -148,17 +154,20 @@ class Detector:
         scores = [*tf.unstack(logits, axis=1), tf.reduce_mean(nearest, axis=1), -distances]
         if self.contrast.shape[0]:
             scores.append(tf.linalg.matvec(vectors, tf.convert_to_tensor(self.contrast)))
-        return tf.stack(scores, axis=1)
+        return _finite(tf.stack(scores, axis=1))
 
 
 def check(rate: float, task_data: TaskData) -> None:
     """Raises ValueError if the data of a training have no unknown inputs, or too few calibration examples."""
     arguments.check_fraction(False, unknown=rate)
     train = task_data.splits["train"]
-    if train.multi_label or train.kind.ranks_items or train.kind.has_ids:
-        raise ValueError(
-            f"unknown={rate:g}: needs inputs of one class each, not known by their ids. Leave it out."
-        )
+    for is_wrong, reason in (
+        (train.multi_label, "an example may have several classes"),
+        (train.kind.ranks_items, "the items of a list are not classes"),
+        (train.kind.has_ids, "the inputs are known by their ids alone"),
+    ):
+        if is_wrong:
+            raise ValueError(f"unknown={rate:g}: {reason}. Leave it out.")
     check_size(len(task_data.splits["calibration"]), rate)
 
 
@@ -167,7 +176,7 @@ def check_size(size: int, rate: float) -> None:
     if size < least_examples(rate):
         raise ValueError(
             f"unknown={rate:g}: needs {least_examples(rate)} calibration examples, and there are {size}. "
-            "Raise it, or give more."
+            "Raise it, data.validation_fraction or sets.fraction, or give more examples."
         )
 
 
@@ -185,10 +194,10 @@ def logits_of(scores: tf.Tensor) -> tf.Tensor:
     return tf.stack([tf.reduce_max(scores, axis=1), tf.reduce_logsumexp(scores, axis=1)], axis=1)
 
 
-def outputs_of(model: tf.keras.Model, task_data: TaskData, split: str, batch_size: int) -> Outputs:
-    """Returns the outputs of a rank model for the examples of a split.
+def reader(model: tf.keras.Model, batch_size: int, title: str = "") -> Callable[[TaskData, str], Outputs]:
+    """Returns a function of a task and a split to the outputs of a rank model for its examples.
 
-    Vectors wider than `MAX_WIDTH`, such as those of words, are left out.
+    Vectors wider than `MAX_WIDTH`, such as those of words, are left out. A title shows the progress.
     """
     c = model.encode_classes(training=False)
 
@@ -199,13 +208,16 @@ def outputs_of(model: tf.keras.Model, task_data: TaskData, split: str, batch_siz
         read = h if h.shape[1] <= MAX_WIDTH else h[:, :0]
         return {"vectors": tf.cast(read, tf.float32), "logits": logits_of(scores)}
 
-    return Outputs(**task_data.without_labels().collect(split, batch_size, outputs, ""))
+    def read(task_data: TaskData, split: str) -> Outputs:
+        return Outputs(**task_data.without_labels().collect(split, batch_size, outputs, title))
+
+    return read
 
 
 def fit(train: np.ndarray, labels: np.ndarray, unknown: np.ndarray | None = None) -> Detector:
     """Returns a detector of the vectors of training examples, float `[N, d]`, which is not calibrated.
 
-    It takes `O(N d + min(N, MAX_RESIDUALS) d^2 + d^3)` time.
+    It takes `O(N d + MAX_VALUES d + d^3)` time, and memory for a few copies of `MAX_VALUES` numbers.
 
     Args:
       train: the vectors; of width 0 they are not read.
@@ -218,14 +230,15 @@ def fit(train: np.ndarray, labels: np.ndarray, unknown: np.ndarray | None = None
         return Detector(rate=1.0, **empty)
     _, of_example, counts = np.unique(labels, return_inverse=True, return_counts=True)
     places = (of_example, np.arange(len(train)))
-    means = scipy.sparse.csr_array((np.ones(len(train), np.float32), places)) @ train / counts[:, None]
+    means = scipy.sparse.csr_array((np.ones(len(train), np.float32), places)) @ train
+    means /= counts[:, None].astype(np.float32)
     rng = np.random.default_rng(0)
-    some = np.sort(rng.permutation(len(train))[:MAX_RESIDUALS])
-    center = train.mean(axis=0, dtype=np.float64)
+    some = np.sort(rng.permutation(len(train))[: MAX_VALUES // train.shape[1]])
+    center = train.mean(axis=0)
     residuals = train[some] - means[of_example[some]]
     within, _ = sklearn.covariance.ledoit_wolf(residuals, assume_centered=True)
-    variances, axes = np.linalg.eigh(within)
-    least = 1e-6 * np.square(train[some] - center).mean()  # where each class has one example
+    variances, axes = np.linalg.eigh(within.astype(np.float64))
+    least = max(1e-6 * np.var(train[some]), 1e-12)  # where each class has one example, or all are equal
     white = axes / np.sqrt(np.maximum(variances, least))
     coordinates = (means - center) @ white
     between, turns = np.linalg.eigh((coordinates.T * counts / len(train)) @ coordinates)
@@ -321,6 +334,16 @@ def _sums(references: Any, scores: Any, extra: int) -> tf.Tensor:
     below = tf.searchsorted(references, tf.transpose(scores), side="right")
     total = tf.cast(1 + tf.shape(references)[1], tf.float32)
     return tf.reduce_sum(tf.math.log(tf.cast(extra + below, tf.float32) / total), axis=0)
+
+
+def _finite(scores: tf.Tensor) -> tf.Tensor:
+    is_finite = tf.reduce_all(tf.math.is_finite(scores), axis=1, keepdims=True)
+    return tf.where(is_finite, scores, -np.inf)
+
+
+def _raised(values: tf.Tensor) -> tf.Tensor:
+    """Returns values with room for the rounding errors of another batch; minus infinity stays."""
+    return tf.where(tf.math.is_finite(values), values + ROUNDING * (1.0 + tf.abs(values)), values)
 
 
 def _in_blocks(function: Callable[..., tf.Tensor], outputs: Outputs) -> np.ndarray:

@@ -170,16 +170,11 @@ class TrainedModel:
         """
         self._check_calibration(task_data)
         detector.check(rate, task_data)
-        outputs = functools.partial(
-            detector.outputs_of, self.model, batch_size=self.experiment.evaluation_batch_size
-        )
+        outputs = detector.reader(self.model, self.experiment.evaluation_batch_size)
         fitted = self.detector
         if fitted is None:
             trained_on = self.load_task()
-            labels = trained_on.splits["train"].labels
-            read = ("train", "unknown_train")
-            vectors = {name: outputs(trained_on, name).vectors for name in read if name in trained_on.splits}
-            fitted = detector.fit(vectors["train"], labels, vectors.get("unknown_train"))
+            fitted = detector.fit(outputs(trained_on, "train").vectors, trained_on.splits["train"].labels)
         fitted = fitted.calibrated(fitted.scores_of(outputs(task_data, "calibration")), rate)
         if distribution.is_chief(self.strategy):
             self.run_dir.write_fitted_arrays("detector", fitted.to_arrays())
@@ -192,8 +187,9 @@ class TrainedModel:
             raise ValueError(f"{path}: not finished, so that its checkpoint may change. Train it to the end.")
         if "calibration" not in task_data.splits:
             raise ValueError(
-                f"{path}: trained without calibration examples. Train with --sets or --unknown, or set "
-                "data.path to labeled examples that the run has not seen, if its dataset reads them."
+                f"{path}: no calibration examples besides those of the training. Train with validation "
+                "examples and --sets or --unknown, or set data.path to labeled examples that the run has not "
+                "seen, if its dataset reads them."
             )
         hashes = self.run_dir.data_hashes()
         for split in ("train", "validation"):

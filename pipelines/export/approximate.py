@@ -59,6 +59,8 @@ class ApproximateAnswers(Answers):
                 "index='scann': does not score all classes; unknown inputs, which need them, are not detected"
             )
             logging.warning(note)
+            self.detector = None
+            self._detector_variables = {}
         n = len(self.class_names)
         if n < MIN_CLASSES:
             raise ValueError(

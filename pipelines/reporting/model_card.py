@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rank4class.pipelines import config
+from rank4class.pipelines.evaluation.detector import Detector
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets, coverage_interval
 from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage import files
@@ -24,12 +25,13 @@ def model_card(
     usage: str,
     sets: PredictionSets | None = None,
     coverage: float | None = None,
+    detector: Detector | None = None,
 ) -> str:
     """Returns a model card in Markdown, with fields for its owner to fill in.
 
     The results are the content of `results.json`, None before the run is finished; the hashes are those of
     the classes and splits, and `usage` is a program that loads the model. The model returns the prediction
-    `sets` of a `coverage`, or none.
+    `sets` of a `coverage`, or none, and marks unknown inputs by the `detector`, or none.
     """
     parts = {name: getattr(experiment, name).name for name in ("encoder", "interaction", "loss")}
     blocks = [
@@ -39,7 +41,7 @@ def model_card(
         "## Use",
         f"```python\n{usage}\n```",
         *_prediction_sets(sets, coverage, results),
-        *_unknown_inputs(results),
+        *_unknown_inputs(detector, results),
         "## Data",
         tables.markdown_table(_splits(results, hashes)),
         "## Metrics",
@@ -76,16 +78,20 @@ def _prediction_sets(
     return ["## Prediction sets", "\n".join(lines[:1]), "\n".join(lines[1:])]
 
 
-def _unknown_inputs(results: Mapping[str, Any] | None) -> list[str]:
-    """Returns the blocks on unknown inputs, if the training has measured their detection."""
-    if results is None or "unknown" not in results:
+def _unknown_inputs(detector: Detector | None, results: Mapping[str, Any] | None) -> list[str]:
+    """Returns the blocks on unknown inputs, if there is a detector."""
+    if detector is None:
         return []
-    rate = results["unknown"]["rate"]
-    note = (
-        f"`unknown` marks inputs whose `p_value` is at most {rate / 100.0:g}. Inputs drawn as calibration "
-        f"examples were have it with a probability of at most {rate:g}%; nothing is promised for others."
-    )
-    return ["## Unknown inputs", note, f"- {tables.unknown_line(results['unknown'])}"]
+    lines = [
+        f"`unknown` marks inputs whose `p_value` is at most {detector.rate:g}. Inputs drawn as calibration "
+        f"examples were have it with a probability of at most {100.0 * detector.rate:g}%; nothing is "
+        "promised for others.",
+        f"- Calibration examples: {len(detector.sums):,}",
+    ]
+    measured = (results or {}).get("unknown", {})
+    if (measured.get("rate"), measured.get("calibration")) == (100.0 * detector.rate, len(detector.sums)):
+        lines.append(f"- On test: {tables.unknown_line(measured).partition(': ')[2]}")
+    return ["## Unknown inputs", lines[0], "\n".join(lines[1:])]
 
 
 def _training(sessions: Sequence[Mapping[str, Any]]) -> str:

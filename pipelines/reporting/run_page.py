@@ -124,10 +124,14 @@ def _sections(
             called = called[evaluation.p_values[called] <= experiment.unknown]
             summary = results["unknown"]
             has_unknown = summary["unknown"] > 0
+            rows = _examples(evaluation, examples, class_names, called, are_files) if len(called) else []
+            for row, cell in zip(rows, ["p_value", *evaluation.p_values[called]], strict=False):
+                row.append(cell if isinstance(cell, str) else f"{cell:.4f}")
+            note = f" The {split} examples that look the least known:" if rows else ""
             yield Section(
                 "Unknown inputs",
-                f"{tables.unknown_line(summary)}. The {split} examples that look the least known:",
-                rows=_examples(evaluation, examples, class_names, called, are_files),
+                f"{tables.unknown_line(summary)}.{note}",
+                rows=rows,
                 figures={_DETECTION: page.svg(plots.detection(summary))} if has_unknown else {},
             )
     yield Section("Data", rows=_data_rows(task_data))

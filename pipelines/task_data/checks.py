@@ -192,7 +192,7 @@ def _combinations(experiment: config.Experiment, trains: bool) -> Iterator[tuple
     rate = experiment.unknown
     yield (
         rate is not None and not 0.0 < rate < 1.0,
-        f"unknown={rate}: not between 0 and 1. Choose a share of the known inputs, such as 0.05.",
+        f"unknown={rate}: not in (0, 1). Choose a share of the known inputs, such as 0.05.",
     )
     yield (
         rate is not None and bool(data.held_out),

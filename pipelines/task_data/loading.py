@@ -62,7 +62,7 @@ def load_data(
     raw = of_dataset(dataset, data_config, encoder, trained)
     steps = [*_reading(data_config), drop_cells]
     for name in ("unknown", "unknown_train"):
-        if (path := getattr(data_config, name)) is not None:
+        if trained is None and (path := getattr(data_config, name)) is not None:
             raw = add_unknown(name, path, data_config, raw)
     if trained is None:
         steps += [
@@ -222,7 +222,10 @@ def add_unknown(name: str, path: str, data_config: config.Data, task_data: TaskD
     bad_rows = BadRows(data_config.on_invalid_row, "data.on_invalid_row")
     columns = Columns.of_options(data_config.options())
     columns = columns._replace(feature_columns=inputs.columns[inputs.num_texts :])
-    rows = list(kind.read(path, kind.raw_specs(inputs.specs), bad_rows, columns, {}))
+    try:
+        rows = list(kind.read(path, kind.raw_specs(inputs.specs), bad_rows, columns, {}))
+    except (ValueError, FileNotFoundError) as error:
+        raise type(error)(f"data.{name}: {error} Columns have the names of those of the training.") from error
     if not rows:
         raise ValueError(f"data.{name}={path}: no input that can be used. Add some.")
     like = task_data.splits["train"].select(np.zeros(len(rows), int))

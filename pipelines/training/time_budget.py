@@ -72,6 +72,8 @@ class Budget:
         train = len(task_data.splits["train"])
         validation = len(task_data.splits["validation"])
         evaluated = sum(len(task_data.splits[name]) for name in task_data.evaluated)
+        if experiment.unknown is not None:  # its detector encodes all examples again
+            evaluated += sum(map(len, task_data.splits.values()))
         # The words are weighed by an evaluation of their own, but not in the end.
         of_validation = speed.evaluation * (2.0 if "words" in task_data.first_example() else 1.0)
         of_end = of_validation + speed.evaluation * evaluated / validation

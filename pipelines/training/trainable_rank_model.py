@@ -362,9 +362,9 @@ class TrainableRankModel:
         Its measures become "unknown" of the results, if there are examples that it has not seen.
         """
         labels = self._data.splits["train"].labels
-        outputs = functools.partial(
-            detector.outputs_of, self.model, self._data, batch_size=self._evaluation_batch_size
-        )
+        title = "detecting" if self._progress else ""
+        read = detector.reader(self.model, self._evaluation_batch_size, title)
+        outputs = functools.partial(read, self._data)
         train = outputs("train")
         unknown = outputs("unknown_train").vectors if "unknown_train" in self._data.splits else None
         if self._data.folds is None:

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from rank4class.pipelines.evaluation import detector, trained_model
 from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.task_data.loading import load_data
 
 MEASURES = ("auroc", "fpr95")
 
@@ -32,7 +33,7 @@ def compare(workdirs: Sequence[str]) -> dict[str, Any]:
 
 def _of_run(workdir: str) -> dict[str, Any]:
     trained = trained_model.restore(workdir)
-    loaded = trained.load_task()
+    loaded = load_data(trained.experiment, workdir)  # as a training does, with the unknown inputs
     size = trained.experiment.evaluation_batch_size
     splits = {name: _outputs(trained, loaded, name, size) for name in ("train", "test", "unknown")}
     assert trained.detector is not None
