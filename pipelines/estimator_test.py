@@ -91,6 +91,10 @@ def test_predictions(fitted):
 def test_prediction_sets(fitted):
     with pytest.raises(ValueError, match="coverage=0.9: the run has no prediction sets. .*'sets.name': 'thr"):
         fitted.predict_set(FRAME)
+    with pytest.raises(
+        ValueError, match="unknown=None: no unknown inputs are detected. Fit with unknown=0.05"
+    ):
+        fitted.predict_unknown(FRAME)
     calibrated = fit(epochs=3, validation_fraction=0.4, experiment={"sets.name": "threshold"})
     in_set = calibrated.predict_set(X, coverage=0.8)
     assert (in_set.shape, in_set.dtype) == ((60, 3), bool)
