@@ -26,7 +26,7 @@ from rank4class.pipelines.evaluation.thresholds import ROUNDING
 from rank4class.pipelines.task_data.task_data import TaskData
 
 NEIGHBOURS = 5  # nearest training examples, over which similarities are averaged
-MAX_NEIGHBOURS = 2**14  # training examples that are kept
+MAX_NEIGHBOURS = 2**13  # training examples that are kept
 MAX_WIDTH = 4_096  # of vectors whose directions are computed
 MAX_VALUES = 2**26  # of training vectors of which the covariance is
 _BLOCK = 1_024  # examples at a time
