@@ -1,4 +1,4 @@
-"""Prediction sets of a run that was trained without them, from another labeled file."""
+"""Prediction sets and detectors of a run that was trained without them, from another labeled file."""
 
 import numpy as np
 import pytest
@@ -63,3 +63,32 @@ def test_files_of_the_training_do_not_calibrate(output_of, error_of, write, tmp_
         line = error_of("calibrate", run, f"--data.path={path}")
         assert f"data.path: the {name} split of the run. Set it to examples that the run has not" in line
     assert not (tmp_path / "run/prediction_sets.json").exists()
+
+
+def test_unknown_inputs_by_commands(output_of, error_of, write, tmp_path):
+    train, labeled, new = (write(f"{seed}.csv", 400, seed) for seed in range(3))
+    others = tmp_path / "others.csv"
+    others.write_text("x,y\n" + "".join(f"{9 + i / 50},{-9 - i / 50}\n" for i in range(50)))
+    run = str(tmp_path / "run")
+    flags = ("--config=table_mlp", f"--config.data.path={train}", "--config.data.validation_fraction=0.3")
+    printed = output_of(
+        "train", *flags, "--unknown=0.1", f"--config.data.unknown={others}", f"--workdir={run}"
+    )
+    [line] = [line for line in printed.splitlines() if line.startswith("Unknown inputs at 10%: ")]
+    assert " of 40 known inputs are called unknown, " in line
+    assert " of 50 unknown ones, AUROC " in line
+    compared = output_of("compare", run, run, f"--output={tmp_path / 'compared'}")
+    assert compared.count(line) == 2
+    others.rename(tmp_path / "moved.csv")  # a finished run does not need them
+    printed = output_of("calibrate", run, str(labeled), "--unknown=0.05")
+    assert (
+        "calibration: 400 examples; of inputs like them about 3.1% to 7.3% will be called unknown" in printed
+    )
+    assert not (tmp_path / "run/prediction_sets.json").exists()
+    output_of("predict", run, str(new), f"--output={tmp_path / 'p.csv'}", "--top_k=1")
+    rows = [line.split(",") for line in (tmp_path / "p.csv").read_text().splitlines()]
+    assert rows[0][1:4] == ["unknown", "p_value", "class_1"]
+    unknown, p_values = (np.array([row[i] for row in rows[1:]], float) for i in (1, 2))
+    np.testing.assert_array_equal(unknown, p_values <= 0.05)
+    assert 0.01 < unknown.mean() < 0.1
+    assert "unknown=2.0: not in (0, 1)." in error_of("calibrate", run, str(labeled), "--unknown=2")

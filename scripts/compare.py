@@ -37,6 +37,11 @@ def main() -> None:
             f"A: `{first}`, B: `{other}`, on {compared[0].examples:,} {_PATH.value or _SPLIT.value} examples"
         ]
         blocks += [tables.markdown_table(rows)]
+    for name, run in zip(names, runs, strict=True):
+        if unknown := (run.run_dir.results() or {}).get("unknown"):
+            line = f"{name}: {tables.unknown_line(unknown)}"
+            print(f"{line}\n")
+            blocks.append(line)
     path = os.path.join(folder, "comparison.md")
     files.write(path, "\n\n".join(blocks) + "\n")
     print(f"Report: {page.write_beside(path)}")
