@@ -76,6 +76,7 @@ class Answers(tf.Module):
             parts += [model.interaction, model.count_prior, model.words]
         else:
             self._scorer = lambda features, training: (None, model(features, training=training))
+            parts.append(model)
         self.detector = None
         if trained.detector is not None:
             with trained.strategy.scope():
