@@ -267,7 +267,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
     def predict_unknown(self, X: Any) -> np.ndarray:
         """Returns whether inputs look like none of the training, bool `[N]`.
 
-        At most the share `unknown` of inputs like the training examples is called so; see
+        Of inputs like the training examples at most the share `unknown` is True on average; see
         `detector.Detector`. It raises ValueError after a fit without it. `run_.predict` has the p-values.
 
         >>> rng = np.random.default_rng(0)
@@ -276,7 +276,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         >>> classifier.predict_unknown([[9.0, 0.0], [-20.0, 30.0]]).tolist()
         [False, True]
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "run_")
         if self.run_.answers.detector is None:
             raise ValueError("unknown=None: no unknown inputs are detected. Fit with unknown=0.05.")
         return self._outputs(X)["unknown"]

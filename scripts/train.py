@@ -7,7 +7,7 @@
 The first line takes a table, a folder with the tables of splits, or a folder of images. Its config, columns
 and folder, runs/comments, follow from it, and from the flags that are set. With minutes the text encoder is
 fine-tuned from the solved head, as long as they last; the better of the two by validation is the result. With
---unknown=0.05 predictions say which inputs look like none of these, at most 5% of the known ones.
+--unknown=0.05 predictions mark inputs that look unlike these, on average at most 5% of inputs like these.
 """
 
 import os

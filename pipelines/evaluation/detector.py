@@ -10,7 +10,6 @@ References:
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -21,14 +20,14 @@ import sklearn.linear_model
 import tensorflow as tf
 
 from rank4class import arguments
-from rank4class.pipelines.evaluation import statistics, unknown_inputs
+from rank4class.pipelines.evaluation import prediction_sets, statistics, unknown_inputs
 from rank4class.pipelines.evaluation.thresholds import ROUNDING
 from rank4class.pipelines.task_data.task_data import TaskData
 
 NEIGHBOURS = 5  # nearest training examples, over which similarities are averaged
 MAX_NEIGHBOURS = 2**13  # training examples that are kept
 MAX_WIDTH = 4_096  # of vectors whose directions are computed
-MAX_VALUES = 2**26  # of training vectors of which the covariance is
+MAX_VALUES = 2**26  # numbers in the training vectors from which the covariance is estimated
 _BLOCK = 1_024  # examples at a time
 _CONTRAST = 0.01  # inverse strength of the penalty of the regression of unknown examples
 _SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the curve
@@ -57,16 +56,16 @@ class Detector:
     to the nearest class mean $m_j$ in coordinates $z$ with the covariance 1 within classes and $b_k$ between
     them, so that directions that no class uses are left out. The relative distance of Ren et al. subtracts
     them, by a covariance that is estimated apart: where the two differ, inputs far away have the smallest
-    distance of all. A fifth score learns from unknown examples, if there are any: that of a logistic
-    regression, in which known and unknown ones have the same total weight. With $r_k$
-    calibration examples of at most the $k$-th score, out of $m$, the sum is $\sum_k \log ((1 + r_k) / (1 +
-    m))$, and with $r$ examples of at most its sum the p-value is $(1 + r) / (1 + m)$.
+    distance of all. If there are unknown examples, a fifth score is that of a logistic regression, in which
+    known and unknown examples have the same total weight. With $r_k$ calibration examples, out of $m$, of at
+    most the $k$-th score of an input, its sum is $\sum_k \log ((1 + r_k) / (1 + m))$. With $r$ calibration
+    examples of at most this sum, its p-value is $(1 + r) / (1 + m)$.
 
     If the calibration examples and an input are exchangeable, the p-value is at most $\alpha$ with a
-    probability of at most $\alpha$, for each $m$ and any distribution of the scores: among all $m + 1$ the
-    ranks of their sums are equally probable, and the sums of the calibration examples, whose ranks leave out
-    the input, are at most those, which makes the p-value only larger. Nothing follows for inputs of other
-    kinds, of which some are called known.
+    probability of at most $\alpha$, for each $m$ and any distribution of the scores. For sums of ranks among
+    all $m + 1$ examples this is the law of a rank. The sums of the calibration examples here leave the input
+    out of their ranks, so they are smaller or equal, and the p-value is larger or equal. Nothing follows for
+    inputs of other kinds.
 
     A p-value takes `O(d (r + k) + r n)` operations, for `r < min(d, n)` directions and `k` kept examples. The
     arrays are NumPy's, or variables in an export.
@@ -173,20 +172,12 @@ def check(rate: float, task_data: TaskData) -> None:
 
 def check_size(size: int, rate: float) -> None:
     """Raises ValueError if a rate needs more calibration examples."""
-    if size < least_examples(rate):
+    needed = prediction_sets.least_examples(1.0 - rate)  # with fewer, no p-value is at most the rate
+    if size < needed:
         raise ValueError(
-            f"unknown={rate:g}: needs {least_examples(rate)} calibration examples, and there are {size}. "
+            f"unknown={rate:g}: needs {needed} calibration examples, and there are {size}. "
             "Raise it, data.validation_fraction or sets.fraction, or give more examples."
         )
-
-
-def least_examples(rate: float) -> int:
-    """Returns the number of calibration examples, with fewer of which no p-value is at most the rate.
-
-    >>> least_examples(0.05)
-    19
-    """
-    return math.ceil(1.0 / rate - 1e-9) - 1
 
 
 def logits_of(scores: tf.Tensor) -> tf.Tensor:

@@ -16,7 +16,8 @@ from rank4class.pipelines.evaluation.trained_model import TrainedModel
 from rank4class.pipelines.task_data import class_frequencies, count_priors
 
 Features = Mapping[str, tf.Tensor]
-OF_INPUTS = {"set_size", "unknown", "p_value"}  # outputs that are one value of an input
+OF_DETECTOR = ("unknown", "p_value")  # outputs of a `detector.Detector`
+OF_INPUTS = {"set_size", *OF_DETECTOR}  # outputs that are one value of an input
 
 
 class Answers(tf.Module):

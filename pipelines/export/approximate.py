@@ -1,5 +1,6 @@
 """Approximate search of the best classes with ScaNN, for hundreds of thousands of classes."""
 
+import dataclasses
 import functools
 import math
 from typing import Any
@@ -37,7 +38,12 @@ class ApproximateAnswers(Answers):
     """
 
     def __init__(self, trained: TrainedModel, k: int):
-        super().__init__(trained)
+        if trained.detector is not None:
+            note = (
+                "index='scann': does not score all classes; unknown inputs, which need them, are not detected"
+            )
+            logging.warning(note)
+        super().__init__(dataclasses.replace(trained, detector=None))
         self.check_k(k)
         interaction = interactions.protocol_of(getattr(trained.model, "interaction", None))
         if not interaction.has_products:
@@ -54,13 +60,6 @@ class ApproximateAnswers(Answers):
                 "index='scann': searches by scores, but the calibrated probabilities have another order. Set "
                 "it to 'exact'."
             )
-        if self.detector is not None:
-            note = (
-                "index='scann': does not score all classes; unknown inputs, which need them, are not detected"
-            )
-            logging.warning(note)
-            self.detector = None
-            self._detector_variables = {}
         n = len(self.class_names)
         if n < MIN_CLASSES:
             raise ValueError(

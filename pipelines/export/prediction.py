@@ -13,7 +13,7 @@ from absl import logging
 
 from rank4class import compat, data
 from rank4class.data.readers.rows import BadRows
-from rank4class.pipelines.export.answers import Answers
+from rank4class.pipelines.export.answers import OF_DETECTOR, Answers
 
 Numbered = tuple[int, data.RawInput]
 # Name of a list of a prediction -> that of one of its items.
@@ -169,7 +169,7 @@ def stacked(outputs: Sequence[dict[str, np.ndarray]], num_classes: int) -> dict[
 def frame(predictions: Iterable[Prediction], outputs: Collection[str]) -> pd.DataFrame:
     """Returns a row for each input and class; see `Run.predict` and `Predictor.outputs`."""
     lists = [name for name in LISTS if name in {"classes", "scores", *outputs}]
-    of_inputs = [name for name in ("unknown", "p_value") if name in outputs]
+    of_inputs = [name for name in OF_DETECTOR if name in outputs]
     rows = (
         (number, rank, *values, *(columns[name] for name in of_inputs))
         for number, columns in enumerate(each.columns for each in predictions)
@@ -204,7 +204,7 @@ def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray]) -
         keep = result["scores"] != -np.inf  # the classes at the end are left out; NaN is kept
         classes = [each.decode() for each in result["classes"][keep]]
     columns: dict[str, Any] = {"classes": classes}
-    columns |= {key: result[key].item() for key in ("unknown", "p_value") if key in result}
+    columns |= {key: result[key].item() for key in OF_DETECTOR if key in result}
     for key in ("scores", "probabilities", "set_size", "in_set"):
         if key in result:
             columns[key] = int(result[key]) if key == "set_size" else result[key][keep]

@@ -99,6 +99,12 @@ def write_npz(path: str | os.PathLike, arrays: dict[str, np.ndarray]) -> None:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
+def read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Returns the arrays that `write_npz` wrote."""
+    with np.load(io.BytesIO(read_bytes(path))) as npz:
+        return dict(npz)
+
+
 @contextlib.contextmanager
 def new_folder(path: str | os.PathLike) -> Iterator[str]:
     """Yields a folder to write to; at the end of the block all of it is at `path`, which may not exist."""

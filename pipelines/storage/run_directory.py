@@ -131,8 +131,7 @@ class RunDirectory:
 
     def test_values(self) -> dict[str, np.ndarray]:
         """Returns metric -> its values for the test examples, float32 `[N]`."""
-        with np.load(io.BytesIO(files.read_bytes(self._test_values))) as npz:
-            return dict(npz)
+        return files.read_npz(self._test_values)
 
     def write_test_values(self, names: Iterable[str], values: np.ndarray) -> None:
         """Writes the metrics of the test examples, float32 `[N, M]`."""
@@ -159,10 +158,7 @@ class RunDirectory:
     def fitted_arrays(self, name: str) -> dict[str, np.ndarray] | None:
         """Returns the arrays of "detector", if the run has written them."""
         path = os.path.join(self.path, f"{name}.npz")
-        if not files.exists(path):
-            return None
-        with np.load(io.BytesIO(files.read_bytes(path))) as npz:
-            return dict(npz)
+        return files.read_npz(path) if files.exists(path) else None
 
     def write_fitted_arrays(self, name: str, arrays: dict[str, np.ndarray]) -> None:
         files.write_npz(os.path.join(self.path, f"{name}.npz"), arrays)

@@ -29,7 +29,7 @@ from rank4class.pipelines.training.trainable_rank_model import Draw, Report, Tra
 from rank4class.pipelines.training.trainer import Trainer
 from rank4class.registry import OPTIMIZERS
 
-_NO_FILES = {"data.unknown": None, "data.unknown_train": None}
+_NO_DETECTOR = {"unknown": None, "data.unknown": None, "data.unknown_train": None}
 _LEAST_RATE_OF_HEAD = 5e-4
 # The vectors have one length, so stronger penalties gain nothing; nor do strengths between these.
 _OF_WORDS = {"C": optimizers.STRENGTHS[2::2], "tol": 3e-3}
@@ -176,7 +176,7 @@ def solve_words(
 def _plain(experiment: config.Experiment, task_data: TaskData) -> config.Experiment:
     """Returns an experiment of which "lbfgs" can solve the head."""
     plain = {"class_encoder.init": "zeros", "candidates.name": "all", "init_from": None, "words": "none"}
-    plain |= {"sets.name": "none", "unknown": None, **_NO_FILES}
+    plain |= {"sets.name": "none", **_NO_DETECTOR}
     solved = config.override(experiment, {**plain, "metrics": (experiment.monitor,)})
     if solved.loss.name in losses.BATCH_LOSSES:
         is_several = task_data.splits["train"].multi_label
@@ -285,7 +285,7 @@ def _speed(
 ) -> Speed:
     """Returns the speed of a training, by a trial of some seconds whose folder is removed."""
     changes = {"class_encoder.init": "random", "init_from": None, "minutes": None}
-    plain = config.override(experiment, {**changes, "unknown": None, **_NO_FILES})
+    plain = config.override(experiment, {**changes, **_NO_DETECTOR})
     run_dir = TrainingDirectory(os.path.join(path, "starts", "trial"), plain)
     task_data = task_data.of_splits("train", "validation").without("words")
     try:

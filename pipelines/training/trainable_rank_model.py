@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import io
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -163,8 +162,7 @@ class TrainableRankModel:
         assert isinstance(self._candidates, Mined)
         path = os.path.join(run_dir.checkpoints, f"nearest-{evaluated}.npz")
         if step > evaluated or files.exists(path):
-            with np.load(io.BytesIO(files.read_bytes(path))) as file:
-                nearest = file["nearest"]
+            nearest = files.read_npz(path)["nearest"]
         else:
             split = self._data.splits["train"]
             count = self._candidates.num_nearest
