@@ -2,6 +2,7 @@
 
 import array
 import collections
+import itertools
 import re
 from collections.abc import Collection, Iterable, Sequence
 
@@ -88,3 +89,26 @@ def listed(names: Sequence[str]) -> str:
     """
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     return ", ".join(names[:10]) + more
+
+
+def similar_names(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Returns pairs of names that may be one: alike but for case, spaces and marks, or for one letter.
+
+    Names that differ in a digit, or have fewer than five letters and differ in one, are not alike. It takes
+    time in proportion to the squares of their lengths.
+
+    >>> similar_names(["Delivery", "refund", "delivery ", "refunds", "room 1", "room 2"])
+    [('Delivery', 'delivery '), ('refund', 'refunds')]
+    """
+    by_form: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    for name in names:
+        plain = "".join(filter(str.isalnum, name.casefold()))
+        letters = "".join(character for character in plain if not character.isdigit())
+        forms = {plain}
+        if len(letters) >= 5:
+            forms |= {plain[:i] + plain[i + 1 :] for i in range(len(plain))}
+        digits = "".join(filter(str.isdigit, plain))
+        for form in forms:
+            by_form[form, digits].append(name)
+    pairs = (pair for group in by_form.values() for pair in itertools.combinations(group, 2))
+    return list(dict.fromkeys(pairs))

@@ -86,13 +86,13 @@ def tsv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]
     that is not closed, or follows such a row. Such a file is read as `csv_records` does.
     """
     check_text(path)
-    if _has_csv_quotes(path):
+    if has_csv_quotes(path):
         yield from csv_records(path, bad_rows, "\t")
     else:
         yield from ((where, line.split("\t")) for where, line in lines(path, bad_rows))
 
 
-def _has_csv_quotes(path: str) -> bool:
+def has_csv_quotes(path: str) -> bool:
     """Whether a TSV has a sign of quotes as in CSV; see `tsv_records`."""
     num_columns = 0
     after_unclosed = False

@@ -74,6 +74,11 @@ def svg(figure: Figure) -> Markup:
     return Markup(content.getvalue()[content.getvalue().index("<svg") :])  # without the header of a file
 
 
+def beside(note: str, content: str | Markup) -> Markup:
+    """Returns a cell of a table with a note above its content; strings are escaped."""
+    return Markup("{}<br>{}").format(note, content)
+
+
 def thumbnail(image: np.ndarray | str) -> Markup:
     """Returns a small image, from numbers `[height, width, channels]` of any range or the path of a file."""
     if isinstance(image, str):

@@ -164,14 +164,14 @@ def _examples(
     table = worst_examples.frame(evaluation, examples, class_names, rows)
     shown = ["example", "class", "predicted", "rank"]
     cells = table[shown].assign(rank=table["rank"].map("{:.0f}".format)).fillna("-")
-    inputs = [_input(examples, i, are_files) for i in rows.tolist()]
+    inputs = [shown_input(examples, i, are_files) for i in rows.tolist()]
     return [
         ["input", *shown],
         *([x, *row] for x, row in zip(inputs, cells.itertuples(index=False), strict=True)),
     ]
 
 
-def _input(examples: data.Split, i: int, are_files: bool) -> str | Markup:
+def shown_input(examples: data.Split, i: int, are_files: bool) -> str | Markup:
     """Returns what a person sees of an example: its text or image, "" of numbers."""
     if examples.inputs is not None:
         shown = examples.inputs[i]

@@ -1,0 +1,233 @@
+"""The report of labels that look wrong, a table of them for a spreadsheet, and the correction of files."""
+
+import collections
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rank4class import data
+from rank4class.data.labels import listed, similar_names
+from rank4class.data.readers import files as input_files
+from rank4class.data.readers import relabel, text_rows
+from rank4class.data.readers.columns import Columns
+from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import label_errors, neighbors
+from rank4class.pipelines.reporting import page, tables
+from rank4class.pipelines.reporting.page import Section
+from rank4class.pipelines.reporting.run_page import shown_input
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.task_data.task_data import TaskData
+from rank4class.registry import did_you_mean
+
+TABLE = "labels.csv"
+_CORRECT = "correct_label"  # column that a person fills
+_SHOWN = 100  # labels on the page
+_IN_TERMINAL = 10
+_NEAREST = 3  # examples beside each
+_NEAR_DUPLICATE = 0.95  # cosine
+_PAIRS = 20  # of classes
+_LONGEST = 300  # characters of a text on the page
+_WIDTH = 45  # characters of a text in the terminal
+_MEANING = (
+    "A label is judged by the other examples, never by itself; the most suspicious come first. Mistakes that "
+    "name a similar class count only in part in the estimate above, since an example between two classes looks "
+    "the same: read the list."
+)
+
+
+def for_vectors(experiment: config.Experiment) -> config.Experiment:
+    """Returns an experiment that loads the vectors by which labels are judged, those of a frozen encoder.
+
+    Raises:
+      ValueError: it has no encoder that is pretrained, or its examples no classes of their own.
+    """
+    changes: dict[str, Any] = {"data.held_out": (), "class_encoder.name": "embedding"}
+    if getattr(experiment.encoder, "path", None):
+        changes["encoder.frozen"] = True
+    elif experiment.encoder.name not in ("identity", "words"):
+        raise ValueError(
+            f"encoder={experiment.encoder.name!r}: not pretrained, and labels are judged by the vectors of one "
+            "that is. Set encoder.path, or choose 'identity' for numbers or 'words' for texts."
+        )
+    return config.override(experiment, changes)
+
+
+class LabelReport:
+    """The labels of all examples of a task that look wrong; see `label_errors`."""
+
+    def __init__(self, task_data: TaskData):
+        """Judges the labels; see `for_vectors`.
+
+        Raises:
+          ValueError: the examples are lists of items, or known by their ids alone.
+        """
+        kind = task_data.splits["train"].kind
+        if kind.ranks_items or kind.has_ids:
+            raise ValueError("data: its examples have no labels that their inputs explain. Choose other data.")
+        self._names = task_data.class_names
+        self._are_files = task_data.inputs.kind.reads_files
+        self._examples = examples = label_errors.pool(task_data)
+        self._several = examples.multi_label
+        self.judgement = None
+        vectors = examples.features["embedding"]
+        if self._several:
+            self._suspicions = label_errors.judge_several(vectors, examples.label_matrix)
+        else:
+            self.judgement = label_errors.judge(vectors, examples.labels, len(self._names))
+            self._suspicions = self.judgement.suspicions
+        rows = self._suspicions.rows
+        self._nearest, self._cosines = neighbors.nearest(
+            vectors[rows], vectors, min(_NEAREST, len(examples) - 1), themselves=rows
+        )
+        self._similar = similar_names(self._names)
+        self._folder = os.path.commonprefix([*examples.origins]).rfind("/") + 1  # of all origins
+
+    def answer(self) -> str:
+        """Returns the most important figure in a sentence."""
+        count = f"{len(self._suspicions.rows):,}"
+        if self.judgement is None:
+            missing = int(np.sum(self._suspicions.labels < 0))
+            return (
+                f"In {len(self._examples):,} examples {missing:,} labels look missing, and "
+                f"{len(self._suspicions.rows) - missing:,} look superfluous."
+            )
+        low, high = self.judgement.interval
+        return (
+            f"About {self.judgement.share:.1f}% [{low:.1f}, {high:.1f}] of {len(self._examples):,} labels are "
+            f"wrong at random; for {count} another class is more probable."
+        )
+
+    def text(self) -> str:
+        """Returns the report for a terminal."""
+        blocks = [self.answer()]
+        if len(self._suspicions.rows):
+            cells = self.table().head(_IN_TERMINAL)
+            cells["example"] = cells["example"].str[self._folder :]
+            cells["input"] = [tables.shortened(files.printable(each), _WIDTH) for each in cells["input"]]
+            shown = ["example", "input", "label", "suggested", "probability"]
+            if self._are_files or self._examples.inputs is None:
+                shown.remove("input")
+            rows = [shown, *cells[shown].astype(str).values.tolist()]
+            blocks.append(tables.text_table(rows, tables.figure_alignment(rows)))
+        blocks += [f"Class names that may be one: {pairs}." for pairs in [listed(self._pairs())] if self._similar]
+        return "\n\n".join(blocks)
+
+    def table(self) -> pd.DataFrame:
+        """Returns a row for each suspicious label, with an empty column for the correct one."""
+        rows, labels, suggested, probabilities = self._suspicions
+        names = np.array([*self._names, ""], object)  # -1 is the last of the names
+        origins = self._examples.origins
+        nearest = [
+            f"{origins[ids[0]]} ({self._label(ids[0])}, {cosine[0]:.2f})"
+            for ids, cosine in zip(self._nearest, self._cosines, strict=True)
+        ]
+        inputs = self._examples.inputs
+        columns = {
+            "example": origins[rows],
+            "input": "" if inputs is None else inputs[rows],
+            "label": names[labels],
+            "suggested": names[suggested],
+            "probability": [f"{p:.2f}" for p in probabilities],
+            "nearest": nearest,
+            _CORRECT: "",
+        }
+        return pd.DataFrame(columns)
+
+    def write(self, folder: str | os.PathLike, commands: list[str]) -> str:
+        """Writes `labels.csv` and `labels.html` to an existing folder; returns the path of the page."""
+        files.write(os.path.join(folder, TABLE), "\ufeff" + self.table().to_csv(index=False))
+        sections = [
+            Section("Suspicious labels", _MEANING if self.judgement else "", self._rows()),
+            Section("Classes that are often confused", rows=self._confused()),
+            Section("Class names that may be one", rows=[["", ""], *self._similar] if self._similar else ()),
+            Section("Next", lines=commands),
+        ]
+        path = os.path.join(folder, "labels.html")
+        title = f"{os.path.basename(os.path.abspath(folder))}: labels of {len(self._names):,} classes"
+        shown = [section for section in sections if section.rows or section.lines]
+        files.write(path, page.render(title, self.answer(), shown))
+        return path
+
+    def _rows(self) -> list[list[Any]]:
+        """Returns the rows of the page: each example, and those that are nearest."""
+        table = self.table().head(_SHOWN)
+        if not len(table):
+            return []
+        shown = [["example", "label → suggested", *["similar example"] * self._nearest.shape[1]]]
+        for i, row in enumerate(table.itertuples(index=False)):
+            cells = [
+                page.beside(row.example[self._folder :], self._input(self._suspicions.rows[i])),
+                page.beside(row.label, f"→ {row.suggested} ({row.probability})"),
+            ]
+            for other, cosine in zip(self._nearest[i], self._cosines[i], strict=True):
+                is_copy = cosine >= _NEAR_DUPLICATE and self._label(other) != row.label
+                note = ", near duplicate" if is_copy else ""
+                cells.append(page.beside(f"{self._label(other)} ({cosine:.2f}{note})", self._input(other)))
+            shown.append(cells)
+        return shown
+
+    def _input(self, i: int) -> Any:
+        return shown_input(self._examples, i, self._are_files)
+
+    def _label(self, i: int) -> str:
+        """Returns the names of an example's classes."""
+        if not self._several:
+            return self._names[self._examples.labels[i]]
+        return ", ".join(self._names[j] for j in self._examples.label_matrix[[i]].indices) or "no class"
+
+    def _confused(self) -> list[list[str]]:
+        """Returns label, suggested class and count of the most frequent pairs."""
+        pairs = zip(self._suspicions.labels.tolist(), self._suspicions.suggested.tolist(), strict=True)
+        counts = collections.Counter(pairs).most_common(_PAIRS)
+        names = [*self._names, "-"]
+        rows = [[names[a], names[b], f"{count:,}"] for (a, b), count in counts]
+        return [["label", "suggested", "examples"], *rows] if rows else []
+
+    def _pairs(self) -> list[str]:
+        return [" and ".join(map(repr, pair)) for pair in self._similar]
+
+
+def apply(path: str, class_names: tuple[str, ...], columns: Columns, folder: str) -> tuple[int, list[str]]:
+    """Writes the files of the examples of a `LabelReport.table` with their correct labels to a folder.
+
+    Returns:
+      The number of labels that changed, and the paths of the new files.
+
+    Raises:
+      ValueError: a class is unknown, or a file cannot be corrected; nothing is written.
+    """
+    corrections: dict[str, dict[int, tuple[str, str]]] = collections.defaultdict(dict)
+    for i, row in enumerate(_read_table(path), 2):
+        new = row[_CORRECT].strip()
+        if not new or new == row["label"]:
+            continue
+        if new not in class_names:
+            hint = did_you_mean(new, class_names)
+            raise ValueError(f"{path}:{i}: class {new!r} is not one of the data. {hint}Correct it.")
+        file, _, number = row["example"].rpartition(":")
+        if not number.isdecimal():
+            raise text_rows.unknown_format(row["example"], *text_rows.FORMATS)
+        corrections[file][int(number)] = row["label"], new
+    contents = {
+        file: relabel.corrected(file, columns, of_file) for file, of_file in corrections.items()
+    }
+    written = []
+    for file, content in contents.items():
+        name = os.path.basename(file)
+        written.append(os.path.join(folder, name[: len(input_files.uncompressed(name))]))
+        files.write(written[-1], content)
+    return sum(map(len, corrections.values())), written
+
+
+def _read_table(path: str) -> list[Mapping[str, str]]:
+    """Returns the rows of `TABLE`, as a spreadsheet may have saved it."""
+    text = files.read_text(path).removeprefix("\ufeff")
+    header = text.partition("\n")[0]
+    separator = max(",;\t", key=header.count)
+    table = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    if missing := {"example", "label", _CORRECT} - set(table):
+        raise ValueError(f"{path}: no column {missing.pop()!r}. Give a table that check_labels wrote.")
+    return table.to_dict("records")

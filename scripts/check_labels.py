@@ -1,0 +1,54 @@
+r"""Lists labels that look wrong, with the class that the other examples suggest.
+
+    python -m rank4class.scripts.check_labels comments.csv
+    python -m rank4class.scripts.check_labels comments.csv --apply=runs/labels/comments/labels.csv
+
+Every training, validation and test example is judged by all others. The second command writes the file with
+the labels of the column correct_label, which a person fills in a spreadsheet.
+"""
+
+import os
+
+from absl import flags
+
+from rank4class.scripts import cli
+
+_CONFIG = cli.define_config()
+cli.define_cache()
+_OUTPUT = flags.DEFINE_string(
+    "output", None, "Folder of the report; None: runs/labels/NAME, of the file or dataset."
+)
+_APPLY = flags.DEFINE_string(
+    "apply", None, "Table of the report with correct labels, by which files are corrected: CSV, TSV or JSON lines."
+)
+
+
+def main() -> None:
+    from rank4class.data.readers.columns import Columns
+    from rank4class.pipelines.reporting import label_report
+    from rank4class.pipelines.storage import files
+    from rank4class.pipelines.task_data import checks, loading
+
+    experiment = label_report.for_vectors(_CONFIG.value)
+    checks.check(experiment, trains=False)
+    path = getattr(experiment.data, "path", None)
+    name = cli.name_of(path) if path else experiment.data.name
+    folder = _OUTPUT.value or os.path.join("runs", "labels", name)
+    files.make_writable(folder, f"--output={folder}")  # raises an error before the examples are read
+    dataset = loading.read_dataset(experiment.data)
+    if _APPLY.value:
+        corrected = os.path.join(folder, "corrected")
+        files.make_folder(corrected)
+        columns = Columns.of_options(experiment.data.options())
+        count, written = label_report.apply(_APPLY.value, dataset.class_names, columns, corrected)
+        print(f"{count:,} labels corrected: {', '.join(written) or 'no file'}")
+        return
+    report = label_report.LabelReport(loading.load_data(experiment, folder, dataset=dataset))
+    table = os.path.join(folder, label_report.TABLE)
+    command = f"rank4class check_labels {path or '...'} --apply={table}"
+    print(f"\n{report.text()}\n\nReport: {report.write(folder, [command])}")
+    print(f"To correct labels, fill the last column of {table}, then:\n  {command}")
+
+
+if __name__ == "__main__":
+    cli.run(main, lambda: cli.check_files(_CONFIG.value), arguments=["config.data.path"])
