@@ -19,7 +19,9 @@ _OUTPUT = flags.DEFINE_string(
     "output", None, "Folder of the report; None: runs/labels/NAME, of the file or dataset."
 )
 _APPLY = flags.DEFINE_string(
-    "apply", None, "Table of the report with correct labels, by which files are corrected: CSV, TSV or JSON lines."
+    "apply",
+    None,
+    "Table of the report with correct labels, by which files are corrected: CSV, TSV or JSON lines.",
 )
 
 

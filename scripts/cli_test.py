@@ -17,7 +17,15 @@ from rank4class.pipelines.evaluation import trained_model
 from rank4class.scripts import cli
 
 COMMANDS = list(program.summaries())
-WITH_CONFIG = {"describe_data", "first_answer", "lightgbm_peer", "sorter_experiments", "sweep", "train"}
+WITH_CONFIG = {
+    "check_labels",
+    "describe_data",
+    "first_answer",
+    "lightgbm_peer",
+    "sorter_experiments",
+    "sweep",
+    "train",
+}
 
 # Runs a command; prints the exit code, and whether TensorFlow has been imported.
 COMMAND = """

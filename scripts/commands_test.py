@@ -214,6 +214,7 @@ def small_commands(output_of, two_runs, tmp_path_factory, generated_data):
     commands = {
         "sweep": (*small, *cells, f"--workdir={root / 'sweep'}"),
         "describe_data": (*vectors, f"--output={root / 'data'}"),
+        "check_labels": (*vectors, "--encoder=identity", f"--output={root / 'labels'}"),
         "predict": (f"--workdir={two_runs[0]}", f"--input={root / 'images.npy'}", "--top_k=2"),
         "export": (f"--workdir={two_runs[0]}", f"--output={root / 'model' / '1'}"),
     }
@@ -230,6 +231,9 @@ def test_every_other_command_runs_on_a_small_problem(small_commands):
         assert "equivalent if a difference of 7.5 percentage points is ruled out" in text
     assert read_json(root / "sweep" / "grid.json")["baseline"]["loss"] == "mse"
     assert f"Report: {root / 'data' / 'data.html'}" in outputs["describe_data"]
+    assert "% [" in outputs["check_labels"]
+    assert f"Report: {root / 'labels' / 'labels.html'}" in outputs["check_labels"]
+    assert f"--apply={root / 'labels' / 'labels.csv'}" in (root / "labels" / "labels.html").read_text()
     page = (root / "sweep" / "report.html").read_text()
     assert '<td style="text-align: left;">mse</td>' in page
     assert (page.count("<img"), page.count('src="data:image/png;base64,')) == (2, 2)

@@ -170,6 +170,15 @@ def test_labels_that_are_joined(tmp_path, caplog, labels, message):
     assert "labels contain" not in caplog.text
 
 
+def test_class_names_that_differ_in_case_and_spaces(tmp_path, caplog):
+    path = tmp_path / "mine.tsv"
+    labels = ["Delivery", "delivery ", "refund"]
+    path.write_text(tsv([(f"{label} {i}", "", label) for label in labels for i in range(10)]))
+    load(path)
+    assert f"{path}: 'Delivery' and 'delivery' are two classes. Correct the labels" in caplog.text
+    assert "refund" not in caplog.text
+
+
 @pytest.mark.parametrize("name", ["validation", "dev", "val", "valid"])
 def test_split_files(tmp_path, name):
     for file, part in (("train", ROWS[:40]), (name, ROWS[40:50]), ("test", ROWS[50:])):

@@ -52,8 +52,8 @@ def corrected(path: str, columns: Columns, corrections: Mapping[int, tuple[str, 
             line = written.getvalue()
         if str(label).strip() != old:
             raise ValueError(
-                f"{path}:{number}: label {str(label)!r}, but {old!r} when it was checked. Check the labels of "
-                "this file again."
+                f"{path}:{number}: label {str(label)!r}, but {old!r} when it was checked. Check the "
+                "labels of this file again."
             )
         line += lines[last][len(lines[last].rstrip("\r\n")) :]
         lines[first : last + 1] = [line] + [""] * (last - first)  # the numbers of the others stay

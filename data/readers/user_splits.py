@@ -6,7 +6,7 @@ import numpy as np
 from absl import logging
 
 from rank4class.data.dataset import VALIDATION_FRACTION, Split, draw
-from rank4class.data.labels import similar_names, sort_names
+from rank4class.data.labels import sort_names
 from rank4class.data.readers import class_tables
 from rank4class.data.readers.columns import normalize_text
 
@@ -14,11 +14,11 @@ from rank4class.data.readers.columns import normalize_text
 def class_names(classes: str | None, present: Collection[str], train_path: str) -> tuple[str, ...]:
     """Returns the names in the file `classes`, or those that are present in training, by `sort_names`."""
     names = class_tables.class_names(classes) if classes else tuple(sort_names(present))
-    for one, other in similar_names(names):
-        if normalize_text(one) == normalize_text(other):
-            logging.warning(
-                "%s: %r and %r are two classes. Correct the labels if they are one.", classes or train_path, one, other
-            )
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(normalize_text(name), name)) != name:
+            message = "%s: %r and %r are two classes. Correct the labels if they are one."
+            logging.warning(message, classes or train_path, other, name)
     if len(names) < 2:
         raise ValueError(f"{classes or train_path}: {', '.join(names)} is the only class. Give at least two.")
     return names

@@ -51,7 +51,7 @@ class Judgement:
     suspicions: Suspicions
     scores: np.ndarray  # high for labels that look wrong, float64 `[N]`; minus infinity without a judgement
     share: float  # of the judged labels, in percent, that are wrong at random
-    interval: tuple[float, float]  # of 95%
+    interval: list[float]  # of 95%
 
 
 def pool(task_data: TaskData) -> data.Split:
@@ -71,11 +71,11 @@ def pool(task_data: TaskData) -> data.Split:
 def judge(vectors: Any, labels: np.ndarray, num_classes: int) -> Judgement:
     r"""Judges the labels of examples that have one class each.
 
-    With predictions $f$ of `LeaveOneOut`, $p = \mathrm{softmax}(s f)$ are the probabilities of the true class.
-    A label is taken to be the true class, or with a probability of $\eta$ any class alike:
-    $(1 - \eta) p_j + \eta / n$. Both $s$ and $\eta$ have the highest likelihood of the labels. So
-    $\eta (1 - 1 / n)$ is an estimate of the share of wrong labels, which counts in full those that name any
-    class, and only in part those that name a similar class: an example between two classes looks the same.
+    With predictions $f$ of `LeaveOneOut`, $p = \mathrm{softmax}(s f)$ are the probabilities of the true
+    class. A label is the true class, or with a probability of $\eta$ any class alike, and so has the
+    probability $(1 - \eta) p_j + \eta / n$. Both $s$ and $\eta$ have the highest likelihood of the labels.
+    Then $\eta (1 - 1 / n)$ is an estimate of the share of wrong labels. It counts those that name any class
+    in full, and those that name a similar class only in part: an example between two classes looks the same.
 
     Labels are ordered by $-\log p_y$ and the distance to the mean of their class (without the example) beyond
     the least distance to one. They are listed if another class is more probable. A class of a single example
@@ -101,7 +101,7 @@ def judge(vectors: Any, labels: np.ndarray, num_classes: int) -> Judgement:
     regression = LeaveOneOut(vectors, one_hot)
     some = _sample(np.flatnonzero(is_judged))
     strength = regression.best_strength(some)
-    scale = _scale(regression.predict(some, strength), labels[some])
+    scale = fit_scale(regression.predict(some, strength), labels[some])
     means = one_hot.T @ vectors / np.maximum(counts, 1)[:, None]
     nearness = _nearness(vectors, labels, counts, means, some)
     spread = nearness.std() or 1.0
@@ -124,15 +124,15 @@ def judge(vectors: Any, labels: np.ndarray, num_classes: int) -> Judgement:
         Suspicions(order, labels[order], best[order], np.exp(of_best[order])),
         scores,
         others * noise,
-        tuple(others * float(limit) for limit in limits),
+        [others * float(limit) for limit in limits],
     )
 
 
 def judge_several(vectors: Any, labels: scipy.sparse.csr_array) -> Suspicions:
     """Returns the labels of examples with several classes that look superfluous, and those that look missing.
 
-    The probability of a class is that of `LeaveOneOut`, calibrated by `calibration.fit`. A class is missing if
-    it has a probability of more than one half, and superfluous if it has less than among all examples.
+    The probability of a class is that of `LeaveOneOut`, calibrated by `calibration.fit`. A class is missing
+    if it is more probable than not, and superfluous if it is less probable than for any example.
 
     Args:
       vectors: float `[N, d]`, an array or a `scipy.sparse.csr_array`.
@@ -167,14 +167,14 @@ def judge_several(vectors: Any, labels: scipy.sparse.csr_array) -> Suspicions:
 class LeaveOneOut:
     r"""Kernel ridge regression, with the predictions for each example by a fit without it.
 
-    With kernels $K$ `[N, m]` of the examples and `m` of them, the landmarks, of which any two have the kernels
-    $M$, the fit minimizes $\|Y - \bar y - (K - \bar k) W\|^2 + \lambda\, \mathrm{tr}(W^T M W)$. It has the
-    predictions $F = H Y$ for a matrix $H$ that does not depend on $Y$, so that the prediction for example $i$
-    without it is $(F_i - H_{ii} Y_i) / (1 - H_{ii})$. The width of the kernel is the mean distance of two
-    examples. The landmarks are drawn without a look at the labels.
+    With kernels $K$ `[N, m]` of the examples and `m` of them, the landmarks, and $M$ `[m, m]` of any two
+    landmarks, the fit minimizes $\|Y - \bar y - (K - \bar k) W\|^2 + \lambda\, \mathrm{tr}(W^T M W)$. It
+    has the predictions $F = H Y$ for a matrix $H$ that does not depend on $Y$, so that the prediction for
+    example $i$ without it is $(F_i - H_{ii} Y_i) / (1 - H_{ii})$. The width of the kernel is the root mean
+    square distance of two examples. The landmarks are drawn without a look at the labels.
 
-    It takes `O(N m (d + m + n))` time for `N` examples of `d` numbers and `n` classes, and
-    `O(m (m + n))` memory.
+    It takes `O(N m (d + m + n))` time for `N` examples of `d` numbers and `n` classes, and `O(m (m + n))`
+    memory.
 
     >>> x = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2], [5.3]])
     >>> y = scipy.sparse.csr_array(np.eye(2)[[0, 0, 0, 1, 1, 1, 0]])  # the last label is wrong
@@ -245,7 +245,7 @@ class LeaveOneOut:
         return sklearn.metrics.pairwise.rbf_kernel(vectors, self._landmarks, gamma=self._gamma)
 
 
-def _scale(predictions: np.ndarray, labels: np.ndarray) -> float:
+def fit_scale(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Returns the scale of the predictions with the highest likelihood, beside a share of random labels."""
     n = predictions.shape[1]
 
@@ -255,12 +255,14 @@ def _scale(predictions: np.ndarray, labels: np.ndarray) -> float:
         return -float(np.mean(np.log((1.0 - noise) * np.exp(log_p) + noise / n)))
 
     start = [np.log(1.5 / max(predictions.std(), 1e-9)), -3.0]
-    fitted = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"xatol": 0.01, "fatol": 1e-6})
+    fitted = scipy.optimize.minimize(
+        loss, start, method="Nelder-Mead", options={"xatol": 0.01, "fatol": 1e-6}
+    )
     return float(np.exp(fitted.x[0]))
 
 
 def _noise(p: np.ndarray, num_classes: int) -> tuple[float, float]:
-    """Returns the share of labels that name any class, with the highest likelihood, and its standard error."""
+    """Returns the most likely share of labels that name any class, and its standard error."""
 
     def loss(noise: float) -> float:
         return -float(np.mean(np.log((1.0 - noise) * p + noise / num_classes)))

@@ -23,7 +23,7 @@ def nearest(
       themselves: int `[K]`, the example that a query is, which is left out; or None.
 
     Returns:
-      Ids, int `[K, count]`, equal ones in their order; and cosines, float64 `[K, count]`, 0 for a vector of 0.
+      Ids, int `[K, count]`, and cosines, float64 `[K, count]`, which are 0 for a vector of 0.
 
     >>> vectors = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]])
     >>> ids, cosines = nearest(vectors[:1], vectors, 2, themselves=np.array([0]))

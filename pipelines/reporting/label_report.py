@@ -3,12 +3,11 @@
 import collections
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rank4class import data
 from rank4class.data.labels import listed, similar_names
 from rank4class.data.readers import files as input_files
 from rank4class.data.readers import relabel, text_rows
@@ -32,9 +31,9 @@ _PAIRS = 20  # of classes
 _LONGEST = 300  # characters of a text on the page
 _WIDTH = 45  # characters of a text in the terminal
 _MEANING = (
-    "A label is judged by the other examples, never by itself; the most suspicious come first. Mistakes that "
-    "name a similar class count only in part in the estimate above, since an example between two classes looks "
-    "the same: read the list."
+    "A label is judged by the other examples, never by itself; the most suspicious come first. The estimate "
+    "above counts mistakes that name a similar class only in part, since an example between two classes "
+    "looks the same: read the list."
 )
 
 
@@ -49,8 +48,8 @@ def for_vectors(experiment: config.Experiment) -> config.Experiment:
         changes["encoder.frozen"] = True
     elif experiment.encoder.name not in ("identity", "words"):
         raise ValueError(
-            f"encoder={experiment.encoder.name!r}: not pretrained, and labels are judged by the vectors of one "
-            "that is. Set encoder.path, or choose 'identity' for numbers or 'words' for texts."
+            f"encoder={experiment.encoder.name!r}: not pretrained, and labels are judged by the vectors of "
+            "one that is. Set encoder.path, or choose 'identity' for numbers or 'words' for texts."
         )
     return config.override(experiment, changes)
 
@@ -66,7 +65,9 @@ class LabelReport:
         """
         kind = task_data.splits["train"].kind
         if kind.ranks_items or kind.has_ids:
-            raise ValueError("data: its examples have no labels that their inputs explain. Choose other data.")
+            raise ValueError(
+                "data: its examples have no labels that their inputs explain. Choose other data."
+            )
         self._names = task_data.class_names
         self._are_files = task_data.inputs.kind.reads_files
         self._examples = examples = label_errors.pool(task_data)
@@ -83,7 +84,8 @@ class LabelReport:
             vectors[rows], vectors, min(_NEAREST, len(examples) - 1), themselves=rows
         )
         self._similar = similar_names(self._names)
-        self._folder = os.path.commonprefix([*examples.origins]).rfind("/") + 1  # of all origins
+        common = os.path.commonprefix([examples.origin(i) for i in range(len(examples))])  # noqa: RUF071, cut at a folder
+        self._folder = common.rfind("/") + 1
 
     def answer(self) -> str:
         """Returns the most important figure in a sentence."""
@@ -94,10 +96,10 @@ class LabelReport:
                 f"In {len(self._examples):,} examples {missing:,} labels look missing, and "
                 f"{len(self._suspicions.rows) - missing:,} look superfluous."
             )
-        low, high = self.judgement.interval
+        interval = tables.format_interval(self.judgement.interval, 1)
         return (
-            f"About {self.judgement.share:.1f}% [{low:.1f}, {high:.1f}] of {len(self._examples):,} labels are "
-            f"wrong at random; for {count} another class is more probable."
+            f"About {self.judgement.share:.1f}% {interval} of {len(self._examples):,} labels are wrong at "
+            f"random; for {count} another class is more probable."
         )
 
     def text(self) -> str:
@@ -112,21 +114,23 @@ class LabelReport:
                 shown.remove("input")
             rows = [shown, *cells[shown].astype(str).values.tolist()]
             blocks.append(tables.text_table(rows, tables.figure_alignment(rows)))
-        blocks += [f"Class names that may be one: {pairs}." for pairs in [listed(self._pairs())] if self._similar]
+        if self._similar:
+            pairs = [" and ".join(map(repr, pair)) for pair in self._similar]
+            blocks.append(f"Class names that may be one: {listed(pairs)}.")
         return "\n\n".join(blocks)
 
     def table(self) -> pd.DataFrame:
         """Returns a row for each suspicious label, with an empty column for the correct one."""
         rows, labels, suggested, probabilities = self._suspicions
         names = np.array([*self._names, ""], object)  # -1 is the last of the names
-        origins = self._examples.origins
+        origin = self._examples.origin
         nearest = [
-            f"{origins[ids[0]]} ({self._label(ids[0])}, {cosine[0]:.2f})"
+            f"{origin(ids[0])} ({self._label(ids[0])}, {cosine[0]:.2f})"
             for ids, cosine in zip(self._nearest, self._cosines, strict=True)
         ]
         inputs = self._examples.inputs
         columns = {
-            "example": origins[rows],
+            "example": [origin(i) for i in rows],
             "input": "" if inputs is None else inputs[rows],
             "label": names[labels],
             "suggested": names[suggested],
@@ -156,7 +160,9 @@ class LabelReport:
         table = self.table().head(_SHOWN)
         if not len(table):
             return []
-        shown = [["example", "label → suggested", *["similar example"] * self._nearest.shape[1]]]
+        shown: list[list[Any]] = [
+            ["example", "label → suggested", *["similar example"] * self._nearest.shape[1]]
+        ]
         for i, row in enumerate(table.itertuples(index=False)):
             cells = [
                 page.beside(row.example[self._folder :], self._input(self._suspicions.rows[i])),
@@ -186,9 +192,6 @@ class LabelReport:
         rows = [[names[a], names[b], f"{count:,}"] for (a, b), count in counts]
         return [["label", "suggested", "examples"], *rows] if rows else []
 
-    def _pairs(self) -> list[str]:
-        return [" and ".join(map(repr, pair)) for pair in self._similar]
-
 
 def apply(path: str, class_names: tuple[str, ...], columns: Columns, folder: str) -> tuple[int, list[str]]:
     """Writes the files of the examples of a `LabelReport.table` with their correct labels to a folder.
@@ -211,9 +214,7 @@ def apply(path: str, class_names: tuple[str, ...], columns: Columns, folder: str
         if not number.isdecimal():
             raise text_rows.unknown_format(row["example"], *text_rows.FORMATS)
         corrections[file][int(number)] = row["label"], new
-    contents = {
-        file: relabel.corrected(file, columns, of_file) for file, of_file in corrections.items()
-    }
+    contents = {file: relabel.corrected(file, columns, of_file) for file, of_file in corrections.items()}
     written = []
     for file, content in contents.items():
         name = os.path.basename(file)
