@@ -163,6 +163,7 @@ class Run:
         batch_size: int | None = None,
         wide: bool = False,
         keep: Sequence[str] | None = None,
+        neighbors: int | None = None,
     ) -> tuple[int, list[str]]:
         """Predicts the inputs of a file or folder, in constant memory.
 
@@ -180,6 +181,7 @@ class Run:
           wide: whether the output has a column for each class; see `prediction_files.write`.
           keep: columns of a table of inputs to write beside `input`, such as `["text"]`; `["*"]` keeps all;
             None keeps "id", if there is one.
+          neighbors: number of training examples to write beside each input, see `neighbors`; or None.
 
         Returns:
           The number of predictions, and a message for each skipped input.
@@ -217,7 +219,7 @@ class Run:
         columns = columns._replace(feature_columns=model_inputs.columns[model_inputs.num_texts :])
         ids = self._trained.description.instance_ids
         inputs = kind.read(path, self.answers.specs, bad_rows, columns, ids)
-        predictor = self._predictor(written_k, exclude_known, coverage, prior)
+        predictor = self._predictor(written_k, exclude_known, coverage, prior, neighbors)
         predictions = self._first(predictor(inputs, batch_size or self._batch_size, bad_rows), k)
         first = next(predictions, None)
         if first is None:
@@ -228,6 +230,39 @@ class Run:
         predictions = prediction_files.with_kept(predictions, path, columns, keep)
         count = prediction_files.write(output, predictions, written_k, class_columns, max_set_size)
         return count, bad_rows.messages
+
+    def neighbors(self, inputs: Iterable[Any], k: int = 5) -> pd.DataFrame:
+        """Returns the nearest training examples of some inputs, by the cosine of the model's vectors.
+
+        The first call encodes the training data, which have to be here, and writes `neighbors.npz` to the
+        run's folder.
+
+        Args:
+          inputs: see `predict`.
+          k: number of examples per input.
+
+        Returns:
+          A frame with a row for each input and example, the nearest first: "input", the input's index,
+          "rank", "neighbor", the text or path of the example, or where it was read, "class", its classes
+          joined by ", ", and "similarity", the cosine.
+
+        Raises:
+          ValueError: an input that the model does not take, or the model has no vectors of its inputs.
+          FileNotFoundError: the training data are not here.
+
+        >>> images = data.get("digits").splits["test"].features["image"]
+        >>> rank4class.load("runs/digits").neighbors(images[1:2], k=2)[["rank", "class"]]
+           rank class
+        0     1     8
+        1     2     8
+        """
+        outputs = self.outputs(inputs, neighbors=k)
+        lists = [outputs[name].ravel() for name in ("neighbors", "neighbor_classes", "similarities")]
+        frame = pd.DataFrame({"input": np.repeat(np.arange(len(outputs["scores"])), k)})
+        frame["rank"] = np.tile(np.arange(1, k + 1), len(outputs["scores"]))
+        for name, values in zip(("neighbor", "class", "similarity"), lists, strict=True):
+            frame[name] = values if name == "similarity" else [value.decode() for value in values]
+        return frame
 
     def scores(self, inputs: Iterable[Any]) -> np.ndarray:
         """Returns the scores of all classes for some inputs, float32 `[N, n]`; see `predict`.
@@ -242,12 +277,15 @@ class Run:
         """
         return self.outputs(inputs)["scores"]
 
-    def outputs(self, inputs: Iterable[Any], coverage: float | None = None) -> dict[str, np.ndarray]:
+    def outputs(
+        self, inputs: Iterable[Any], coverage: float | None = None, neighbors: int | None = None
+    ) -> dict[str, np.ndarray]:
         """Returns the `scores`, and by name the other outputs of `Answers.score`, such as "probabilities".
 
-        With a `coverage`, see `predict`, "in_set" and "set_size" are those of prediction sets.
+        With a `coverage`, see `predict`, "in_set" and "set_size" are those of prediction sets. With
+        `neighbors` there are those of `Neighbors.find`.
         """
-        predictor = self._predictor(prediction.ALL, False, coverage, None)
+        predictor = self._predictor(prediction.ALL, False, coverage, None, neighbors)
         outputs = list(predictor(self._raw(inputs), self._batch_size, BadRows("fail", None)))
         return prediction.stacked(outputs, len(self.class_names))
 
@@ -312,6 +350,7 @@ class Run:
         coverage: float | None = None,
         index: str = "exact",
         format: str = "saved_model",
+        neighbors: int | None = None,
     ) -> None:
         """Exports the model.
 
@@ -324,7 +363,8 @@ class Run:
           index: "exact" scores all classes, "scann" searches them; see `approximate.ApproximateAnswers`.
           format: "saved_model" exports the whole model, see `saved_model.save`; "huggingface" its text
             encoder alone, and "static" static vectors that imitate it, see `text_encoder.save`, both without
-            `k`, `coverage` and `index`.
+            `k`, `coverage`, `index` and `neighbors`.
+          neighbors: number of training examples, which the export then holds, beside each answer; or None.
 
         Raises:
           FileExistsError: the folder exists.
@@ -342,19 +382,26 @@ class Run:
         if files.exists(folder):
             raise FileExistsError(f"output={folder}: exists already. Choose another folder, or remove it.")
         if format != "saved_model":
-            if k is not None or coverage is not None or index != "exact":
+            if k is not None or coverage is not None or index != "exact" or neighbors is not None:
                 raise ValueError(
-                    f"format={format!r}: exports no classes. Leave out top_k, coverage and index."
+                    f"format={format!r}: exports no classes. Leave out top_k, coverage, index and neighbors."
                 )
             text_encoder.save(self._trained, folder, format)
             return
         if self.answers.has_items and k is not None:
             raise ValueError(f"top_k={k}: a model of lists of items ranks all of them. Leave it out.")
-        if coverage is not None and index != "exact":
-            raise ValueError(f"index={index!r}: does not score all classes, as sets need. Set it to 'exact'.")
+        if (coverage is not None or neighbors is not None) and index != "exact":
+            raise ValueError(
+                f"index={index!r}: has neither prediction sets nor neighbors. Set it to 'exact', or leave "
+                "these out."
+            )
         if (k := self._k(k, coverage)) is None:
             k = len(self.class_names)
-        answers = self._answers(coverage) if index == "exact" else ApproximateAnswers(self._trained, k)
+        answers = (
+            self._answers(coverage, None, neighbors)
+            if index == "exact"
+            else ApproximateAnswers(self._trained, k)
+        )
         run_dir = self._trained.run_dir
         usage = saved_model.usage(answers)
         of_run = self.class_names, run_dir.results(), run_dir.data_hashes(), run_dir.sessions()
@@ -384,10 +431,17 @@ class Run:
     def _answers(self, *options: Any) -> Answers:
         return self.answers if set(options) == {None} else Answers(self._trained, *options)
 
-    def _predictor(self, k: int | None, exclude_known: bool, coverage: float | None, prior: Any) -> Predictor:
+    def _predictor(
+        self,
+        k: int | None,
+        exclude_known: bool,
+        coverage: float | None,
+        prior: Any,
+        neighbors: int | None = None,
+    ) -> Predictor:
         frequencies = None if prior is None else class_frequencies.read(prior, self.class_names)
         with self._lock:  # or each thread would trace another function
-            return self._cached_predictor(k, exclude_known, coverage, frequencies)
+            return self._cached_predictor(k, exclude_known, coverage, frequencies, neighbors)
 
     def _new_predictor(self, k: int | None, exclude_known: bool, *answers: Any) -> Predictor:
         known = description.read_known(self._trained.run_dir.model) if exclude_known else None

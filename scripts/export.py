@@ -41,6 +41,9 @@ _FORMAT = flags.DEFINE_enum(
     config.EXPORT_FORMATS,
     "The whole model as a SavedModel, its text encoder in Hugging Face's layout, or static vectors of it.",
 )
+_NEIGHBORS = flags.DEFINE_integer(
+    "neighbors", None, "Number of nearest training examples beside each answer, which the model then holds."
+)
 
 
 def main() -> None:
@@ -49,8 +52,8 @@ def main() -> None:
     run = Run(_WORKDIR.value)
     output = _OUTPUT.value or os.path.join(_WORKDIR.value, "export", "1")
     print(f"Exporting the model of step {run.step:,}", flush=True)
-    options = {"coverage": _COVERAGE.value, "index": _INDEX.value, "format": _FORMAT.value}
-    run.export(output, _TOP_K.value, **options)
+    options = {"coverage": _COVERAGE.value, "index": _INDEX.value, "neighbors": _NEIGHBORS.value}
+    run.export(output, _TOP_K.value, format=_FORMAT.value, **options)
     if _FORMAT.value != "saved_model":
         print(f"Encoder: {output}")
         return

@@ -70,6 +70,12 @@ _OPTIONS = (  # of `Run.predict_file`
         "Columns of a table of inputs to write too, such as id,text; *: all; None: id, if there is one.",
     ),
     flags.DEFINE_integer(
+        "neighbors",
+        None,
+        "Add the training examples that are nearest to each input, this number, with their classes and "
+        "similarities: columns neighbor_1, neighbor_class_1, similarity_1, ...; the first time encodes them.",
+    ),
+    flags.DEFINE_integer(
         "batch_size",
         None,
         "Inputs per call of the model on a device; None: evaluation_batch_size of the run.",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class import data
+from rank4class import arguments, data
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.evaluation import (
     calibration,
@@ -24,6 +24,7 @@ from rank4class.pipelines.evaluation.chain import Chain
 from rank4class.pipelines.evaluation.detector import Detector
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.model_building import build_evaluators, build_model
+from rank4class.pipelines.evaluation.neighbors import Neighbors
 from rank4class.pipelines.evaluation.prediction_sets import PredictionSets
 from rank4class.pipelines.evaluation.stages import sets as sets_stage
 from rank4class.pipelines.evaluation.stages.stage import Context, Fitted
@@ -70,6 +71,33 @@ class TrainedModel:
             raise FileNotFoundError(f"{self.run_dir.path}: its data are not here. {error}") from error
         self.run_dir.check_data(task_data.hashes)
         return task_data
+
+    def neighbors(self, count: int, task_data: TaskData | None = None) -> Neighbors:
+        """Returns the training examples to show `count` of beside answers.
+
+        The first call writes their vectors to the run's folder, from the data of the training or the same
+        ones in memory.
+
+        Raises:
+          ValueError: the model has no vectors of inputs, or wide ones, or there are fewer examples.
+          FileNotFoundError: the training data are not here.
+        """
+        arrays = self.run_dir.fitted_arrays("neighbors")
+        if arrays is None:
+            kind = self.description.inputs.kind
+            if kind.ranks_items or kind.has_ids:
+                raise ValueError(f"neighbors={count}: the model has no vectors of inputs. Leave it out.")
+            trained_on = task_data or self.load_task()
+            read = detector.reader(self.model, self.experiment.evaluation_batch_size, "encoding")
+            vectors = read(trained_on, "train").vectors
+            if not vectors.shape[1]:
+                raise ValueError(f"neighbors={count}: the vectors are too wide. Train with a text encoder.")
+            classes = trained_on.scored_class_names("train")
+            arrays = Neighbors.of(vectors, trained_on.splits["train"], classes).to_arrays()
+            self.run_dir.write_fitted_arrays("neighbors", arrays)
+        stored = Neighbors.from_arrays(arrays)
+        arguments.check_integer(1, len(stored.classes), neighbors=count)
+        return stored
 
     def sets_of(self, coverage: float) -> PredictionSets:
         """Returns the prediction sets; raises ValueError if the model has none."""

@@ -17,7 +17,12 @@ from rank4class.pipelines.task_data import class_frequencies, count_priors
 
 Features = Mapping[str, tf.Tensor]
 OF_DETECTOR = ("unknown", "p_value")  # outputs of a `detector.Detector`
-OF_INPUTS = {"set_size", *OF_DETECTOR}  # outputs that are one value of an input
+OF_NEIGHBORS = {  # outputs of `neighbors.Neighbors`, and the name of one of an input
+    "neighbors": "neighbor",
+    "neighbor_classes": "neighbor_class",
+    "similarities": "similarity",
+}
+OF_INPUTS = {"set_size", *OF_DETECTOR, *OF_NEIGHBORS}  # outputs that are not of a class
 
 
 class Answers(tf.Module):
@@ -31,6 +36,7 @@ class Answers(tf.Module):
         inputs of several classes by `decisions.decision_rule`.
       prior: relative frequencies of the classes among the inputs, for examples of one class; None: those of
         the training. They change the scores; see `score`.
+      neighbors: number of training examples beside each answer, see `TrainedModel.neighbors`; or None.
 
     Raises:
       ValueError: the run has no prediction sets, or too few calibration examples for the coverage; or a
@@ -38,7 +44,11 @@ class Answers(tf.Module):
     """
 
     def __init__(
-        self, trained: TrainedModel, coverage: float | None = None, prior: Sequence[float] | None = None
+        self,
+        trained: TrainedModel,
+        coverage: float | None = None,
+        prior: Sequence[float] | None = None,
+        neighbors: int | None = None,
     ):
         super().__init__()
         if prior is not None and coverage is not None:
@@ -84,6 +94,12 @@ class Answers(tf.Module):
                 arrays = trained.detector.arrays.items()
                 self._detector_variables = {name: tf.Variable(x, trainable=False) for name, x in arrays}
             self.detector = dataclasses.replace(trained.detector, **self._detector_variables)
+        self._num_neighbors = neighbors
+        if neighbors is not None:
+            stored = trained.neighbors(neighbors)
+            with trained.strategy.scope():
+                self._neighbor_vectors = tf.Variable(stored.vectors, trainable=False)
+            self._neighbors = dataclasses.replace(stored, vectors=self._neighbor_vectors)
         # Parts that an export has to hold; a dataclass is not tracked.
         self._tracked = [part for part in parts if isinstance(part, tf.Module)]
 
@@ -122,7 +138,7 @@ class Answers(tf.Module):
         highest scores. A prediction set has all classes if a score is not finite.
 
         If the run detects unknown inputs, "unknown", bool `[B]`, and "p_value", float32 `[B]`, are those of
-        its `detector.Detector`.
+        its `detector.Detector`. With `neighbors` the outputs of `Neighbors.find` follow.
 
         With a prior $q$, the scores $s$ of a run with the temperature $T$ become
 
@@ -137,14 +153,16 @@ class Answers(tf.Module):
         if isinstance(outputs, dict):
             outputs, log_counts = outputs["scores"], outputs["log_counts"]
         scores = tf.cast(outputs, tf.float32)
-        unknown = {}
+        of_inputs = {}
         if self.detector is not None:
             p_values = self.detector.p_values(vectors, logits_of(scores))
-            unknown = {"unknown": p_values <= self.detector.rate, "p_value": p_values}
+            of_inputs = {"unknown": p_values <= self.detector.rate, "p_value": p_values}
+        if self._num_neighbors is not None:
+            of_inputs |= self._neighbors.find(vectors, self._num_neighbors)
         if self._prior_shift is not None:
             scores += self._prior_shift
         log_counts = self._count_prior.log_counts(scores, log_counts, where)
-        results = {"scores": scores, **unknown}
+        results = {"scores": scores, **of_inputs}
         in_set = None
         if log_counts is not None:
             results["probabilities"] = set_sizes.marginals(scores, log_counts, where=where)
@@ -168,7 +186,7 @@ class Answers(tf.Module):
         Calibrated classes are ranked by `Calibration.ranking`, all others by their scores. There are
         "classes", their names, string `[B, k]`, and "scores", float32 `[B, k]`; and if `score` returns them
         "probabilities", float32 `[B, k]`, "in_set", bool `[B, k]`, and of each input "set_size", the number
-        of all decided classes, "unknown" and "p_value".
+        of all decided classes, "unknown", "p_value" and the neighbors.
 
         None returns the decided classes, as many as the largest "set_size". After the end of a set, the
         scores are minus infinity. There is no "in_set".

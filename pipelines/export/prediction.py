@@ -13,7 +13,7 @@ from absl import logging
 
 from rank4class import compat, data
 from rank4class.data.readers.rows import BadRows
-from rank4class.pipelines.export.answers import OF_DETECTOR, Answers
+from rank4class.pipelines.export.answers import OF_DETECTOR, OF_NEIGHBORS, Answers
 
 Numbered = tuple[int, data.RawInput]
 # Name of a list of a prediction -> that of one of its items.
@@ -29,7 +29,8 @@ class Prediction(NamedTuple):
     positions of its items from 1; `scores`, float32 `[k]`; `probabilities`, float32 `[k]`, of a calibrated
     model. With a coverage, a count prior or thresholds there are `set_size`, the number of all decided
     classes, and, except for prediction sets, `in_set`, which of the best are decided, bool `[k]`. A run that
-    detects unknown inputs has `unknown`, a bool, and `p_value`, a float.
+    detects unknown inputs has `unknown`, a bool, and `p_value`, a float. With neighbors `neighbor_1`,
+    `neighbor_class_1`, `similarity_1`, ... are those of the input, the nearest first.
     """
 
     name: str  # of the input
@@ -208,6 +209,11 @@ def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray]) -
     for key in ("scores", "probabilities", "set_size", "in_set"):
         if key in result:
             columns[key] = int(result[key]) if key == "set_size" else result[key][keep]
+    lists = [(one, result[key]) for key, one in OF_NEIGHBORS.items() if key in result]
+    for i in range(len(lists[0][1]) if lists else 0):
+        for one, values in lists:
+            value = values[i].item() if one == "similarity" else values[i].decode()
+            columns[f"{one}_{i + 1}"] = value
     for key in ("scores", "probabilities"):
         if not np.isfinite(columns.get(key, ())).all():
             raise ValueError(f"{name}: its {key} are not finite. Look at the input, or train again.")

@@ -202,7 +202,7 @@ def test_models_without_sets(digits_run, run, images, tmp_path):
     with pytest.raises(ValueError, match=r"^coverage=0.9: the run has no prediction sets\. Train with"):
         digits_run.predict(images, coverage=0.9)
     for options, message in (
-        ({"index": "scann"}, "index='scann': does not score all classes, as sets need. Set it to 'exact'."),
+        ({"index": "scann"}, "index='scann': has neither prediction sets nor neighbors. Set it to 'exact'"),
         ({"format": "huggingface"}, "format='huggingface': exports no classes. Leave out top_k, cov"),
     ):
         with pytest.raises(ValueError, match=message):
