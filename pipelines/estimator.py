@@ -71,6 +71,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         trainings by steps have as many epochs as fit too.
       unknown: share of inputs like the training examples that `predict_unknown` may call unknown, such as
         0.05; half of the validation examples, or all of folds, calibrate it. None detects none.
+      store_neighbors: whether a fit keeps the vectors of its training examples, for `neighbors`.
       validation_fraction: fraction of the examples to draw for validation, in [0, 1), see `data.draw`; at
         least one example of each class that has three. With 0 the optimizer "lbfgs" validates by five folds,
         whose scores are those of models without them, and trains on all examples. None is 0 for it and fewer
@@ -113,6 +114,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         batch_size: int | None = None,
         minutes: float | None = None,
         unknown: float | None = None,
+        store_neighbors: bool = False,
         validation_fraction: float | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
         random_state: Any = 0,
@@ -130,6 +132,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         self.batch_size = batch_size
         self.minutes = minutes
         self.unknown = unknown
+        self.store_neighbors = store_neighbors
         self.validation_fraction = validation_fraction
         self.class_weight = class_weight
         self.random_state = random_state
@@ -196,6 +199,8 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         else:
             train(self.workdir)
             self.run_ = Run(self.workdir)
+        if self.store_neighbors:
+            self.run_.store_neighbors(dataset)
         self._encoder = encoder
         self._several = y.ndim == 2
         self.classes_ = encoder.classes_
@@ -280,6 +285,26 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
         if self.run_.answers.detector is None:
             raise ValueError("unknown=None: no unknown inputs are detected. Fit with unknown=0.05.")
         return self._outputs(X)["unknown"]
+
+    def neighbors(self, X: Any, k: int = 5) -> pd.DataFrame:
+        """Returns the training examples that are nearest to each input, see `Run.neighbors`.
+
+        It raises ValueError after a fit without `store_neighbors`.
+
+        >>> texts = ["the parcel is late", "where is my parcel", "the bill is wrong", "pay the bill"]
+        >>> classifier = RankClassifier(encoder="words", store_neighbors=True)
+        >>> classifier.fit(texts * 3, ["post", "post", "bills", "bills"] * 3)
+        RankClassifier(encoder='words', store_neighbors=True)
+        >>> classifier.neighbors(["a late parcel"], k=1)[["neighbor", "class"]]
+                     neighbor class
+        0  the parcel is late  post
+        """
+        check_is_fitted(self, "run_")
+        if not self.store_neighbors:
+            raise ValueError(
+                "store_neighbors=False: the vectors are not kept. Fit with store_neighbors=True."
+            )
+        return self.run_.neighbors(self._rows(X), k)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Returns the accuracy, in [0, 1]; of several labels that of the whole set."""

@@ -264,6 +264,10 @@ class Run:
             frame[name] = values if name == "similarity" else [value.decode() for value in values]
         return frame
 
+    def store_neighbors(self, dataset: data.Dataset | None = None) -> None:
+        """Writes what `neighbors` needs, of the training data, or of the same dataset in memory."""
+        self._trained.neighbors(1, dataset)
+
     def scores(self, inputs: Iterable[Any]) -> np.ndarray:
         """Returns the scores of all classes for some inputs, float32 `[N, n]`; see `predict`.
 

@@ -77,10 +77,10 @@ def judge(vectors: Any, labels: np.ndarray, num_classes: int) -> Judgement:
     Then $\eta (1 - 1 / n)$ is an estimate of the share of wrong labels. It counts those that name any class
     in full, and those that name a similar class only in part: an example between two classes looks the same.
 
-    Labels are ordered by $-\log p_y \, (1 + 0.3 g)$, with $g$ the squared distance to the mean of their class
-    (without the example) beyond the least one to any class, over the standard deviation of all such distances.
-    Of mistakes that name any class this finds more. Labels are listed if another class is more probable. A
-    class of a single example has no judgement.
+    Labels are ordered by $-\log p_y \, (1 + 0.3 g)$, with $g$ the squared distance to the mean of their
+    class, without the example, beyond the least one to any class, over the standard deviation of such
+    distances. Of mistakes that name any class this finds more. Labels are listed if another class is more
+    probable. A class of a single example has no judgement.
 
     Args:
       vectors: float `[N, d]`, an array or a `scipy.sparse.csr_array`.

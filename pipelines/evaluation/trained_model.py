@@ -63,20 +63,19 @@ class TrainedModel:
             return self.model.encode_classes(training=False)
         return tf.constant(self.class_vectors)
 
-    def load_task(self) -> TaskData:
-        """Loads the data of the training, which may not have changed since."""
+    def load_task(self, dataset: data.Dataset | None = None) -> TaskData:
+        """Loads the data of the training, or the same dataset in memory; it may not have changed since."""
         try:
-            task_data = load_data(self.experiment, self.run_dir.path, self.description.inputs)
+            task_data = load_data(self.experiment, self.run_dir.path, self.description.inputs, dataset)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{self.run_dir.path}: its data are not here. {error}") from error
         self.run_dir.check_data(task_data.hashes)
         return task_data
 
-    def neighbors(self, count: int, task_data: TaskData | None = None) -> Neighbors:
+    def neighbors(self, count: int, dataset: data.Dataset | None = None) -> Neighbors:
         """Returns the training examples to show `count` of beside answers.
 
-        The first call writes their vectors to the run's folder, from the data of the training or the same
-        ones in memory.
+        The first call writes their vectors to the run's folder; see `load_task` for the data.
 
         Raises:
           ValueError: the model has no vectors of inputs, or wide ones, or there are fewer examples.
@@ -87,7 +86,7 @@ class TrainedModel:
             kind = self.description.inputs.kind
             if kind.ranks_items or kind.has_ids:
                 raise ValueError(f"neighbors={count}: the model has no vectors of inputs. Leave it out.")
-            trained_on = task_data or self.load_task()
+            trained_on = self.load_task(dataset)
             read = detector.reader(self.model, self.experiment.evaluation_batch_size, "encoding")
             vectors = read(trained_on, "train").vectors
             if not vectors.shape[1]:

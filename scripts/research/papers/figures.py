@@ -55,6 +55,12 @@ _DETECTORS = {
     "scikit-learn's LocalOutlierFactor": "LocalOutlierFactor",
     "scikit-learn's IsolationForest": "IsolationForest",
 }
+_LABEL_METHODS = {
+    "check_labels": "rank4class check_labels",
+    "cleanlab's self_confidence, the same probabilities": "cleanlab, same probabilities",
+    "cleanlab's self_confidence, logistic regression in 5 folds": "cleanlab, logistic regression",
+    "other labels of ten neighbours": "labels of ten neighbours",
+}
 _MODELS = {"n_choose_k": "n-choose-k, learned prior", "logistic_regression": "Logistic regression"}
 
 
@@ -345,8 +351,39 @@ def unknown_inputs(docs: str) -> Figure:
     return figure
 
 
+def wrong_labels(docs: str) -> Figure:
+    """Draws the share of mistakes among the first labels by method, for a tenth of mistakes."""
+    data = _data(docs, "wrong_labels")
+    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    axes = figure.subplots(1, len(data), sharey=True)
+    kinds = {"random": ("o", "any class"), "confusable": ("D", "a similar class")}
+    for axis, (name, result) in zip(axes, data.items(), strict=True):
+        for kind, (marker, label) in kinds.items():
+            methods = result[f"{kind} 0.1"]["methods"]
+            for place, method in enumerate(reversed(_LABEL_METHODS)):
+                color = style.COLORS[0] if method == "check_labels" else "0.5"
+                options = {"color": color, "ms": 5, "label": label if place == 0 else None}
+                options["mfc"] = color if kind == "random" else "white"
+                axis.plot(methods[method]["precision"], place, marker, **options)
+        axis.set_yticks(range(len(_LABEL_METHODS)), reversed(_LABEL_METHODS.values()))
+        axis.set_title({"banking77": "Banking77", "clinc150": "CLINC150"}[name], fontsize=10)
+        style.finish(axis)
+    axes[0].legend(title="A mistake names", fontsize=8, title_fontsize=8)
+    figure.supxlabel("Mistakes among the first labels, as many as there are mistakes (%)", fontsize=10)
+    return figure
+
+
 _DRAWN = (
     *(overview, architecture, grid_differences, sorters, count_law),
-    *(ranked_example, reliability, scale, overtraining, prediction_sets, first_answers, unknown_inputs),
+    *(
+        ranked_example,
+        reliability,
+        scale,
+        overtraining,
+        prediction_sets,
+        first_answers,
+        unknown_inputs,
+        wrong_labels,
+    ),
 )
 FIGURES: Mapping[str, Callable[[str], Figure]] = {draw.__name__: draw for draw in _DRAWN}
