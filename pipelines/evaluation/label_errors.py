@@ -100,7 +100,7 @@ def judge(vectors: Any, labels: np.ndarray, num_classes: int) -> Judgement:
     is_judged = counts[labels] > 1
     one_hot = data.Split({}, labels).class_matrix(num_classes).astype(np.float64)
     regression = LeaveOneOut(vectors, one_hot)
-    some = _sample(np.flatnonzero(is_judged))
+    some = sample(np.flatnonzero(is_judged))
     strength = regression.best_strength(some)
     scale = fit_scale(regression.predict(some, strength), labels[some])
     means = one_hot.T @ vectors / np.maximum(counts, 1)[:, None]
@@ -108,7 +108,7 @@ def judge(vectors: Any, labels: np.ndarray, num_classes: int) -> Judgement:
     spread = nearness.std() or 1.0
     of_label, of_best, scores = np.zeros(size), np.zeros(size), np.full(size, -np.inf)
     best = labels.copy()
-    for rows in _blocks(np.flatnonzero(is_judged)):
+    for rows in blocks(np.flatnonzero(is_judged)):
         log_p = scipy.special.log_softmax(scale * regression.predict(rows, strength), axis=1)
         nearness = _nearness(vectors, labels, counts, means, rows)
         place = (np.arange(len(rows)), labels[rows])
@@ -142,12 +142,12 @@ def judge_several(vectors: Any, labels: scipy.sparse.csr_array) -> Suspicions:
     """
     is_label = (labels > 0).astype(np.float64)
     regression = LeaveOneOut(vectors, is_label)
-    some = _sample(np.arange(labels.shape[0]))
+    some = sample(np.arange(labels.shape[0]))
     strength = regression.best_strength(some)
     shares = is_label.mean(axis=0)
     calibrated = calibration.fit(regression.predict(some, strength), is_label[some])
     found: list[tuple[np.ndarray, ...]] = []
-    for rows in _blocks(np.arange(labels.shape[0])):
+    for rows in blocks(np.arange(labels.shape[0])):
         has_class = is_label[rows].toarray() > 0.0
         p = calibrated.probabilities(regression.predict(rows, strength))
         wrong = np.where(has_class, 1.0 - p, p)
@@ -184,17 +184,18 @@ class LeaveOneOut:
     [0, 0, 0, 1, 1, 1, 1]
     """
 
-    def __init__(self, vectors: Any, targets: scipy.sparse.csr_array):
+    def __init__(self, vectors: Any, targets: scipy.sparse.csr_array, landmarks: int = LANDMARKS):
         """Fits all strengths at once.
 
         Args:
           vectors: float `[N, d]`, an array or a `scipy.sparse.csr_array`.
-          targets: float `[N, n]`.
+          targets: `[N, n]`.
+          landmarks: largest number of them.
         """
         self._vectors = vectors
         self._targets = targets.astype(np.float64)
         size = vectors.shape[0]
-        chosen = np.sort(np.random.default_rng(0).permutation(size)[:LANDMARKS])
+        chosen = np.sort(np.random.default_rng(0).permutation(size)[:landmarks])
         self._landmarks = vectors[chosen].astype(np.float64)
         squares = sklearn.utils.extmath.row_norms(self._landmarks, squared=True).mean()
         center = np.asarray(self._landmarks.mean(axis=0))
@@ -205,7 +206,7 @@ class LeaveOneOut:
         products = np.zeros([len(chosen), len(chosen)])
         sums = np.zeros(len(chosen))
         with_targets = np.zeros([len(chosen), targets.shape[1]])
-        for rows in _blocks(np.arange(size)):
+        for rows in blocks(np.arange(size)):
             kernels = self._kernels(vectors[rows])
             products += kernels.T @ kernels
             sums += kernels.sum(axis=0)
@@ -286,11 +287,13 @@ def _nearness(
     return -distances
 
 
-def _sample(rows: np.ndarray) -> np.ndarray:
+def sample(rows: np.ndarray) -> np.ndarray:
+    """Returns as many random rows as a strength is chosen by, in their order."""
     return np.sort(np.random.default_rng(1).permutation(rows)[:_MAX_FITTED])
 
 
-def _blocks(rows: np.ndarray) -> Iterator[np.ndarray]:
+def blocks(rows: np.ndarray) -> Iterator[np.ndarray]:
+    """Yields rows, as many at a time as fit in memory with their predictions."""
     return (rows[first : first + _BLOCK] for first in range(0, len(rows), _BLOCK))
 
 

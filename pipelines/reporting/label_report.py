@@ -13,7 +13,7 @@ from rank4class.data.readers import files as input_files
 from rank4class.data.readers import relabel, text_rows
 from rank4class.data.readers.columns import Columns
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import label_errors, neighbors
+from rank4class.pipelines.evaluation import label_errors, learning_curve, neighbors
 from rank4class.pipelines.reporting import page, tables
 from rank4class.pipelines.reporting.page import Section
 from rank4class.pipelines.reporting.run_page import shown_input
@@ -28,6 +28,7 @@ _IN_TERMINAL = 10
 _NEAREST = 3  # examples beside each
 _NEAR_DUPLICATE = 0.95  # cosine
 _PAIRS = 20  # of classes
+_LEAST_OF_CURVE = 400  # examples that a learning curve needs
 _LONGEST = 300  # characters of a text on the page
 _WIDTH = 45  # characters of a text in the terminal
 _MEANING = (
@@ -72,13 +73,15 @@ class LabelReport:
         self._are_files = task_data.inputs.kind.reads_files
         self._examples = examples = label_errors.pool(task_data)
         self._several = examples.multi_label
-        self.judgement = None
+        self.judgement = self._curve = None
         vectors = examples.features["embedding"]
         if self._several:
             self._suspicions = label_errors.judge_several(vectors, examples.label_matrix)
         else:
             self.judgement = label_errors.judge(vectors, examples.labels, len(self._names))
             self._suspicions = self.judgement.suspicions
+            if len(examples) >= _LEAST_OF_CURVE:
+                self._curve = learning_curve.measure(vectors, examples.labels, len(self._names))
         rows = self._suspicions.rows
         self._nearest, self._cosines = neighbors.nearest(
             vectors[rows], vectors, min(_NEAREST, len(examples) - 1), themselves=rows
@@ -117,6 +120,8 @@ class LabelReport:
         if self._similar:
             pairs = [" and ".join(map(repr, pair)) for pair in self._similar]
             blocks.append(f"Class names that may be one: {listed(pairs)}.")
+        if self._curve is not None:
+            blocks.append(self._more_examples())
         return "\n\n".join(blocks)
 
     def table(self) -> pd.DataFrame:
@@ -147,6 +152,7 @@ class LabelReport:
             Section("Suspicious labels", _MEANING if self.judgement else "", self._rows()),
             Section("Classes that are often confused", rows=self._confused()),
             Section("Class names that may be one", rows=[["", ""], *self._similar] if self._similar else ()),
+            Section("More examples", self._more_examples(), self._errors()),
             Section("Next", lines=commands),
         ]
         path = os.path.join(folder, "labels.html")
@@ -174,6 +180,23 @@ class LabelReport:
                 cells.append(page.beside(f"{self._label(other)} ({cosine:.2f}{note})", self._input(other)))
             shown.append(cells)
         return shown
+
+    def _more_examples(self) -> str:
+        """Returns the error with all examples, and a forecast for twice as many, in a sentence."""
+        if (curve := self._curve) is None:
+            return ""
+        interval = tables.format_interval(curve.interval, 1)
+        return (
+            f"A model of the other {curve.sizes[-1]:,} examples is wrong on {curve.errors[-1]:.1f}%; one of "
+            f"twice as many would be on about {curve.forecast:.1f}% {interval}."
+        )
+
+    def _errors(self) -> list[list[str]]:
+        """Returns the errors by number of examples."""
+        if (curve := self._curve) is None:
+            return []
+        rows = zip(curve.sizes, curve.errors, strict=True)
+        return [["examples", "error (%)"], *([f"{size:,}", f"{error:.1f}"] for size, error in rows)]
 
     def _input(self, i: int) -> Any:
         return shown_input(self._examples, i, self._are_files)
