@@ -28,6 +28,7 @@ from rank4class.pipelines.task_data.task_data import TaskData
 
 LANDMARKS = 4_096  # examples whose kernels span the regression
 STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)  # of the penalty
+MAX_UNLIKE = 20  # examples
 MAX_LISTED = 10_000  # labels, the most suspicious ones
 _BLOCK = 2_048  # examples at a time
 _MAX_FITTED = 8_192  # examples by which the strength and the probabilities are fitted
@@ -52,6 +53,7 @@ class Judgement:
     scores: np.ndarray  # high for labels that look wrong, float64 `[N]`; minus infinity without a judgement
     share: float  # of the judged labels, in percent, that are wrong at random
     interval: list[float]  # of 95%
+    unlike: np.ndarray  # rows of the `MAX_UNLIKE` examples that are farthest from all class means, int
 
 
 def pool(task_data: TaskData) -> data.Split:
@@ -106,6 +108,7 @@ def judge(vectors: Any, labels: np.ndarray, num_classes: int) -> Judgement:
     means = one_hot.T @ vectors / np.maximum(counts, 1)[:, None]
     nearness = _nearness(vectors, labels, counts, means, some)
     spread = nearness.std() or 1.0
+    closest = np.full(size, np.inf)
     of_label, of_best, scores = np.zeros(size), np.zeros(size), np.full(size, -np.inf)
     best = labels.copy()
     for rows in blocks(np.flatnonzero(is_judged)):
@@ -115,7 +118,8 @@ def judge(vectors: Any, labels: np.ndarray, num_classes: int) -> Judgement:
         best[rows] = log_p.argmax(axis=1)
         of_label[rows] = log_p[place]
         of_best[rows] = log_p.max(axis=1)
-        beyond = (nearness.max(axis=1) - nearness[place]) / spread
+        closest[rows] = nearness.max(axis=1)
+        beyond = (closest[rows] - nearness[place]) / spread
         scores[rows] = -log_p[place] * (1.0 + _SIMILARITY * beyond)
     noise, error = _noise(np.exp(of_label[is_judged]), num_classes)
     order = np.argsort(-scores, kind="stable")
@@ -127,6 +131,7 @@ def judge(vectors: Any, labels: np.ndarray, num_classes: int) -> Judgement:
         scores,
         others * noise,
         [others * float(limit) for limit in limits],
+        np.argsort(closest, kind="stable")[:MAX_UNLIKE],
     )
 
 

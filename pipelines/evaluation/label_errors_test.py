@@ -66,6 +66,13 @@ def test_the_interval_holds_the_share_of_random_mistakes_in_most_draws(groups):
     assert sum(holds) >= 7
 
 
+def test_examples_far_from_all_classes(groups):
+    vectors, _, labels = groups
+    vectors = vectors.copy()
+    vectors[[17, 900]] += 60.0
+    assert set(label_errors.judge(vectors, labels, num_classes=6).unlike[:2]) == {17, 900}
+
+
 def test_the_only_example_of_a_class_has_no_judgement(groups):
     vectors, _, labels = groups
     labels = labels.copy()

@@ -152,6 +152,7 @@ class LabelReport:
             Section("Suspicious labels", _MEANING if self.judgement else "", self._rows()),
             Section("Classes that are often confused", rows=self._confused()),
             Section("Class names that may be one", rows=[["", ""], *self._similar] if self._similar else ()),
+            Section("Examples that are unlike all others", rows=self._unlike()),
             Section("More examples", self._more_examples(), self._errors()),
             Section("Next", lines=commands),
         ]
@@ -171,7 +172,7 @@ class LabelReport:
         ]
         for i, row in enumerate(table.itertuples(index=False)):
             cells = [
-                page.beside(row.example[self._folder :], self._input(self._suspicions.rows[i])),
+                self._example(self._suspicions.rows[i]),
                 page.beside(row.label, f"→ {row.suggested} ({row.probability})"),
             ]
             for other, cosine in zip(self._nearest[i], self._cosines[i], strict=True):
@@ -181,14 +182,21 @@ class LabelReport:
             shown.append(cells)
         return shown
 
+    def _unlike(self) -> list[list[Any]]:
+        """Returns examples that are far from all classes, and their labels."""
+        if self.judgement is None:
+            return []
+        shown = ([self._example(i), self._label(i)] for i in self.judgement.unlike.tolist())
+        return [["example", "label"], *shown]
+
     def _more_examples(self) -> str:
         """Returns the error with all examples, and a forecast for twice as many, in a sentence."""
         if (curve := self._curve) is None:
             return ""
         interval = tables.format_interval(curve.interval, 1)
         return (
-            f"A model of the other {curve.sizes[-1]:,} examples is wrong on {curve.errors[-1]:.1f}%; one of "
-            f"twice as many would be on about {curve.forecast:.1f}% {interval}."
+            f"By all others {curve.errors[-1]:.1f}% of {curve.sizes[-1]:,} examples have another class first; "
+            f"with twice as many examples it would be about {curve.forecast:.1f}% {interval}."
         )
 
     def _errors(self) -> list[list[str]]:
@@ -197,6 +205,10 @@ class LabelReport:
             return []
         rows = zip(curve.sizes, curve.errors, strict=True)
         return [["examples", "error (%)"], *([f"{size:,}", f"{error:.1f}"] for size, error in rows)]
+
+    def _example(self, i: int) -> Any:
+        """Returns where an example was read, and what a person sees of it."""
+        return page.beside(self._examples.origin(i)[self._folder :], self._input(i))
 
     def _input(self, i: int) -> Any:
         return shown_input(self._examples, i, self._are_files)

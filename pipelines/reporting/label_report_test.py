@@ -48,7 +48,8 @@ def test_report_page_and_corrected_file(letters, tmp_path):
     assert "letters.csv:7" in report.text()
     assert os.fspath(letters) not in report.text()
     page = tf.io.gfile.GFile(report.write(tmp_path, ["a command"])).read()
-    for text in ("letters.csv:50<br>&lt;b&gt;", "post<br>→ bill (", "a command"):
+    shown = ("letters.csv:50<br>&lt;b&gt;", "post<br>→ bill (", "a command", "unlike all others")
+    for text in shown:
         assert text in page
     table = pd.read_csv(tmp_path / "labels.csv", encoding="utf-8-sig")
     assert set(table["example"]) == {f"{letters}:7", f"{letters}:50"}
