@@ -195,8 +195,8 @@ class LabelReport:
             return ""
         interval = tables.format_interval(curve.interval, 1)
         return (
-            f"By all others {curve.errors[-1]:.1f}% of {curve.sizes[-1]:,} examples have another class first; "
-            f"with twice as many examples it would be about {curve.forecast:.1f}% {interval}."
+            f"By all others {curve.errors[-1]:.1f}% of {curve.sizes[-1]:,} examples have another class "
+            f"first; with twice as many examples it would be about {curve.forecast:.1f}% {interval}."
         )
 
     def _errors(self) -> list[list[str]]:
