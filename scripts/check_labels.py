@@ -39,17 +39,17 @@ def main() -> None:
     files.make_writable(folder, f"--output={folder}")  # raises an error before the examples are read
     dataset = loading.read_dataset(experiment.data)
     if _APPLY.value:
-        corrected = os.path.join(folder, "corrected")
-        files.make_folder(corrected)
         columns = Columns.of_options(experiment.data.options())
-        count, written = label_report.apply(_APPLY.value, dataset.class_names, columns, corrected)
-        print(f"{count:,} labels corrected: {', '.join(written) or 'no file'}")
+        corrected = os.path.join(folder, "corrected")
+        count, written = label_report.apply(_APPLY.value, dataset, columns, corrected)
+        print(f"{count:,} labels corrected: {', '.join(written)}")
         return
     report = label_report.LabelReport(loading.load_data(experiment, folder, dataset=dataset))
     table = os.path.join(folder, label_report.TABLE)
-    command = f"rank4class check_labels {path or '...'} --apply={table}"
-    print(f"\n{report.text()}\n\nReport: {report.write(folder, [command])}")
-    print(f"To correct labels, fill the last column of {table}, then:\n  {command}")
+    commands = [f"rank4class check_labels {path} --apply={table}"] if report.can_apply else []
+    print(f"\n{report.text()}\n\nReport: {report.write(folder, commands)}\nTable: {table}")
+    for command in commands:
+        print(f"To correct labels, fill the last column of the table, then:\n  {command}")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 import collections
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from rank4class import data
 from rank4class.data.labels import listed, similar_names
 from rank4class.data.readers import files as input_files
 from rank4class.data.readers import relabel, text_rows
@@ -90,6 +91,11 @@ class LabelReport:
         common = os.path.commonprefix([examples.origin(i) for i in range(len(examples))])  # noqa: RUF071, cut at a folder
         self._folder = common.rfind("/") + 1
 
+    @property
+    def can_apply(self) -> bool:
+        """Whether `apply` takes the table: the examples are lines of files, with one label each."""
+        return not self._several and self._examples.origin(0).rpartition(":")[2].isdecimal()
+
     def answer(self) -> str:
         """Returns the most important figure in a sentence."""
         count = f"{len(self._suspicions.rows):,}"
@@ -145,7 +151,7 @@ class LabelReport:
         }
         return pd.DataFrame(columns)
 
-    def write(self, folder: str | os.PathLike, commands: list[str]) -> str:
+    def write(self, folder: str | os.PathLike, commands: Sequence[str] = ()) -> str:
         """Writes `labels.csv` and `labels.html` to an existing folder; returns the path of the page."""
         files.write(os.path.join(folder, TABLE), "\ufeff" + self.table().to_csv(index=False))
         sections = [
@@ -228,28 +234,35 @@ class LabelReport:
         return [["label", "suggested", "examples"], *rows] if rows else []
 
 
-def apply(path: str, class_names: tuple[str, ...], columns: Columns, folder: str) -> tuple[int, list[str]]:
-    """Writes the files of the examples of a `LabelReport.table` with their correct labels to a folder.
+def apply(path: str, dataset: data.Dataset, columns: Columns, folder: str) -> tuple[int, list[str]]:
+    """Writes the files of a dataset with the correct labels of a `LabelReport.table` to a folder.
 
     Returns:
       The number of labels that changed, and the paths of the new files.
 
     Raises:
-      ValueError: a class is unknown, or a file cannot be corrected; nothing is written.
+      ValueError: rows may have several labels, a class is unknown, or a file has another format or has
+        changed; nothing is written.
     """
-    corrections: dict[str, dict[int, tuple[str, str]]] = collections.defaultdict(dict)
+    if dataset.splits["train"].multi_label:
+        raise ValueError(f"apply={path}: rows may have several labels. Correct them in the file itself.")
+    corrections: dict[str, dict[int, tuple[str, str]]] = {
+        file: {} for file in dataset.files if input_files.uncompressed(file).endswith(text_rows.FORMATS)
+    }
     for i, row in enumerate(_read_table(path), 2):
         new = row[_CORRECT].strip()
         if not new or new == row["label"]:
             continue
-        if new not in class_names:
-            hint = did_you_mean(new, class_names)
+        if new not in dataset.class_names:
+            hint = did_you_mean(new, dataset.class_names)
             raise ValueError(f"{path}:{i}: class {new!r} is not one of the data. {hint}Correct it.")
         file, _, number = row["example"].rpartition(":")
-        if not number.isdecimal():
-            raise text_rows.unknown_format(row["example"], *text_rows.FORMATS)
+        if file not in corrections or not number.isdecimal():
+            formats = ", ".join(text_rows.FORMATS)
+            raise ValueError(f"{path}:{i}: {row['example']} is no row of these data that ends in {formats}.")
         corrections[file][int(number)] = row["label"], new
     contents = {file: relabel.corrected(file, columns, of_file) for file, of_file in corrections.items()}
+    files.make_folder(folder)
     written = []
     for file, content in contents.items():
         name = os.path.basename(file)

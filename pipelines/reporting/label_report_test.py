@@ -20,9 +20,13 @@ WORDS = {
 COLUMNS = Columns(text_column="text", label_column="label")
 
 
-def report_of(path, **changes):
+def experiment_of(path, **changes):
     experiment = configs.get_config("text_file_words")
-    experiment = config.override(experiment, {"data.path": str(path), **changes})
+    return config.override(experiment, {"data.path": str(path), **changes})
+
+
+def report_of(path, **changes):
+    experiment = experiment_of(path, **changes)
     return label_report.LabelReport(loading.load_data(label_report.for_vectors(experiment), path.parent))
 
 
@@ -58,7 +62,8 @@ def test_report_page_and_corrected_file(letters, tmp_path):
     table["correct_label"] = table["suggested"]
     saved = tmp_path / "saved.csv"
     table.to_csv(saved, sep=";", index=False)  # as spreadsheets do in some countries
-    count, written = label_report.apply(str(saved), tuple(WORDS), COLUMNS, str(tmp_path))
+    dataset = loading.read_dataset(experiment_of(letters).data)
+    count, written = label_report.apply(str(saved), dataset, COLUMNS, str(tmp_path))
     assert (count, written) == (2, [str(tmp_path / "letters.csv")])
     before, after = (path.read_text().splitlines() for path in (letters, tmp_path / "letters.csv"))
     assert [i for i, (a, b) in enumerate(zip(before, after, strict=True), 1) if a != b] == [7, 50]
@@ -67,18 +72,21 @@ def test_report_page_and_corrected_file(letters, tmp_path):
 
 def test_errors_of_a_table(letters, tmp_path):
     table = report_of(letters).table()
+    dataset = loading.read_dataset(experiment_of(letters).data)
     path = tmp_path / "labels.csv"
     table.assign(correct_label="kei").to_csv(path, index=False)
     with pytest.raises(
         ValueError, match=r"labels.csv:2: class 'kei' is not one of the data. Did you mean 'key'"
     ):
-        label_report.apply(str(path), tuple(WORDS), COLUMNS, str(tmp_path))
+        label_report.apply(str(path), dataset, COLUMNS, str(tmp_path / "new"))
     table.assign(example="photos/a.png", correct_label="key").to_csv(path, index=False)
-    with pytest.raises(ValueError, match="photos/a.png: unknown format. Give a file that ends in .tsv, .csv"):
-        label_report.apply(str(path), tuple(WORDS), COLUMNS, str(tmp_path))
+    with pytest.raises(
+        ValueError, match=r"labels.csv:2: photos/a.png is no row of these data that ends in .tsv"
+    ):
+        label_report.apply(str(path), dataset, COLUMNS, str(tmp_path / "new"))
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="no column '.*'. Give a table that check_labels wrote"):
-        label_report.apply(str(path), tuple(WORDS), COLUMNS, str(tmp_path))
+        label_report.apply(str(path), dataset, COLUMNS, str(tmp_path / "new"))
 
 
 def test_several_labels_and_similar_names(letters, tmp_path):
@@ -89,6 +97,29 @@ def test_several_labels_and_similar_names(letters, tmp_path):
     assert "labels look missing" in report.answer()
     assert "Class names that may be one: 'Bill' and 'bill'." in report.text()
     assert set(report.table()["example"]) == {f"{path}:7", f"{path}:50"}
+    assert not report.can_apply
+    dataset = loading.read_dataset(experiment_of(path, **{"data.label_separator": ";"}).data)
+    with pytest.raises(ValueError, match="apply=labels.csv: rows may have several labels. Correct them in"):
+        label_report.apply("labels.csv", dataset, COLUMNS, str(tmp_path))
+
+
+def test_all_files_of_splits_are_written(letters, tmp_path):
+    header, *lines = letters.read_text().splitlines()
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, part in (("train", lines[:80]), ("test", lines[80:])):
+        (folder / f"{name}.csv").write_text("\n".join([header, *part]) + "\n")
+    report = label_report.LabelReport(
+        loading.load_data(label_report.for_vectors(experiment_of(folder)), tmp_path)
+    )
+    assert report.can_apply
+    table = report.table()
+    table["correct_label"] = table["suggested"]
+    table.to_csv(tmp_path / "labels.tsv", index=False)
+    dataset = loading.read_dataset(experiment_of(folder).data)
+    count, written = label_report.apply(str(tmp_path / "labels.tsv"), dataset, COLUMNS, str(tmp_path / "new"))
+    assert (count, sorted(map(os.path.basename, written))) == (2, ["test.csv", "train.csv"])
+    assert (tmp_path / "new" / "test.csv").read_text() == (folder / "test.csv").read_text()
 
 
 def test_an_encoder_that_is_not_pretrained_judges_no_labels():
