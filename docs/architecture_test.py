@@ -42,7 +42,7 @@ LEVELS = {
     "export": 5,
     "run": 6,
     "estimator": 7,
-    "estimator_data": 0,
+    "estimator_data": 2,
     "sweep": 6,
 }
 LONGEST_FILE = 500  # lines

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import operator
 import os
-import pathlib
 import shutil
 import tempfile
 import weakref
@@ -21,11 +20,10 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rank4class import arguments, data, losses
-from rank4class.data.dataset import MIN_TO_SPLIT, VALIDATION_FRACTION
+from rank4class.data.dataset import VALIDATION_FRACTION
 from rank4class.pipelines import config, estimator_data
 from rank4class.pipelines.configs import goemotions_minilm, text_file_minilm
 from rank4class.pipelines.run import Run
-from rank4class.pipelines.storage import files
 from rank4class.pipelines.task_data import loading
 from rank4class.pipelines.training import rank_training
 
@@ -180,7 +178,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
             if fraction is None:
                 fraction = 0.0 if is_solved and y.shape[0] < loading.MOST_IN_FOLDS else VALIDATION_FRACTION
             if fraction or not is_solved:
-                splits = _draw(splits["train"], fraction, experiment.seed)
+                splits = estimator_data.draw(splits["train"], fraction, experiment.seed)
         else:
             X = self._check(validation_data[0], is_labeled=True)
             y = estimator_data.encode(encoder, validation_data[1])
@@ -224,7 +222,7 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
 
         A run without a calibration raises ValueError.
         """
-        probabilities = _probabilities(self._outputs(X)).astype(np.float64)
+        probabilities = estimator_data.probabilities(self._outputs(X)).astype(np.float64)
         return probabilities / (1.0 if self._several else probabilities.sum(axis=1, keepdims=True))
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -291,13 +289,10 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
 
         It raises ValueError after a fit without `store_neighbors`.
 
-        >>> texts = ["the parcel is late", "where is my parcel", "the bill is wrong", "pay the bill"]
         >>> classifier = RankClassifier(encoder="words", store_neighbors=True)
-        >>> classifier.fit(texts * 3, ["post", "post", "bills", "bills"] * 3)
-        RankClassifier(encoder='words', store_neighbors=True)
-        >>> classifier.neighbors(["a late parcel"], k=1)[["neighbor", "class"]]
-                     neighbor class
-        0  the parcel is late  post
+        >>> classifier = classifier.fit(["a late parcel", "a wrong bill"] * 6, ["post", "bills"] * 6)
+        >>> classifier.neighbors(["my parcel"], k=1)[["neighbor", "class"]].values.tolist()
+        [['a late parcel', 'post']]
         """
         check_is_fitted(self, "run_")
         if not self.store_neighbors:
@@ -329,12 +324,15 @@ class RankClassifier(ClassifierMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         if "run_" in state:
-            state["run_"] = _read_files(state["run_"].workdir)
+            state["run_"] = estimator_data.read_files(state["run_"].workdir)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if contents := state.get("run_"):
-            state = {**state, "run_": _temporary_run(lambda folder: _write_files(folder, contents))}
+            state = {
+                **state,
+                "run_": _temporary_run(lambda folder: estimator_data.write_files(folder, contents)),
+            }
         super().__setstate__(state)
 
     def _check(self, X: Any, reset: bool = False, is_labeled: bool = False) -> Any:
@@ -474,21 +472,6 @@ def _part(kind: type[config.Part], value: Any) -> Any:
     return value if isinstance(value, kind) else kind(value)
 
 
-def _draw(split: data.Split, fraction: float, seed: int) -> dict[str, data.Split]:
-    """Draws a validation split: one example, or of single labels one of each class with three, at least."""
-    arguments.check_fraction(False, validation_fraction=fraction)
-    least = 1 if split.multi_label else int(np.sum(np.bincount(split.labels) >= MIN_TO_SPLIT))
-    if not least:
-        raise ValueError("y: no class has 3 examples, of which 1 is for validation. Give validation_data.")
-    return data.draw(split, {"validation": max(fraction, least / len(split))}, seed=seed)
-
-
-def _probabilities(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    if "probabilities" not in outputs:
-        raise ValueError("calibration='none': the run has no probabilities. Call decision_function.")
-    return outputs["probabilities"]
-
-
 def _temporary_run(write: Callable[[str], None]) -> Run:
     """Returns the run that a function writes to a temporary folder, which is removed with the `Run`."""
     folder = tempfile.mkdtemp(prefix="rank4class-")
@@ -500,26 +483,3 @@ def _temporary_run(write: Callable[[str], None]) -> Run:
         raise
     weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
     return run
-
-
-def _read_files(folder: str) -> dict[str, bytes]:
-    """Returns name -> content of the files of a run, without those that only a resumption needs."""
-    found = (os.path.join(parent, name) for parent, _, names in tf.io.gfile.walk(folder) for name in names)
-    paths = {path.removeprefix(os.path.join(folder, "")): path for path in found}
-    others = (
-        "checkpoints/last/",
-        "checkpoints/nearest-",
-        "encoder-",
-        "events.",
-        "features-",
-        "lock",
-        "starts/",
-    )
-    return {name: files.read_bytes(path) for name, path in paths.items() if not name.startswith(others)}
-
-
-def _write_files(folder: str, contents: Mapping[str, bytes]) -> None:
-    for name, content in contents.items():
-        path = pathlib.Path(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)

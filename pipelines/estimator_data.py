@@ -1,16 +1,22 @@
-"""The labels, weights and columns of the estimator's examples."""
+"""The labels, weights and columns of the estimator's examples, and the files of its run."""
 
+import os
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse
+import tensorflow as tf
 from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
+from rank4class import arguments, data
+from rank4class.data.dataset import MIN_TO_SPLIT
 from rank4class.data.readers import row_values
+from rank4class.pipelines.storage import files
 
 
 class Indicator:
@@ -137,3 +143,43 @@ def text_column(X: pd.DataFrame) -> Any:
             f"X: values of column {found[0]!r} hardly repeat. Leave it out, or set text_column={found[0]!r}."
         )
     return found[0]
+
+
+def draw(split: data.Split, fraction: float, seed: int) -> dict[str, data.Split]:
+    """Draws a validation split: one example, or of single labels one of each class with three, at least."""
+    arguments.check_fraction(False, validation_fraction=fraction)
+    least = 1 if split.multi_label else int(np.sum(np.bincount(split.labels) >= MIN_TO_SPLIT))
+    if not least:
+        raise ValueError("y: no class has 3 examples, of which 1 is for validation. Give validation_data.")
+    return data.draw(split, {"validation": max(fraction, least / len(split))}, seed=seed)
+
+
+def probabilities(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the probabilities among the outputs of a run; raises ValueError if there are none."""
+    if "probabilities" not in outputs:
+        raise ValueError("calibration='none': the run has no probabilities. Call decision_function.")
+    return outputs["probabilities"]
+
+
+def read_files(folder: str) -> dict[str, bytes]:
+    """Returns name -> content of the files of a run, without those that only a resumption needs."""
+    found = (os.path.join(parent, name) for parent, _, names in tf.io.gfile.walk(folder) for name in names)
+    paths = {path.removeprefix(os.path.join(folder, "")): path for path in found}
+    others = (
+        "checkpoints/last/",
+        "checkpoints/nearest-",
+        "encoder-",
+        "events.",
+        "features-",
+        "lock",
+        "starts/",
+    )
+    return {name: files.read_bytes(path) for name, path in paths.items() if not name.startswith(others)}
+
+
+def write_files(folder: str, contents: Mapping[str, bytes]) -> None:
+    """Writes files by name to a folder."""
+    for name, content in contents.items():
+        path = pathlib.Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)

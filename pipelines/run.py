@@ -192,20 +192,8 @@ class Run:
           OSError: the output cannot be written.
         """
         arguments.check_positive(batch_size=batch_size)
-        if max_set_size is not None:
-            arguments.check_integer(1, max_set_size=max_set_size)
-            if coverage is None:
-                raise ValueError(f"max_set_size={max_set_size}: needs prediction sets. Set coverage too.")
-        if output is not None:
-            prediction_files.check_output(output, path)
-        is_set = coverage is not None
-        if wide and (k is not None or is_set or self.answers.has_items or "input" in self.class_names):
-            raise ValueError(
-                "wide=True: takes no top_k, no coverage, no lists of items and no class of the name 'input'. "
-                "Leave it out."
-            )
-        if is_set and k is None:
-            prediction_files.check_separable(output, self.class_names)
+        of_model = self.class_names, self.answers.has_items
+        prediction_files.check(output, path, *of_model, k, coverage, max_set_size, wide)
         k, class_columns = (len(self.class_names), self.class_names) if wide else (k, None)
         written_k = self._k(k, coverage)
         path = os.fspath(path)
@@ -234,21 +222,13 @@ class Run:
     def neighbors(self, inputs: Iterable[Any], k: int = 5) -> pd.DataFrame:
         """Returns the nearest training examples of some inputs, by the cosine of the model's vectors.
 
-        The first call encodes the training data, which have to be here, and writes `neighbors.npz` to the
-        run's folder.
-
-        Args:
-          inputs: see `predict`.
-          k: number of examples per input.
+        The first call encodes the training data, and writes `neighbors.npz` to the run's folder; see
+        `TrainedModel.neighbors` for its errors, and `predict` for the inputs.
 
         Returns:
-          A frame with a row for each input and example, the nearest first: "input", the input's index,
-          "rank", "neighbor", the text or path of the example, or where it was read, "class", its classes
-          joined by ", ", and "similarity", the cosine.
-
-        Raises:
-          ValueError: an input that the model does not take, or the model has no vectors of its inputs.
-          FileNotFoundError: the training data are not here.
+          A frame with a row for each input and one of `k` examples, the nearest first: "input", the input's
+          index, "rank", "neighbor", the text or path of the example, or where it was read, "class", its
+          classes joined by ", ", and "similarity", the cosine.
 
         >>> images = data.get("digits").splits["test"].features["image"]
         >>> rank4class.load("runs/digits").neighbors(images[1:2], k=2)[["rank", "class"]]
@@ -256,13 +236,7 @@ class Run:
         0     1     8
         1     2     8
         """
-        outputs = self.outputs(inputs, neighbors=k)
-        lists = [outputs[name].ravel() for name in ("neighbors", "neighbor_classes", "similarities")]
-        frame = pd.DataFrame({"input": np.repeat(np.arange(len(outputs["scores"])), k)})
-        frame["rank"] = np.tile(np.arange(1, k + 1), len(outputs["scores"]))
-        for name, values in zip(("neighbor", "class", "similarity"), lists, strict=True):
-            frame[name] = values if name == "similarity" else [value.decode() for value in values]
-        return frame
+        return prediction.neighbors_frame(self.outputs(inputs, neighbors=k))
 
     def store_neighbors(self, dataset: data.Dataset | None = None) -> None:
         """Writes what `neighbors` needs, of the training data, or of the same dataset in memory."""
@@ -286,8 +260,7 @@ class Run:
     ) -> dict[str, np.ndarray]:
         """Returns the `scores`, and by name the other outputs of `Answers.score`, such as "probabilities".
 
-        With a `coverage`, see `predict`, "in_set" and "set_size" are those of prediction sets. With
-        `neighbors` there are those of `Neighbors.find`.
+        With a `coverage`, see `predict`, there are sets, and with `neighbors` those of `Neighbors.find`.
         """
         predictor = self._predictor(prediction.ALL, False, coverage, None, neighbors)
         outputs = list(predictor(self._raw(inputs), self._batch_size, BadRows("fail", None)))
@@ -396,8 +369,7 @@ class Run:
             raise ValueError(f"top_k={k}: a model of lists of items ranks all of them. Leave it out.")
         if (coverage is not None or neighbors is not None) and index != "exact":
             raise ValueError(
-                f"index={index!r}: has neither prediction sets nor neighbors. Set it to 'exact', or leave "
-                "these out."
+                f"index={index!r}: has neither prediction sets nor neighbors. Set it to 'exact'."
             )
         if (k := self._k(k, coverage)) is None:
             k = len(self.class_names)
@@ -407,16 +379,9 @@ class Run:
             else ApproximateAnswers(self._trained, k)
         )
         run_dir = self._trained.run_dir
-        usage = saved_model.usage(answers)
         of_run = self.class_names, run_dir.results(), run_dir.data_hashes(), run_dir.sessions()
-        card = model_card(
-            self.experiment,
-            *of_run,
-            usage,
-            answers.sets,
-            coverage,
-            answers.detector and self._trained.detector,
-        )
+        fitted = answers.sets, coverage, answers.detector and self._trained.detector
+        card = model_card(self.experiment, *of_run, saved_model.usage(answers), *fitted)
         saved_model.save(answers, folder, k, card)
 
     @property
@@ -532,10 +497,4 @@ def compare(
     """
     arguments.check_choice(SPLITS, split=split)
     trained = [run._trained if isinstance(run, Run) else trained_model.restore(run) for run in runs]
-    rows = [
-        (i, each.metric, each.first, each.second, each.difference, *each.interval, each.p_value)
-        for i, of_run in enumerate(comparison.compare_runs(trained, split, path), 1)
-        for each in of_run
-    ]
-    columns = ["run", "metric", "first", "second", "difference", "low", "high", "p_value"]
-    return pd.DataFrame(rows, columns=columns)
+    return comparison.frame(trained, split, path)

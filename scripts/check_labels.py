@@ -26,7 +26,6 @@ _APPLY = flags.DEFINE_string(
 
 
 def main() -> None:
-    from rank4class.data.readers.columns import Columns
     from rank4class.pipelines.reporting import label_report
     from rank4class.pipelines.storage import files
     from rank4class.pipelines.task_data import checks, loading
@@ -37,14 +36,12 @@ def main() -> None:
     name = cli.name_of(path) if path else experiment.data.name
     folder = _OUTPUT.value or os.path.join("runs", "labels", name)
     files.make_writable(folder, f"--output={folder}")  # raises an error before the examples are read
-    dataset = loading.read_dataset(experiment.data)
     if _APPLY.value:
-        columns = Columns.of_options(experiment.data.options())
         corrected = os.path.join(folder, "corrected")
-        count, written = label_report.apply(_APPLY.value, dataset, columns, corrected)
+        count, written = label_report.apply(_APPLY.value, experiment.data, corrected)
         print(f"{count:,} labels corrected: {', '.join(written)}")
         return
-    report = label_report.LabelReport(loading.load_data(experiment, folder, dataset=dataset))
+    report = label_report.LabelReport(loading.load_data(experiment, folder))
     table = os.path.join(folder, label_report.TABLE)
     commands = [f"rank4class check_labels {path} --apply={table}"] if report.can_apply else []
     print(f"\n{report.text()}\n\nReport: {report.write(folder, commands)}\nTable: {table}")

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 from absl import logging
 
 from rank4class import losses
@@ -81,6 +82,17 @@ def compare_all(
         )
         common = [metric for metric in common if metric not in weighted]
     return [compare(metric, first[metric], second[metric]) for metric in common]
+
+
+def frame(runs: Sequence[TrainedModel], split: str, path: str | os.PathLike | None = None) -> pd.DataFrame:
+    """Returns a row for each other run and metric of `compare_runs`; see `run.compare`."""
+    rows = [
+        (i, each.metric, each.first, each.second, each.difference, *each.interval, each.p_value)
+        for i, of_run in enumerate(compare_runs(runs, split, path), 1)
+        for each in of_run
+    ]
+    columns = ["run", "metric", "first", "second", "difference", "low", "high", "p_value"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def compare_runs(

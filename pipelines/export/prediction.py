@@ -179,6 +179,18 @@ def frame(predictions: Iterable[Prediction], outputs: Collection[str]) -> pd.Dat
     return pd.DataFrame(rows, columns=["input", "rank", *(LISTS[name] for name in lists), *of_inputs])
 
 
+def neighbors_frame(outputs: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """Returns a row for each input and training example; see `Run.neighbors`."""
+    size, k = outputs["similarities"].shape
+    columns: dict[str, Any] = {
+        "input": np.repeat(np.arange(size), k),
+        "rank": np.tile(np.arange(1, k + 1), size),
+    }
+    for name, values in (("neighbor", "neighbors"), ("class", "neighbor_classes")):
+        columns[name] = [value.decode() for value in outputs[values].ravel()]
+    return pd.DataFrame({**columns, "similarity": outputs["similarities"].ravel()})
+
+
 def named_inputs(inputs: Iterable[Any], answers: Answers, ids: Mapping[str, int]) -> Iterator[data.RawInput]:
     """Yields inputs with their place as the name; see `data.Kind.features_of`."""
     if isinstance(inputs, str | bytes):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rank4class import arguments
 from rank4class.data.readers import arrays, tables
 from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
@@ -79,6 +80,32 @@ def write(
         with files.writing(path) as file:
             _WRITERS[ending](file, rows())
     return count
+
+
+def check(
+    output: str | os.PathLike | None,
+    path: str | os.PathLike,
+    class_names: Sequence[str],
+    has_items: bool,
+    k: int | None,
+    coverage: float | None,
+    max_set_size: int | None,
+    wide: bool,
+) -> None:
+    """Raises ValueError for arguments of `Run.predict_file` that do not fit one another, or the model."""
+    if max_set_size is not None:
+        arguments.check_integer(1, max_set_size=max_set_size)
+        if coverage is None:
+            raise ValueError(f"max_set_size={max_set_size}: needs prediction sets. Set coverage too.")
+    if output is not None:
+        check_output(output, path)
+    if wide and (k is not None or coverage is not None or has_items or "input" in class_names):
+        raise ValueError(
+            "wide=True: takes no top_k, no coverage, no lists of items and no class of the name 'input'. "
+            "Leave it out."
+        )
+    if coverage is not None and k is None:
+        check_separable(output, class_names)
 
 
 def check_output(path: str | os.PathLike, inputs: str | os.PathLike | None = None) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rank4class import data
 from rank4class.data.labels import listed, similar_names
 from rank4class.data.readers import files as input_files
 from rank4class.data.readers import relabel, text_rows
@@ -19,6 +18,7 @@ from rank4class.pipelines.reporting import page, tables
 from rank4class.pipelines.reporting.page import Section
 from rank4class.pipelines.reporting.run_page import shown_input
 from rank4class.pipelines.storage import files
+from rank4class.pipelines.task_data import loading
 from rank4class.pipelines.task_data.task_data import TaskData
 from rank4class.registry import did_you_mean
 
@@ -234,8 +234,8 @@ class LabelReport:
         return [["label", "suggested", "examples"], *rows] if rows else []
 
 
-def apply(path: str, dataset: data.Dataset, columns: Columns, folder: str) -> tuple[int, list[str]]:
-    """Writes the files of a dataset with the correct labels of a `LabelReport.table` to a folder.
+def apply(path: str, data_config: config.Data, folder: str) -> tuple[int, list[str]]:
+    """Writes the files of the data with the correct labels of a `LabelReport.table` to a folder.
 
     Returns:
       The number of labels that changed, and the paths of the new files.
@@ -244,6 +244,8 @@ def apply(path: str, dataset: data.Dataset, columns: Columns, folder: str) -> tu
       ValueError: rows may have several labels, a class is unknown, or a file has another format or has
         changed; nothing is written.
     """
+    dataset = loading.read_dataset(data_config)
+    columns = Columns.of_options(data_config.options())
     if dataset.splits["train"].multi_label:
         raise ValueError(f"apply={path}: rows may have several labels. Correct them in the file itself.")
     corrections: dict[str, dict[int, tuple[str, str]]] = {

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from rank4class.data.readers.columns import Columns
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.reporting import label_report
 from rank4class.pipelines.task_data import loading
@@ -17,7 +16,6 @@ WORDS = {
     "post": "parcel courier package letter",
     "key": "login user name",
 }
-COLUMNS = Columns(text_column="text", label_column="label")
 
 
 def experiment_of(path, **changes):
@@ -62,8 +60,8 @@ def test_report_page_and_corrected_file(letters, tmp_path):
     table["correct_label"] = table["suggested"]
     saved = tmp_path / "saved.csv"
     table.to_csv(saved, sep=";", index=False)  # as spreadsheets do in some countries
-    dataset = loading.read_dataset(experiment_of(letters).data)
-    count, written = label_report.apply(str(saved), dataset, COLUMNS, str(tmp_path))
+    parts = experiment_of(letters).data
+    count, written = label_report.apply(str(saved), parts, str(tmp_path))
     assert (count, written) == (2, [str(tmp_path / "letters.csv")])
     before, after = (path.read_text().splitlines() for path in (letters, tmp_path / "letters.csv"))
     assert [i for i, (a, b) in enumerate(zip(before, after, strict=True), 1) if a != b] == [7, 50]
@@ -72,21 +70,21 @@ def test_report_page_and_corrected_file(letters, tmp_path):
 
 def test_errors_of_a_table(letters, tmp_path):
     table = report_of(letters).table()
-    dataset = loading.read_dataset(experiment_of(letters).data)
+    parts = experiment_of(letters).data
     path = tmp_path / "labels.csv"
     table.assign(correct_label="kei").to_csv(path, index=False)
     with pytest.raises(
         ValueError, match=r"labels.csv:2: class 'kei' is not one of the data. Did you mean 'key'"
     ):
-        label_report.apply(str(path), dataset, COLUMNS, str(tmp_path / "new"))
+        label_report.apply(str(path), parts, str(tmp_path / "new"))
     table.assign(example="photos/a.png", correct_label="key").to_csv(path, index=False)
     with pytest.raises(
         ValueError, match=r"labels.csv:2: photos/a.png is no row of these data that ends in .tsv"
     ):
-        label_report.apply(str(path), dataset, COLUMNS, str(tmp_path / "new"))
+        label_report.apply(str(path), parts, str(tmp_path / "new"))
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="no column '.*'. Give a table that check_labels wrote"):
-        label_report.apply(str(path), dataset, COLUMNS, str(tmp_path / "new"))
+        label_report.apply(str(path), parts, str(tmp_path / "new"))
 
 
 def test_several_labels_and_similar_names(letters, tmp_path):
@@ -98,9 +96,9 @@ def test_several_labels_and_similar_names(letters, tmp_path):
     assert "Class names that may be one: 'Bill' and 'bill'." in report.text()
     assert set(report.table()["example"]) == {f"{path}:7", f"{path}:50"}
     assert not report.can_apply
-    dataset = loading.read_dataset(experiment_of(path, **{"data.label_separator": ";"}).data)
+    parts = experiment_of(path, **{"data.label_separator": ";"}).data
     with pytest.raises(ValueError, match="apply=labels.csv: rows may have several labels. Correct them in"):
-        label_report.apply("labels.csv", dataset, COLUMNS, str(tmp_path))
+        label_report.apply("labels.csv", parts, str(tmp_path))
 
 
 def test_all_files_of_splits_are_written(letters, tmp_path):
@@ -116,8 +114,8 @@ def test_all_files_of_splits_are_written(letters, tmp_path):
     table = report.table()
     table["correct_label"] = table["suggested"]
     table.to_csv(tmp_path / "labels.tsv", index=False)
-    dataset = loading.read_dataset(experiment_of(folder).data)
-    count, written = label_report.apply(str(tmp_path / "labels.tsv"), dataset, COLUMNS, str(tmp_path / "new"))
+    parts = experiment_of(folder).data
+    count, written = label_report.apply(str(tmp_path / "labels.tsv"), parts, str(tmp_path / "new"))
     assert (count, sorted(map(os.path.basename, written))) == (2, ["test.csv", "train.csv"])
     assert (tmp_path / "new" / "test.csv").read_text() == (folder / "test.csv").read_text()
 
