@@ -27,15 +27,11 @@ _APPLY = flags.DEFINE_string(
 
 def main() -> None:
     from rank4class.pipelines.reporting import label_report
-    from rank4class.pipelines.storage import files
     from rank4class.pipelines.task_data import checks, loading
 
     experiment = label_report.for_vectors(_CONFIG.value)
     checks.check(experiment, trains=False)
-    path = getattr(experiment.data, "path", None)
-    name = cli.name_of(path) if path else experiment.data.name
-    folder = _OUTPUT.value or os.path.join("runs", "labels", name)
-    files.make_writable(folder, f"--output={folder}")  # raises an error before the examples are read
+    folder = cli.report_folder(_OUTPUT.value, "labels", experiment)
     if _APPLY.value:
         corrected = os.path.join(folder, "corrected")
         count, written = label_report.apply(_APPLY.value, experiment.data, corrected)
@@ -43,7 +39,7 @@ def main() -> None:
         return
     report = label_report.LabelReport(loading.load_data(experiment, folder))
     table = os.path.join(folder, label_report.TABLE)
-    commands = [f"rank4class check_labels {path} --apply={table}"] if report.can_apply else []
+    commands = [f"rank4class check_labels {experiment.data.path} --apply={table}"] if report.can_apply else []
     print(f"\n{report.text()}\n\nReport: {report.write(folder, commands)}\nTable: {table}")
     for command in commands:
         print(f"To correct labels, fill the last column of the table, then:\n  {command}")

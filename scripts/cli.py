@@ -139,6 +139,19 @@ def define_cache() -> None:
     )
 
 
+def report_folder(output: str | None, kind: str, experiment: config.Experiment) -> str:
+    """Returns the folder of a report on data: `output`, or that of the kind and the file or dataset.
+
+    It is created. An error comes before the examples are read.
+    """
+    from rank4class.pipelines.storage import files
+
+    path = getattr(experiment.data, "path", None)
+    folder = output or os.path.join("runs", kind, name_of(path) if path else experiment.data.name)
+    files.make_writable(folder, f"--output={folder}")
+    return folder
+
+
 def check_files(experiment: config.Experiment) -> None:
     """Raises the errors of the files of an experiment's dataset that show without TensorFlow."""
     part = experiment.data

@@ -7,8 +7,6 @@ r"""Describes a dataset: classes, lengths or image sizes, duplicates, images.
 For a large dataset, `--config.data.max_examples=1000` describes a sample.
 """
 
-import os
-
 from absl import flags
 
 from rank4class.scripts import cli
@@ -22,16 +20,12 @@ _OUTPUT = flags.DEFINE_string(
 
 def main() -> None:
     from rank4class.pipelines.reporting import dataset_report
-    from rank4class.pipelines.storage import files
     from rank4class.pipelines.task_data import checks, loading
 
     experiment = _CONFIG.value
     checks.check(experiment, trains=False)
     dataset = loading.read_dataset(experiment.data)
-    path = getattr(experiment.data, "path", None)
-    name = cli.name_of(path) if path else experiment.data.name
-    folder = _OUTPUT.value or os.path.join("runs", "data", name)
-    files.make_writable(folder, f"--output={folder}")  # raises an error before the examples are read
+    folder = cli.report_folder(_OUTPUT.value, "data", experiment)
     report = dataset_report.Report(experiment, dataset, folder)
     print(report.text())
     print(f"\nReport: {report.write(folder)}")

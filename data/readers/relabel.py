@@ -36,6 +36,8 @@ def corrected(path: str, columns: Columns, corrections: Mapping[int, tuple[str, 
         column = str(1 + [name.removeprefix("\ufeff") for name in header].index(column))
     for number, (old, new) in corrections.items():
         first = last = number - 1
+        if first >= len(lines):
+            raise ValueError(f"{path}:{number}: no such line any more. Check the labels of this file again.")
         if ending == "jsonl":
             row = strict_json.parse_object(f"{path}:{number}", lines[first])
             label = row.get(column)

@@ -55,5 +55,7 @@ def test_errors_of_a_changed_file_and_of_other_formats(tmp_path):
     path.write_text("text,label\none,eggs\n")
     with pytest.raises(ValueError, match="a.csv:2: label 'eggs', but 'ham' when it was checked. Check"):
         relabel.corrected(str(path), COLUMNS, {2: ("ham", "tea")})
+    with pytest.raises(ValueError, match="a.csv:9: no such line any more. Check the labels of this"):
+        relabel.corrected(str(path), COLUMNS, {9: ("ham", "tea")})
     with pytest.raises(ValueError, match="a.parquet: unknown format. Give a file that ends in .tsv, .csv,"):
         relabel.corrected("a.parquet", COLUMNS, {})

@@ -1,6 +1,7 @@
 """The report of labels that look wrong, a table of them for a spreadsheet, and the correction of files."""
 
 import collections
+import io
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,7 +69,7 @@ class LabelReport:
         kind = task_data.splits["train"].kind
         if kind.ranks_items or kind.has_ids:
             raise ValueError(
-                "data: its examples have no labels that their inputs explain. Choose other data."
+                "data: the examples are lists of items or ids, which have no vectors. Choose other data."
             )
         self._names = task_data.class_names
         self._are_files = task_data.inputs.kind.reads_files
@@ -261,7 +262,10 @@ def apply(path: str, data_config: config.Data, folder: str) -> tuple[int, list[s
         file, _, number = row["example"].rpartition(":")
         if file not in corrections or not number.isdecimal():
             formats = ", ".join(text_rows.FORMATS)
-            raise ValueError(f"{path}:{i}: {row['example']} is no row of these data that ends in {formats}.")
+            raise ValueError(
+                f"{path}:{i}: {row['example']} is not a line of a file of the data that ends in {formats}. "
+                f"Leave {_CORRECT} empty there."
+            )
         corrections[file][int(number)] = row["label"], new
     contents = {file: relabel.corrected(file, columns, of_file) for file, of_file in corrections.items()}
     files.make_folder(folder)
@@ -275,10 +279,12 @@ def apply(path: str, data_config: config.Data, folder: str) -> tuple[int, list[s
 
 def _read_table(path: str) -> list[Mapping[str, str]]:
     """Returns the rows of `TABLE`, as a spreadsheet may have saved it."""
-    text = files.read_text(path).removeprefix("\ufeff")
-    header = text.partition("\n")[0]
-    separator = max(",;\t", key=header.count)
-    table = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    try:
+        text = files.read_text(path).removeprefix("\ufeff")
+        separator = max(",;\t", key=text.partition("\n")[0].count)
+        table = pd.read_csv(io.StringIO(text), sep=separator, dtype=str, keep_default_na=False)
+    except ValueError as error:  # of pandas too
+        raise ValueError(f"{path}: not a table in UTF-8 ({error}). Save it as CSV in UTF-8.") from error
     if missing := {"example", "label", _CORRECT} - set(table):
         raise ValueError(f"{path}: no column {missing.pop()!r}. Give a table that check_labels wrote.")
     return table.to_dict("records")

@@ -79,9 +79,13 @@ def test_errors_of_a_table(letters, tmp_path):
         label_report.apply(str(path), parts, str(tmp_path / "new"))
     table.assign(example="photos/a.png", correct_label="key").to_csv(path, index=False)
     with pytest.raises(
-        ValueError, match=r"labels.csv:2: photos/a.png is no row of these data that ends in .tsv"
+        ValueError, match=r"labels.csv:2: photos/a.png is not a line of a file of the data that ends in .tsv"
     ):
         label_report.apply(str(path), parts, str(tmp_path / "new"))
+    for content in (b"", "label,correct_label\nkäse,kräm\n".encode("latin-1")):  # as some spreadsheets save
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"labels.csv: not a table in UTF-8 \(.*\). Save it as CSV"):
+            label_report.apply(str(path), parts, str(tmp_path / "new"))
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="no column '.*'. Give a table that check_labels wrote"):
         label_report.apply(str(path), parts, str(tmp_path / "new"))
