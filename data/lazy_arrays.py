@@ -139,7 +139,7 @@ class Origins(Sequence[str]):
 
     def __init__(self, names: Sequence[str], files: np.ndarray, numbers: np.ndarray):
         self._names = names
-        self._files = files
+        self.files = files
         self._numbers = numbers
         self.shape = (len(numbers),)
 
@@ -147,7 +147,7 @@ class Origins(Sequence[str]):
         return len(self._numbers)
 
     def __getitem__(self, key: Any) -> Any:
-        file = self._files[key]
+        file = self.files[key]
         number = self._numbers[key]
         if np.ndim(number):
             return Origins(self._names, file, number)

@@ -1,7 +1,6 @@
 """Train, load and compare runs, and predict, evaluate and export with them."""
 
 import functools
-import itertools
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,12 +11,11 @@ import pandas as pd
 import tensorflow as tf
 
 from rank4class import arguments, data
-from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import comparison, evaluator, trained_model, worst_examples
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
-from rank4class.pipelines.export import prediction, prediction_files, saved_model, text_encoder
+from rank4class.pipelines.export import labeling, prediction, prediction_files, saved_model, text_encoder
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.export.approximate import ApproximateAnswers
 from rank4class.pipelines.export.prediction import Prediction, Predictor
@@ -164,6 +162,7 @@ class Run:
         wide: bool = False,
         keep: Sequence[str] | None = None,
         neighbors: int | None = None,
+        informative: int | None = None,
     ) -> tuple[int, list[str]]:
         """Predicts the inputs of a file or folder, in constant memory.
 
@@ -182,6 +181,8 @@ class Run:
           keep: columns of a table of inputs to write beside `input`, such as `["text"]`; `["*"]` keeps all;
             None keeps "id", if there is one.
           neighbors: number of training examples to write beside each input, see `neighbors`; or None.
+          informative: writes this number of inputs alone, those whose labels would teach the model most, see
+            `labeling.choose_indices`, with all columns and an empty one for the label; or None.
 
         Returns:
           The number of predictions, and a message for each skipped input.
@@ -193,7 +194,7 @@ class Run:
         """
         arguments.check_positive(batch_size=batch_size)
         of_model = self.class_names, self.answers.has_items
-        prediction_files.check(output, path, *of_model, k, coverage, max_set_size, wide)
+        prediction_files.check(output, path, *of_model, k, coverage, max_set_size, wide, informative)
         k, class_columns = (len(self.class_names), self.class_names) if wide else (k, None)
         written_k = self._k(k, coverage)
         path = os.fspath(path)
@@ -203,19 +204,18 @@ class Run:
         text_columns = {name: column for name, column in text_columns.items() if column is not None}
         kind.check_columns(path, **text_columns)
         bad_rows = BadRows(on_invalid_row, "on_invalid_row")
-        columns = Columns.of_options(self.experiment.data.options() | text_columns)
-        columns = columns._replace(feature_columns=model_inputs.columns[model_inputs.num_texts :])
+        columns = model_inputs.file_columns(self.experiment.data.options() | text_columns)
         ids = self._trained.description.instance_ids
         inputs = kind.read(path, self.answers.specs, bad_rows, columns, ids)
-        predictor = self._predictor(written_k, exclude_known, coverage, prior, neighbors)
+        predicted_k = written_k if informative is None else len(self.class_names)
+        predictor = self._predictor(predicted_k, exclude_known, coverage, prior, neighbors)
         predictions = self._first(predictor(inputs, batch_size or self._batch_size, bad_rows), k)
-        first = next(predictions, None)
-        if first is None:
-            skipped = f" The first: {bad_rows.messages[0]}" if bad_rows.messages else " Add some."
-            raise ValueError(f"{path}: no input that can be used.{skipped}")
-        columns = columns.without_labels()._replace(has_header=not columns.by_position)
-        predictions = itertools.chain([first], predictions)
-        predictions = prediction_files.with_kept(predictions, path, columns, keep)
+        predictions = prediction_files.not_empty(predictions, path, bad_rows)
+        columns = columns._replace(has_header=not columns.by_position)
+        predictions = prediction_files.with_kept(predictions, path, columns, keep, informative is not None)
+        if informative is not None:
+            several = self._trained.description.multi_label
+            predictions = labeling.choose(predictions, self.class_names, several, informative, written_k)
         count = prediction_files.write(output, predictions, written_k, class_columns, max_set_size)
         return count, bad_rows.messages
 

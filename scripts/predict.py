@@ -76,6 +76,12 @@ _OPTIONS = (  # of `Run.predict_file`
         "similarities: columns neighbor_1, neighbor_class_1, similarity_1, ...; the first time encodes them.",
     ),
     flags.DEFINE_integer(
+        "informative",
+        None,
+        "Write this number of inputs alone, those whose labels would teach the model most, with all their "
+        "columns and an empty one for the label.",
+    ),
+    flags.DEFINE_integer(
         "batch_size",
         None,
         "Inputs per call of the model on a device; None: evaluation_batch_size of the run.",

@@ -29,6 +29,7 @@ def table(
     validation_fraction: float | None = None,
     test_fraction: float = 0.1,
     split_seed: int = 0,
+    added: str | None = None,
     on_invalid_row: str = "fail",
 ) -> Dataset:
     """Texts, images or vectors with one or several labels each, from a user's tables.
@@ -68,6 +69,8 @@ def table(
         A validation fraction of 0 draws no validation split; optimizer "lbfgs" then validates by folds. None
         is 0.1, and 0 for "lbfgs" with fewer than 2,000 training examples.
       split_seed: seed of the splits, at least 0.
+      added: another table with the same columns, such as examples of new classes, all of which train: the
+        other splits are those without it.
       on_invalid_row: "fail" or "skip", see `text_file`. Also invalid are an empty or repeated label among
         several, a vector of another length than the first or with a number that is not finite, and an image
         without a file.
@@ -95,7 +98,9 @@ def table(
         _warn_of_joined(names, train_path)
     known = f"in {classes}" if classes else f"in {train_path}. Name all classes in a file, data.classes"
     splits = {split: to_split(paths[split][0], each, names, known, bad_rows) for split, each in read.items()}
-    splits = user_splits.complete(splits, fractions, split_seed)
+    first_added = len(paths["train"]) - (len(tables.files_of(added)) if added else 0)
+    num_added = np.count_nonzero(splits["train"].origins.files >= first_added)
+    splits = user_splits.complete(splits, fractions, split_seed, num_added)
     counts = {name: int(np.sum(each.num_relevant() == 0)) for name, each in splits.items() if several}
     if any(counts.values()):
         listed = ", ".join(f"{count:,} of {name}" for name, count in counts.items())

@@ -330,6 +330,35 @@ def test_invalid_rows_are_skipped(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("ending", ["csv", "npz"])
+def test_added_rows_train_and_leave_the_other_splits_as_they_are(tmp_path, ending):
+    write, columns = WRITERS[ending]
+    path, added = tmp_path / f"mine.{ending}", tmp_path / f"new.{ending}"
+    write(path, np.flatnonzero(Y < 10))
+    before = contents(load(path, **columns))
+    is_test = (X[:, None] == before["test"][0]).all(axis=2).any(axis=1)
+    rows = np.flatnonzero((Y >= 10) | is_test)  # new classes, and copies of test examples
+    write(added, rows)
+    dataset = load(path, added=added, **columns)
+    assert dataset.class_names == tuple(map(str, range(12)))
+    assert list(dataset.files) == [str(path), str(added)]
+    after = contents(dataset)
+    for split in ("validation", "test"):
+        for values, expected in zip(after[split], before[split], strict=True):
+            np.testing.assert_array_equal(values, expected)
+    for values, expected, all_rows in zip(after["train"], before["train"], (X, Y), strict=True):
+        np.testing.assert_array_equal(values, np.concatenate([expected, all_rows[Y >= 10]]))
+
+
+def test_added_rows_that_cannot_be_used(tmp_path):
+    write_csv(tmp_path / "mine.csv")
+    with pytest.raises(FileNotFoundError, match=r"data\.added=.*none\.csv: no such table\. Check the path\."):
+        load(tmp_path / "mine.csv", added=str(tmp_path / "none.csv"))
+    pd.DataFrame({"a": X[:, 0], "label": Y}).to_csv(tmp_path / "new.csv", index=False)
+    with pytest.raises(ValueError, match=r"new\.csv: no column 'd'"):
+        load(tmp_path / "mine.csv", added=str(tmp_path / "new.csv"))
+
+
 def test_vectors_that_are_kept_on_disk_are_those_in_memory(tmp_path, monkeypatch):
     write_parquet(tmp_path / "mine.parquet")
     expected = load(tmp_path / "mine.parquet")

@@ -17,6 +17,7 @@ def text_file(
     validation_fraction: float | None = None,
     test_fraction: float = 0.1,
     split_seed: int = 0,
+    added: str | None = None,
     on_invalid_row: str = "fail",
 ) -> Dataset:
     """Texts or pairs of texts with one or several labels each, from a user's file: `table` of texts.
@@ -43,6 +44,8 @@ def text_file(
         A validation fraction of 0 draws no validation split; optimizer "lbfgs" then validates by folds. None
         is 0.1, and 0 for "lbfgs" with fewer than 2,000 training examples.
       split_seed: seed of the splits, at least 0.
+      added: another file with the same columns, such as examples of new classes, all of which train: the
+        other splits are those without it.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns than the
         first line, is not a JSON object, lacks or repeats a key, is not UTF-8, has a NUL character, no text,
         no or an unknown label, an empty or repeated one of several, or a decimal number as label.

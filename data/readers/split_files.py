@@ -35,11 +35,11 @@ def find(folder: str, names: Iterable[tuple[str, str]]) -> dict[str, str]:
 @FILES.register("table")
 @FILES.register("text_file")
 def check(
-    path: str, classes: str | None, on_invalid_row: str, **options: Any
+    path: str, classes: str | None, on_invalid_row: str, added: str | None = None, **options: Any
 ) -> tuple[Columns, dict[str, list[str]], rows.BadRows]:
     """Returns the columns, split -> files of its table, and the policy with the files that it skipped.
 
-    Reads the columns and the first example of each split.
+    The last training files are those of `added`. Reads the columns and the first example of each split.
 
     Raises:
       ValueError: contradictory options; a missing column, or a file that cannot be read.
@@ -49,14 +49,18 @@ def check(
     bad_rows = rows.BadRows(on_invalid_row)
     _check_labels(columns, classes)
     paths = find_splits(path, classes, bad_rows)
+    added_files = tables.files_of(added) if added and os.path.exists(added) else []
+    if added and not added_files:
+        raise FileNotFoundError(f"data.added={added}: no such table. Check the path.")
     columns = tables.choose_inputs(columns, paths["train"][0])
     is_beside = columns.text_column is not None
     columns = columns._replace(is_mixed=is_beside or tables.are_mixed(paths["train"][0], columns))
-    for file, *_ in paths.values():
+    for file in [*(first for first, *_ in paths.values()), *added_files[:1]]:
         if not arrays.is_arrays(file):
             next(tables.Reader(columns, rows.BadRows(on_invalid_row)).examples(file), None)
     if classes:
         rows.check_text(classes)
+    paths["train"] += added_files
     return columns, paths, bad_rows
 
 

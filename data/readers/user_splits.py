@@ -24,12 +24,17 @@ def class_names(classes: str | None, present: Collection[str], train_path: str) 
     return names
 
 
-def complete(splits: dict[str, Split], fractions: dict[str, float], seed: int) -> dict[str, Split]:
+def complete(
+    splits: dict[str, Split], fractions: dict[str, float], seed: int, num_added: int = 0
+) -> dict[str, Split]:
     """Returns splits with those that are missing, drawn from training as in `draw`; "train" is the first.
 
     All copies of an example are in the split of the first. Copies in splits that are there stay, since equal
     texts may be different examples, and a published split keeps its figures; a warning counts them. With a
     fraction of 0 for validation the test examples are those of the default fraction.
+
+    The last `num_added` training examples stay in training, without copies of examples that are drawn; the
+    others are drawn as they are without them.
     """
     parts = list(splits.values())
     contents = parts[0].kind.contents(*(part.features for part in parts))
@@ -54,11 +59,14 @@ def complete(splits: dict[str, Split], fractions: dict[str, float], seed: int) -
     fractions = {name: fraction for name, fraction in fractions.items() if name not in splits}
     first = first[: len(train)]
     originals = np.flatnonzero(first == np.arange(len(first)))
+    end = len(train) - num_added
+    originals, added = np.split(originals, np.searchsorted(originals, [end]))
     returns = "test" in fractions and fractions.get("validation") == 0.0
     fractions |= {"validation": VALIDATION_FRACTION} if returns else {}
     parts_drawn = draw(Split({"index": originals}, train.labels[originals]), fractions, seed=seed)
     drawn = {name: part.features["index"] for name, part in parts_drawn.items()}
     if returns:
         drawn["train"] = np.append(drawn["train"], drawn.pop("validation"))
-    indices = {name: np.flatnonzero(np.isin(first, each)) for name, each in drawn.items()}
+    indices = {name: np.flatnonzero(np.isin(first[:end], each)) for name, each in drawn.items()}
+    indices["train"] = np.flatnonzero(np.isin(first, np.append(drawn["train"], added)))
     return splits | {name: train.select(each) for name, each in indices.items()}

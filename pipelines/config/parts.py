@@ -162,9 +162,8 @@ class Data(Part):
       cache: whether each example is preprocessed once and kept in memory, texts at `max_length` tokens.
       group_by_length: whether training batches hold texts of similar lengths, which are padded to the longest
         of them; other batches are padded to the longest too.
-      name_examples: largest mean number of examples of a class at which the names of the classes are training
-        examples too, if the nearest name, by a frozen text encoder, is that of the class more often than by
-        chance; 0 takes none.
+      name_examples: largest number of examples of a class whose name is a training example too, if the
+        nearest name, by a frozen text encoder, is that of the class more often than by chance; 0 takes none.
       unknown: file of inputs of no class, by which `unknown` is measured, in a form that predictions take;
         its labels, if there are any, are not read.
       unknown_train: file of other such inputs, from which the detector of unknown inputs learns.

@@ -39,7 +39,8 @@ class Prediction(NamedTuple):
 
     def first(self, k: int) -> "Prediction":
         """Returns the prediction with the `k` best items alone."""
-        return self._replace(columns={name: values[:k] for name, values in self.columns.items()})
+        columns = {name: x[:k] if name in LISTS else x for name, x in self.columns.items()}
+        return self._replace(columns=columns)
 
 
 class Predictor:

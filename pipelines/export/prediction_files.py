@@ -91,6 +91,7 @@ def check(
     coverage: float | None,
     max_set_size: int | None,
     wide: bool,
+    informative: int | None,
 ) -> None:
     """Raises ValueError for arguments of `Run.predict_file` that do not fit one another, or the model."""
     if max_set_size is not None:
@@ -104,6 +105,8 @@ def check(
             "wide=True: takes no top_k, no coverage, no lists of items and no class of the name 'input'. "
             "Leave it out."
         )
+    if informative is not None and (coverage is not None or has_items):
+        raise ValueError(f"informative={informative}: takes no coverage and no lists of items. Leave it out.")
     if coverage is not None and k is None:
         check_separable(output, class_names)
 
@@ -125,8 +128,21 @@ def check_output(path: str | os.PathLike, inputs: str | os.PathLike | None = Non
     return ending
 
 
+def not_empty(predictions: Iterator[Prediction], path: str, bad_rows: BadRows) -> Iterator[Prediction]:
+    """Returns the predictions; raises ValueError if there is none."""
+    first = next(predictions, None)
+    if first is None:
+        skipped = f" The first: {bad_rows.messages[0]}" if bad_rows.messages else " Add some."
+        raise ValueError(f"{path}: no input that can be used.{skipped}")
+    return itertools.chain([first], predictions)
+
+
 def with_kept(
-    predictions: Iterable[Prediction], path: str, columns: Columns, keep: Sequence[str] | None
+    predictions: Iterable[Prediction],
+    path: str,
+    columns: Columns,
+    keep: Sequence[str] | None,
+    for_labels: bool = False,
 ) -> Iterator[Prediction]:
     """Returns predictions with columns of their inputs, which are read once more; see `Run.predict_file`.
 
@@ -135,31 +151,39 @@ def with_kept(
       path: of the file.
       columns: of the inputs.
       keep: names of columns; "*" for all; None for "id", if the file is a table with it.
+      for_labels: whether None keeps all, and a column of labels that the file lacks is there, empty.
 
     Raises:
       ValueError: a column that the file lacks, or that the predictions have, or the file has no columns.
     """
     if tables.is_table(path) and not arrays.is_arrays(path):
         names = list(tables.head(path, not columns.has_header)[0])
-    elif keep is None:
-        return iter(predictions)
     elif path.lower().endswith((".txt", ".txt.gz")):
         names = [str(columns.text_column)]
+    elif keep is None:
+        names = []
     else:
         raise ValueError(f"keep={','.join(keep)}: {path} has no columns. Leave it out.")
-    rows = tables.Reader(columns, BadRows("skip", None)).whole_rows(path)
+    rows = tables.Reader(columns.without_labels(), BadRows("skip", None)).whole_rows(path)
     if keep is None:
-        keep = [name for name in names if name.casefold() == "id"]
+        keep = [name for name in names if (name != "input" if for_labels else name.casefold() == "id")]
     elif "*" in keep:
         keep = names
     for name in keep:
         if name not in names or name == "input":
             raise ValueError(f"keep={name}: not a column of {path} besides 'input'. Choose among {names}.")
 
+    empty = {}
+    if for_labels:
+        of_labels = {columns.label_column, *columns.label_columns} - {None, *keep}
+        empty = {name: "" for name in sorted(of_labels)}
+    if not keep:
+        return (prediction._replace(kept=empty) for prediction in predictions)
+
     def kept() -> Iterator[Prediction]:
         for prediction in predictions:
             row = next(row for where, row in rows if where == prediction.name)
-            yield prediction._replace(kept={name: row.get(name) for name in keep})
+            yield prediction._replace(kept={**{name: row.get(name) for name in keep}, **empty})
 
     return kept()
 

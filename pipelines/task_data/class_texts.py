@@ -57,15 +57,21 @@ def add(
 def add_examples(most: int, cache: Cache, task_data: TaskData) -> TaskData:
     """Returns a task of a frozen text encoder whose training examples are the names of the classes too.
 
-    They are if a class has at most `most` examples on average, and if the nearest name tells the class of
-    these examples more often than chance, by three standard errors. They are in no fold.
+    They are those of the classes that have at most `most` examples, if the nearest name tells the class of
+    examples more often than chance, by three standard errors. They are in no fold.
     """
     train = task_data.splits["train"]
     encoder = task_data.inputs.encoder
     n = len(task_data.class_names)
-    is_few = len(train) <= most * n and not train.multi_label and task_data.seen is None
-    is_few &= task_data.inputs.cells is None  # names of classes have no cells
-    if encoder is None or task_data.inputs.tokenizer is None or not is_few:
+    if (
+        encoder is None
+        or task_data.inputs.tokenizer is None
+        or train.multi_label
+        or task_data.seen is not None
+    ):
+        return task_data
+    ids = np.flatnonzero(train.class_counts(n) <= most).astype(train.labels.dtype)
+    if task_data.inputs.cells is not None or not len(ids):  # names of classes have no cells
         return task_data
     texts = [name.replace("_", " ") for name in task_data.class_names]
     vectors = encode(texts, encoder, task_data.inputs.tokenizer, cache)
@@ -73,8 +79,9 @@ def add_examples(most: int, cache: Cache, task_data: TaskData) -> TaskData:
     is_right = (train.features["embedding"] @ directions.T).argmax(axis=1) == train.labels
     if is_right.mean() < 1.0 / n + 3.0 * np.sqrt((1.0 - 1.0 / n) / n / len(train)):
         return task_data
-    logging.info("The names of the %d classes are training examples too", n)
-    added = {"embedding": vectors}
+    logging.info("The names of %d classes are training examples too", len(ids))
+    texts = [texts[i] for i in ids]
+    added = {"embedding": vectors[ids]}
     if task_data.inputs.words is not None:
         added["words"] = task_data.inputs.words.rows({"text": np.array(texts, object)})
     joined = {
@@ -83,12 +90,11 @@ def add_examples(most: int, cache: Cache, task_data: TaskData) -> TaskData:
         else np.concatenate([values, added[name]])
         for name, values in train.features.items()
     }
-    ids = np.arange(n, dtype=train.labels.dtype)
     origins = np.array([*map(train.origin, range(len(train))), *(f"class {text}" for text in texts)], object)
-    weights = None if train.weights is None else np.append(train.weights, np.ones(n, np.float32))
+    weights = None if train.weights is None else np.append(train.weights, np.ones(len(ids), np.float32))
     examples = data.Split(joined, np.concatenate([train.labels, ids]), origins, weights=weights)
     folds = task_data.folds
-    folds = None if folds is None else np.concatenate([folds, np.full(n, -1, folds.dtype)])
+    folds = None if folds is None else np.concatenate([folds, np.full(len(ids), -1, folds.dtype)])
     return dataclasses.replace(task_data, splits={**task_data.splits, "train": examples}, folds=folds)
 
 

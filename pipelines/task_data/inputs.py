@@ -11,6 +11,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from rank4class import data, models, strict_json
+from rank4class.data.readers.columns import Columns
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
@@ -40,6 +41,10 @@ class Inputs:
     def num_texts(self) -> int:
         """Number of texts that stand before the cells of an example."""
         return sum(name != "cells" for name in self.specs) if self.kind.tokenizes else 0
+
+    def file_columns(self, options: Mapping[str, Any]) -> Columns:
+        """Returns the columns of files of inputs, by the options of the dataset."""
+        return Columns.of_options(options)._replace(feature_columns=self.columns[self.num_texts :])
 
     @property
     def tokenizer(self) -> data.Tokenizer | None:

@@ -12,7 +12,6 @@ from absl import logging
 from rank4class import arguments, data, models
 from rank4class.data import candidates
 from rank4class.data.dataset import map_splits
-from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.cache import Cache
@@ -220,8 +219,7 @@ def add_unknown(name: str, path: str, data_config: config.Data, task_data: TaskD
     inputs = task_data.inputs
     kind = inputs.kind
     bad_rows = BadRows(data_config.on_invalid_row, "data.on_invalid_row")
-    columns = Columns.of_options(data_config.options())
-    columns = columns._replace(feature_columns=inputs.columns[inputs.num_texts :])
+    columns = inputs.file_columns(data_config.options())
     try:
         rows = list(kind.read(path, kind.raw_specs(inputs.specs), bad_rows, columns, {}))
     except (ValueError, FileNotFoundError) as error:
