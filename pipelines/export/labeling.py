@@ -14,43 +14,49 @@ from rank4class.pipelines.export.prediction import Prediction
 from rank4class.progress import Progress
 
 _ITERATIONS = 10
-_LEAST_ERROR = 1e-6
+_LEAST = 1e-4  # probability: smaller ones are alike
+_LEAST_WEIGHT = 1e-9
 
 
-def choose_indices(scores: np.ndarray, errors: np.ndarray, count: int) -> np.ndarray:
-    r"""Chooses inputs to label: the model is likely to be wrong on them, and they differ from each other.
+def choose_indices(probabilities: np.ndarray, count: int, several: bool = False) -> np.ndarray:
+    r"""Chooses inputs to label: a model is probably wrong on them, and they differ from one another.
 
-    k-means finds `count` clusters of the scores $s_i$, minus their mean, in which each input has the weight
-    $e_i$, the probability that the model is wrong on it. The input next to each mean is chosen, that of the
-    cluster with the largest sum of weights first. Where fewer are different, the inputs with the largest
-    weights follow. It takes `O(N n count)` time.
+    k-means finds `count` clusters of the logarithms of the probabilities $p$. An input has the weight
+    $1 - \max_j p_j$, the probability that its first class is wrong, or $\sum_j \min(p_j, 1 - p_j)$, the
+    expected number of wrong decisions on several classes. The input next to each mean is chosen, that of the
+    cluster with the largest sum of weights first; where these are fewer, the inputs with the largest weights
+    follow. It takes `O(N n count)` time.
 
     Args:
-      scores: float `[N, n]`, of all classes.
-      errors: float `[N]`, expected number of wrong decisions for each input.
-      count: of inputs to choose.
+      probabilities: float `[N, n]`, of the classes, by any calibrated model.
+      count: number of inputs.
+      several: whether an input may have several classes.
 
     Returns:
-      int `[min(count, N)]`, the indices of the inputs.
+      int `[min(count, N)]`, the indices of the inputs, those that represent most uncertain inputs first.
 
-    >>> scores = np.array([[0.1, 0.0], [0.0, 0.1], [5.0, 0.0], [0.1, 0.0]])
-    >>> choose_indices(scores, np.array([0.47, 0.47, 0.01, 0.47]), 2).tolist()
+    >>> p = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
+    >>> choose_indices(p, 2).tolist()
     [0, 1]
 
     References:
       Zhdanov (2019), "Diverse mini-batch active learning".
     """
-    errors = np.maximum(errors, _LEAST_ERROR)
-    order = np.argsort(-errors, kind="stable")
-    if count < len(errors):
-        centered = scores - scores.mean(axis=1, keepdims=True)
+    if several:
+        weights = np.minimum(probabilities, 1.0 - probabilities).sum(axis=1)
+    else:
+        weights = 1.0 - probabilities.max(axis=1)
+    weights = np.maximum(weights, _LEAST_WEIGHT)
+    order = np.argsort(-weights, kind="stable")
+    if count < len(weights):
+        points = np.log(probabilities + _LEAST)
         means = sklearn.cluster.KMeans(count, n_init=1, max_iter=_ITERATIONS, random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different inputs than means
-            means.fit(centered, sample_weight=errors)
-        weights = np.bincount(means.labels_, errors, count)
-        nearest = sklearn.metrics.pairwise_distances_argmin(means.cluster_centers_, centered)
-        order = np.concatenate([nearest[np.argsort(-weights, kind="stable")], order])
+            means.fit(points, sample_weight=weights)
+        sums = np.bincount(means.labels_, weights, count)
+        nearest = sklearn.metrics.pairwise_distances_argmin(means.cluster_centers_, points)
+        order = np.concatenate([nearest[np.argsort(-sums, kind="stable")], order])
     _, first = np.unique(order, return_index=True)
     return order[np.sort(first)][:count]
 
@@ -61,10 +67,10 @@ def choose(
     """Returns the predictions to label, see `choose_indices`, with their `k` best classes.
 
     Args:
-      predictions: of all classes, the best first.
+      predictions: of all classes.
       class_names: of all classes.
-      several: whether an input may have several classes, each of which is decided by its probability.
-      count: of predictions to return.
+      several: whether an input may have several classes.
+      count: number of predictions to return.
       k: number of classes.
 
     Raises:
@@ -72,17 +78,15 @@ def choose(
     """
     arguments.check_integer(1, informative=count)
     ids = {name: i for i, name in enumerate(class_names)}
-    scores, errors, shown = [], [], []
+    probabilities, shown = [], []
     for prediction in Progress("", "input", file=sys.stderr).over(predictions):
         columns = prediction.columns
         if "probabilities" not in columns:
             raise ValueError(
                 f"informative={count}: the model has no probabilities. Train with calibration='auto'."
             )
-        row = np.empty(len(ids), np.float32)
-        row[[ids[name] for name in columns["classes"]]] = columns["scores"]
-        p = columns["probabilities"]
-        scores.append(row)
-        errors.append(np.minimum(p, 1.0 - p).sum() if several else 1.0 - p[0])
+        row = np.zeros(len(ids), np.float32)
+        row[[ids[name] for name in columns["classes"]]] = columns["probabilities"]
+        probabilities.append(row)
         shown.append(prediction.first(k))
-    return [shown[i] for i in choose_indices(np.array(scores), np.array(errors), count)]
+    return [shown[i] for i in choose_indices(np.array(probabilities), count, several)]

@@ -3,36 +3,44 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.special
 
 import rank4class
 from rank4class.pipelines import config, configs
-from rank4class.pipelines.export import labeling
+from rank4class.pipelines.export import labeling, prediction
 
 
 def test_chosen_inputs_are_uncertain_and_differ(rng):
-    groups = np.repeat(3.0 * rng.normal(size=[6, 2]), 50, axis=0)  # of scores of two classes
-    scores = np.concatenate([groups + 0.01 * rng.normal(size=groups.shape), 9.0 * np.ones([100, 2])])
-    scores[300:, 0] += 5.0 * rng.random(100)
-    errors = np.concatenate([np.full(300, 0.5), np.zeros(100)])
-    chosen = labeling.choose_indices(scores, errors, 6)
-    assert sorted(chosen // 50) == [0, 1, 2, 3, 4, 5]  # one of each group, none of those that are sure
-    errors[50:100] = 0.1
-    assert 50 <= labeling.choose_indices(scores, errors, 6)[-1] < 100  # the least weight comes last
+    pairs = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]  # classes that a group of inputs is between
+    logits = np.zeros([350, 6])
+    for i, pair in enumerate(pairs):
+        logits[50 * i : 50 * i + 50, pair] = 5.0
+    logits[np.arange(250, 350), np.arange(100) % 6] = 20.0  # the others are sure
+    p = scipy.special.softmax(logits + 0.1 * rng.normal(size=logits.shape), axis=1)
+    chosen = labeling.choose_indices(p, 5)
+    assert sorted(chosen // 50) == [0, 1, 2, 3, 4]
+    p = np.concatenate([p, p[:250], p[50:250]])  # the first group is the smallest
+    assert labeling.choose_indices(p, 5)[-1] % 350 < 50
 
 
 def test_copies_are_chosen_after_all_others():
-    scores = np.array([[1.0, 0.0]] * 5 + [[0.0, 1.0], [0.0, 3.0]])
-    errors = np.array([0.3] * 5 + [0.4, 0.1])
-    chosen = labeling.choose_indices(scores, errors, 4).tolist()
-    assert set(chosen[:3]) & {5, 6} == {5, 6}
+    p = np.array([[0.7, 0.3]] * 5 + [[0.4, 0.6], [0.1, 0.9]])
+    chosen = labeling.choose_indices(p, 4).tolist()
+    assert set(chosen) >= {5, 6}
     assert len(set(chosen)) == 4
-    assert labeling.choose_indices(scores, errors, 99).tolist() == [5, 0, 1, 2, 3, 4, 6]
+    assert labeling.choose_indices(p, 99).tolist() == [5, 0, 1, 2, 3, 4, 6]
+
+
+def test_several_classes_weigh_by_their_decisions():
+    p = np.array([[0.5, 0.5, 0.5], [0.9, 0.9, 0.1], [0.6, 0.0, 1.0]])
+    assert labeling.choose_indices(p, 3, several=True).tolist() == [0, 2, 1]
+    assert labeling.choose_indices(p, 3).tolist() == [0, 1, 2]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("labeling")
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)
     frame = pd.DataFrame(rng.normal(size=[300, 2]), columns=["x", "y"])
     frame["label"] = np.where(frame["x"] > 0.0, "right", "left")
     frame.to_csv(folder / "t.csv", index=False)
@@ -41,6 +49,7 @@ def run(tmp_path_factory):
     return rank4class.train(experiment, folder / "run", progress=False)
 
 
+@pytest.mark.nightly
 def test_a_file_to_label_is_a_file_to_train_on(run, rng, tmp_path):
     pool = pd.DataFrame(rng.normal(size=[200, 2]), columns=["x", "y"])
     pool["note"] = [f"n{i}" for i in range(200)]
@@ -61,6 +70,7 @@ def test_a_file_to_label_is_a_file_to_train_on(run, rng, tmp_path):
     assert again.results["test"]["examples"] == run.results["test"]["examples"]
 
 
+@pytest.mark.nightly
 def test_errors(run, tmp_path):
     path = run.experiment.data.path
     for options, message in (
@@ -69,7 +79,6 @@ def test_errors(run, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             run.predict_file(path, tmp_path / "p.csv", **options)
-    changes = {"calibration": "none"}
-    plain = rank4class.train(config.override(run.experiment, changes), tmp_path / "run", progress=False)
+    plain = prediction.Prediction("t.csv:2", {"classes": ["left"], "scores": np.ones(1)})
     with pytest.raises(ValueError, match="informative=5: the model has no probabilities. Train with"):
-        plain.predict_file(path, tmp_path / "p.csv", informative=5)
+        labeling.choose([plain], ["left"], False, 5, 1)

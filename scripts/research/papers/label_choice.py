@@ -39,18 +39,16 @@ def compare(path: str, fraction: float, count: int, repetitions: int) -> dict[st
         order = np.random.default_rng(seed).permutation(len(y))
         labeled, others = np.split(order, [round(fraction * len(y))])
         classifier = fit(f"{len(labeled):,} examples", labeled)
-        scores = classifier.decision_function(x[others])
-        p = np.sort(classifier.predict_proba(x[others]), axis=1)
+        p = classifier.predict_proba(x[others])
+        best = np.sort(p, axis=1)[:, -2:]
         chosen = {
             "random": np.arange(count),  # the others are in random order
-            "margin": np.argsort(p[:, -1] - p[:, -2])[:count],
-            "informative": labeling.choose_indices(scores, 1.0 - p[:, -1], count),
+            "margin": np.argsort(best[:, 1] - best[:, 0])[:count],
+            "informative": labeling.choose_indices(p, count),
         }
         for title, indices in chosen.items():
             fit(title, np.concatenate([labeled, others[indices]]))
-    rows = [
-        [title, f"{np.mean(each):.2f}", f"{np.std(each, ddof=1):.2f}"] for title, each in errors.items()
-    ]
+    rows = [[title, f"{np.mean(each):.2f}", f"{np.std(each, ddof=1):.2f}"] for title, each in errors.items()]
     header = ["chosen", "test error (%)", "sd"]
     print(f"\n{os.path.basename(path)}\n\n{tables.text_table([header, *rows])}\n", flush=True)
     return {"examples": len(y), "count": count, "test_error": errors}
