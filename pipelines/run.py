@@ -15,12 +15,10 @@ from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import comparison, evaluator, trained_model, worst_examples
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
-from rank4class.pipelines.export import labeling, prediction, prediction_files, saved_model, text_encoder
+from rank4class.pipelines.export import exporting, labeling, prediction, prediction_files
 from rank4class.pipelines.export.answers import Answers
-from rank4class.pipelines.export.approximate import ApproximateAnswers
 from rank4class.pipelines.export.prediction import Prediction, Predictor
 from rank4class.pipelines.reporting import plots, run_html, run_page
-from rank4class.pipelines.reporting.model_card import model_card
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task_data import class_frequencies, description
 from rank4class.pipelines.task_data.task_data import TaskData
@@ -328,8 +326,10 @@ class Run:
         index: str = "exact",
         format: str = "saved_model",
         neighbors: int | None = None,
-    ) -> None:
-        """Exports the model.
+        quantize: str = "none",
+        max_loss: float | None = None,
+    ) -> dict[str, Any] | None:
+        """Exports the model; returns the report of an ONNX model, see `onnx_export.save`, or None.
 
         Args:
           folder: must not exist.
@@ -338,10 +338,13 @@ class Run:
           coverage: of the prediction sets that `in_set` and `set_size` return, see `predict`; None returns
             the classes decided by thresholds or a count prior, if there are any.
           index: "exact" scores all classes, "scann" searches them; see `approximate.ApproximateAnswers`.
-          format: "saved_model" exports the whole model, see `saved_model.save`; "huggingface" its text
-            encoder alone, and "static" static vectors that imitate it, see `text_encoder.save`, both without
-            `k`, `coverage`, `index` and `neighbors`.
+          format: "saved_model" exports the whole model, see `saved_model.save`; "onnx" one of texts for
+            programs without TensorFlow, see `onnx_export.save`, without `k`, `index` and `neighbors`;
+            "huggingface" the text encoder alone, and "static" static vectors that imitate it, see
+            `text_encoder.save`, both without these and `coverage`.
           neighbors: number of training examples, which the export then holds, beside each answer; or None.
+          quantize: "none", or "int8" for eight bits in the encoder of an ONNX model.
+          max_loss: largest loss of top-1 error by the quantization, in points; None is any.
 
         Raises:
           FileExistsError: the folder exists.
@@ -353,36 +356,8 @@ class Run:
         >>> model.signatures["classify"](image=images)["classes"].shape
         TensorShape([2, 3])
         """
-        arguments.check_choice(config.EXPORT_INDICES, index=index)
-        arguments.check_choice(config.EXPORT_FORMATS, format=format)
-        folder = files.check_folder_name("output", os.fspath(folder).rstrip("/"))
-        if files.exists(folder):
-            raise FileExistsError(f"output={folder}: exists already. Choose another folder, or remove it.")
-        if format != "saved_model":
-            if k is not None or coverage is not None or index != "exact" or neighbors is not None:
-                raise ValueError(
-                    f"format={format!r}: exports no classes. Leave out top_k, coverage, index and neighbors."
-                )
-            text_encoder.save(self._trained, folder, format)
-            return
-        if self.answers.has_items and k is not None:
-            raise ValueError(f"top_k={k}: a model of lists of items ranks all of them. Leave it out.")
-        if (coverage is not None or neighbors is not None) and index != "exact":
-            raise ValueError(
-                f"index={index!r}: has neither prediction sets nor neighbors. Set it to 'exact'."
-            )
-        if (k := self._k(k, coverage)) is None:
-            k = len(self.class_names)
-        answers = (
-            self._answers(coverage, None, neighbors)
-            if index == "exact"
-            else ApproximateAnswers(self._trained, k)
-        )
-        run_dir = self._trained.run_dir
-        of_run = self.class_names, run_dir.results(), run_dir.data_hashes(), run_dir.sessions()
-        fitted = answers.sets, coverage, answers.detector and self._trained.detector
-        card = model_card(self.experiment, *of_run, saved_model.usage(answers), *fitted)
-        saved_model.save(answers, folder, k, card)
+        options = k, coverage, index, format, neighbors, quantize, max_loss
+        return exporting.export(self._trained, folder, *options)
 
     @property
     def _batch_size(self) -> int:

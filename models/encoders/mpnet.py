@@ -88,12 +88,15 @@ class Mpnet(bert.Bert):
         with precision.scope(self.dtype_policy.name):
             self.biases = bert.table(_BUCKETS, self.config["num_heads"], "relative_attention_bias")
 
+    def buckets(self) -> np.ndarray:
+        """Returns the bucket of each key of each query, by their positions, int `[length, length]`."""
+        positions = np.arange(self.config["max_positions"])
+        return _buckets(positions - positions[:, None]).astype(np.int32)
+
     def attended(self, mask: tf.Tensor) -> tf.Tensor:
         """Returns the summands of the scores: biases of distances, and a large negative one of padding."""
-        positions = tf.range(tf.shape(mask)[1])
-        most = self.config["max_positions"]
-        buckets = tf.constant(_buckets(np.arange(-most, most + 1)))
-        biases = self.biases(tf.gather(buckets, most + positions - positions[:, None]))
+        length = tf.shape(mask)[1]
+        biases = self.biases(tf.constant(self.buckets())[:length, :length])
         padding = 1.0 - tf.cast(mask, tf.float32)[:, None, None, :]
         return tf.cast(tf.transpose(biases, [2, 0, 1]), tf.float32) - 1e9 * padding
 

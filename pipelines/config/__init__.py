@@ -4,6 +4,7 @@ from rank4class.pipelines.config.experiment import (
     DECAYS,
     EXPORT_FORMATS,
     EXPORT_INDICES,
+    QUANTIZATIONS,
     STARTS,
     STRATEGIES,
     Experiment,

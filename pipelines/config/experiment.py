@@ -19,8 +19,9 @@ DECAYS = ("none", "linear", "cosine")
 # Start of the head -> whether it needs the vectors of a pretrained encoder.
 STARTS = {"random": False, "zeros": False, "names": True, "means": True, "probe": True}
 STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
-EXPORT_FORMATS = ("saved_model", "huggingface", "static")
+EXPORT_FORMATS = ("saved_model", "onnx", "huggingface", "static")
 EXPORT_INDICES = ("exact", "scann")
+QUANTIZATIONS = ("none", "int8")
 
 _SEVERAL_LABELS = ("label_separator", "label_columns", "multi_label")  # fields of `data`
 _REMEDY = "Restore the file, or choose another --workdir."

@@ -160,6 +160,15 @@ class TrainedModel:
     def _chain(self, experiment: config.Experiment) -> Chain:
         return Chain(experiment, (self.description.training_counts, self.description.num_train))
 
+    def refitted(self, task_data: TaskData) -> "TrainedModel":
+        """Returns the model with all that a training fits to the validation split, fitted to this one."""
+        chain = self._chain(self.experiment)
+        chain.check(task_data)
+        score = functools.partial(self._score, task_data)
+        evaluated = chain.validate(task_data, score, Fitted(), is_last=True)
+        assert evaluated is not None  # nothing stops it
+        return dataclasses.replace(self, **vars(evaluated[1]))
+
     def calibrate(self, task_data: TaskData, sets: config.Sets) -> PredictionSets:
         """Fits prediction sets to the split "calibration", writes them to the run's folder, and returns them.
 

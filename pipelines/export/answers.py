@@ -172,7 +172,7 @@ class Answers(tf.Module):
         if self._rule is not None:
             in_set = self._rule(scores, log_counts, where)
         if self.sets is not None:
-            unusual = self.sets.scores(results.get("probabilities"), self._ranking(scores), where)
+            unusual = self.sets.scores(results.get("probabilities"), self.ranking(scores), where)
             finite = tf.reduce_all(tf.math.is_finite(scores), axis=1, keepdims=True)
             in_set = (unusual <= self.limits) | ~finite
         if in_set is not None:
@@ -215,12 +215,13 @@ class Answers(tf.Module):
         """Returns "vectors" of all classes, float32 `[n, d]`, and their names, "classes", string `[n]`."""
         return {"classes": self._names, "vectors": tf.cast(self._class_vectors, tf.float32)}
 
-    def _ranking(self, scores: tf.Tensor) -> tf.Tensor:
+    def ranking(self, scores: tf.Tensor) -> tf.Tensor:
+        """Returns numbers in the order in which the classes are ranked, float32 `[B, n]`."""
         return scores if self._calibration is None else self._calibration.ranking(scores)
 
     def _best(self, features: Features, scores: tf.Tensor, k: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the scores and ids of the `k` best classes or items, by their ranking."""
-        ranking = self._ranking(scores)
+        ranking = self.ranking(scores)
         # The k highest of scores with a NaN need not include it, and minus infinity is that of left out ones.
         finite = tf.reduce_all(tf.math.is_finite(ranking), axis=1, keepdims=True)
         scores = tf.where(finite, scores, np.nan)

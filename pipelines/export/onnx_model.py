@@ -1,0 +1,165 @@
+"""An exported ONNX model of texts, which needs neither TensorFlow nor its run."""
+
+import collections
+import functools
+import itertools
+import json
+import math
+import os
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rank4class import compat
+
+DESCRIPTION = "model.json"
+TOKENIZER = "tokenizer.json"
+ENCODER, ANSWERS = "encoder.onnx", "answers.onnx"
+WORDS = "words.npz"
+BATCH = 64
+_CHARACTERS = 512  # of a text, those whose runs are terms; see `models.encoders.Words`
+_HAN = re.compile(
+    "([\u2e80-\u2fd5\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufad9"
+    "\U00016fe2-\U00016fe3\U00016ff0-\U00016ff1\U00020000-\U000323af])"
+)
+_IGNORED = re.compile(  # Unicode's property Default_Ignorable_Code_Point
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_SPACES = re.compile("[ \t\n\v\f\r]+")
+
+
+class OnnxModel:
+    """A model that `export --format=onnx` wrote, for ONNX Runtime.
+
+    Attributes:
+      class_names: names of the classes, by id.
+
+    Args:
+      folder: of the model.
+      threads: number of threads of an operator; 0 is one for each core.
+
+    Raises:
+      FileNotFoundError: the folder holds no such model.
+    """
+
+    def __init__(self, folder: str | os.PathLike, threads: int = 0):
+        path = os.path.join(folder, DESCRIPTION)
+        if not os.path.isfile(path):
+            raise FileNotFoundError(
+                f"{path}: no such file. Give a folder of rank4class export --format=onnx."
+            )
+        with open(path, encoding="utf-8") as file:
+            described = json.load(file)
+        self.class_names = tuple(described["classes"])
+        self._prefix: str = described["prefix"]
+        tokenizers = compat.import_extra("tokenizers", "onnx")
+        self._tokenizer = tokenizers.Tokenizer.from_file(os.path.join(folder, TOKENIZER))
+        self._encoder, self._answers = (session(os.path.join(folder, n), threads) for n in (ENCODER, ANSWERS))
+        path = os.path.join(folder, WORDS)
+        self._words = Words(**np.load(path)) if os.path.isfile(path) else None
+
+    def predict(self, texts: Sequence[str], k: int = 5) -> list[dict[str, Any]]:
+        """Returns the answer to each text: its `k` best "classes", "scores", "probabilities", and the others.
+
+        These are "in_set" of the best classes and "set_size", and "unknown" and "p_value", if the model has
+        them.
+        """
+        outputs = self.outputs(texts)
+        ranking = outputs.pop("ranking")
+        best = np.argsort(-ranking, axis=1, kind="stable")[:, :k]
+        answers = []
+        for i, ids in enumerate(best):
+            answer: dict[str, Any] = {"classes": [self.class_names[j] for j in ids]}
+            for name, values in outputs.items():
+                answer[name] = (values[i, ids] if values.ndim == 2 else values[i]).tolist()
+            answers.append(answer)
+        return answers
+
+    def outputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """Returns "scores" of all classes `[N, n]`, "ranking", by which they are ranked, and the others."""
+        names = [output.name for output in self._answers.get_outputs()]
+        return dict(zip(names, self._answers.run(names, self.features(texts)), strict=True))
+
+    def features(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """Returns "embedding", the vectors of texts `[N, d]`, and "words", the scores of words `[N, n]`."""
+        features = {"embedding": self.encode(texts)}
+        if self._words is not None:
+            features["words"] = np.stack([self._words(text) for text in texts])
+        return features
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns the vectors of texts, float32 `[N, d]`, encoded in batches of similar lengths."""
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        parts = []
+        for first in range(0, len(order), BATCH):
+            encodings = self._tokenizer.encode_batch(
+                [self._prefix + texts[i] for i in order[first : first + BATCH]]
+            )
+            ids = {"input_word_ids": "ids", "input_mask": "attention_mask", "input_type_ids": "type_ids"}
+            feeds = {
+                name: np.array([getattr(each, attribute) for each in encodings], np.int32)
+                for name, attribute in ids.items()
+            }
+            used = {each.name for each in self._encoder.get_inputs()}
+            parts.append(self._encoder.run(None, {name: feeds[name] for name in used})[0])
+        vectors = np.concatenate(parts)
+        return vectors[np.argsort(order)]
+
+
+def session(path: str, threads: int = 0) -> Any:
+    """Returns a session of ONNX Runtime on CPUs."""
+    runtime = compat.import_extra("onnxruntime", "onnx")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    # The fused operator is several times as slow as its parts.
+    fusions = ["SkipLayerNormFusion"]
+    return runtime.InferenceSession(
+        path, options, providers=["CPUExecutionProvider"], disabled_optimizers=fusions
+    )
+
+
+class Words:
+    """Scores of the words of a text: those of `models.encoders.Words` and `models.AddedScores`, by NumPy.
+
+    Args:
+      hashes, idf: of the `d` terms, see `models.encoders.Words`.
+      kernel, bias: of the scores, `[d, n]` and `[n]`.
+    """
+
+    def __init__(self, hashes: np.ndarray, idf: np.ndarray, kernel: np.ndarray, bias: np.ndarray):
+        self._columns = {value: i for i, value in enumerate(hashes.tolist())}
+        self._idf, self._kernel, self._bias = idf, kernel, bias
+        fingerprint = compat.import_extra("farmhash", "onnx").fingerprint64
+        self._hash = functools.lru_cache(1 << 18)(lambda term: fingerprint(term) % 2**62)
+
+    def __call__(self, text: str) -> np.ndarray:
+        """Returns float32 `[n]`."""
+        scores = self._bias.copy()
+        for kind, terms in enumerate(_terms(text)):
+            counts = collections.Counter(self._columns.get(2 * self._hash(term) + kind) for term in terms)
+            counts.pop(None, None)
+            if counts:
+                columns = [*counts]
+                values = (1.0 + np.log([*counts.values()])) * self._idf[columns]
+                scores += np.float32(values @ self._kernel[columns] / math.sqrt(values @ values))
+        return scores
+
+
+def _terms(text: str) -> tuple[list[str], list[str]]:
+    """Returns the words and pairs of words of a text, and its runs of two to four characters.
+
+    The text is in Unicode's form NFKC_Casefold.
+    """
+    folded = unicodedata.normalize("NFKC", _IGNORED.sub("", text)).casefold()
+    folded = unicodedata.normalize("NFKC", folded)
+    spaced = _HAN.sub(r" \1 ", folded)
+    words = "".join(c if c == "_" or unicodedata.category(c)[0] in "LMN" else " " for c in spaced).split(" ")
+    words = [word for word in words if word]
+    pairs = [" ".join(pair) for pair in itertools.pairwise(words)]
+    runs = (f" {run} " for run in _SPACES.split(folded[:_CHARACTERS]) if run)
+    characters = [run[i : i + size] for run in runs for size in (2, 3, 4) for i in range(len(run) - size + 1)]
+    return words + pairs, characters

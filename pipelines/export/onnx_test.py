@@ -1,0 +1,177 @@
+"""ONNX models: their encoders, tokens and words beside TensorFlow's, and whole runs, also with eight bits."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rank4class
+from rank4class import data
+from rank4class.models import encoders
+from rank4class.pipelines import config
+from rank4class.pipelines.export import onnx_export, onnx_graph, onnx_model
+from rank4class.pipelines.reporting import onnx_report
+
+onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
+
+TINY = {"vocab_size": 40, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "inner_size": 24}
+TEXTS = [
+    "great day",
+    "",
+    "awful mess " * 30,
+    "\u00c9t\u00e9, stra\u00dfe [CLS] \u4e2d\u6587 \u0130stanbul"
+    " \U0001f600\ufe0f \ufb01ne\u00ad \uff21\u2167 the_table's a\tb\u00a0c\x07",
+    "x" * 700 + " great",
+]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: encoders.Bert(**TINY, pooling="pooler", activation="gelu_new"),
+        lambda: encoders.Bert(**TINY, pooling="normalized_mean"),
+        lambda: encoders.Electra(**TINY, embedding_size=8, pooling="normalized_cls", activation="relu"),
+        lambda: encoders.Mpnet(**TINY, max_positions=40, pooling="mean"),
+        lambda: encoders.XlmRoberta(**TINY, num_types=1, pooling="cls"),
+    ],
+)
+def test_encoders_have_the_vectors_of_tensorflow(make, rng, tmp_path):
+    encoder = make()
+    ids = rng.integers(40, size=[3, 30])
+    mask = np.arange(30) < [[30], [4], [11]]
+    types = rng.integers(encoder.config["num_types"] or 1, size=ids.shape)
+    features = dict(zip(onnx_graph.INPUTS, (ids * mask, mask, types), strict=True))
+    features = {name: values.astype(np.int32) for name, values in features.items()}
+    encoder(features)
+    encoder.set_weights([rng.normal(size=weight.shape) for weight in encoder.get_weights()])
+    expected = encoder(features).numpy()
+    onnx.save(onnx_graph.of_encoder(encoder), tmp_path / "encoder.onnx")
+    session = onnx_model.session(str(tmp_path / "encoder.onnx"))
+    [vectors] = session.run(None, {each.name: features[each.name] for each in session.get_inputs()})
+    np.testing.assert_allclose(vectors, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("start", ["[CLS]", "<s>"])
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_tokens_are_those_of_the_tokenizer(tmp_path, start, lower_case):
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"] if start == "[CLS]" else ["<s>", "<pad>", "</s>", "[UNK]"]
+    pieces = [
+        "great",
+        "day",
+        "a",
+        "##b",
+        "e",
+        "t",
+        "##t",
+        "##e",
+        "\u00c9",
+        "\u4e2d",
+        "[",
+        "]",
+        "cls",
+        ",",
+        "'",
+        "s",
+    ]
+    tokenizer = data.TOKENIZERS["WordPiece"]([*special, *pieces, *"xyz"], 12, lower_case)
+    onnx_export.write_tokenizer(tokenizer, str(tmp_path / "tokenizer.json"))
+    from tokenizers import Tokenizer
+
+    encodings = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode_batch(TEXTS)
+    expected = tokenizer({"text": tf.constant(TEXTS)})
+    ids, mask = (expected[name].numpy() for name in ("input_word_ids", "input_mask"))
+    for i, encoding in enumerate(encodings):
+        assert (
+            np.array(encoding.ids)[np.array(encoding.attention_mask) == 1].tolist()
+            == ids[i][mask[i] == 1].tolist()
+        )
+
+
+def test_scores_of_words_are_those_of_tensorflow(rng):
+    words = encoders.Words(min_texts=1)
+    words.adapt({"text": np.array([*TEXTS[:4], "the table is great", "\u4e2d\u6587 is here"], object)})
+    kernel = rng.normal(size=[words.width, 3])
+    bias = rng.normal(size=3)
+    hashes, idf = words.get_weights()
+    scores = onnx_model.Words(hashes, idf, np.float32(kernel), np.float32(bias))
+    expected = words({"text": tf.constant(TEXTS)}).numpy() @ kernel + bias
+    np.testing.assert_allclose([scores(text) for text in TEXTS], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, write_tiny_bert):
+    folder = tmp_path_factory.mktemp("onnx")
+    rng = np.random.default_rng(0)
+    words = {"good": ["great", "happy"], "bad": ["awful", "mess"], "thing": ["the table", "the day"]}
+    for split, size in (("train", 120), ("validation", 90), ("test", 60)):
+        names = [list(words)[i % 3] for i in range(size)]
+        lines = [f"{rng.choice(words[name])} is {rng.integers(99)},{name}\n" for name in names]
+        (folder / f"{split}.csv").write_text("text,label\n" + "".join(lines))
+    experiment = config.Experiment(
+        data=config.Data("text_file", path=str(folder), max_length=16),
+        encoder=config.Encoder("bert", path=write_tiny_bert(folder / "encoder"), pooling="normalized_mean"),
+        optimizer=config.Optimizer("adamw", learning_rate=1e-2),
+        sets=config.Sets("adaptive"),
+        words="auto",
+        epochs=4.0,
+        unknown=0.1,
+    )
+    return rank4class.train(experiment, folder / "run", progress=False)
+
+
+@pytest.mark.nightly
+def test_a_run_answers_alike_without_tensorflow(run, tmp_path):
+    run.export(tmp_path / "model", format="onnx", coverage=0.9)
+    program = (
+        "import json, sys\n"
+        "from rank4class.pipelines.export.onnx_model import OnnxModel\n"
+        "answers = OnnxModel(sys.argv[1]).predict(json.loads(sys.argv[2]), k=2)\n"
+        "assert 'tensorflow' not in sys.modules\n"
+        "print(json.dumps(answers))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "model"), json.dumps(TEXTS)]
+    answers = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    outputs = run.outputs(TEXTS, coverage=0.9)
+    frame = run.predict(TEXTS, k=2, coverage=0.9)
+    for i, answer in enumerate(answers):
+        rows = frame[frame["input"] == i]
+        assert answer["classes"] == rows["class"].tolist()
+        np.testing.assert_allclose(answer["probabilities"], rows["probability"], atol=1e-4)
+        assert answer["in_set"] == rows["in_set"].tolist()
+        assert answer["set_size"] == outputs["set_size"][i]
+        assert answer["unknown"] == rows["unknown"].iloc[0]
+        assert answer["p_value"] == pytest.approx(rows["p_value"].iloc[0], abs=1e-4)
+    assert "OnnxModel" in (tmp_path / "model" / "README.md").read_text()
+
+
+@pytest.mark.nightly
+def test_quantization_says_what_it_costs(run, tmp_path):
+    report = run.export(tmp_path / "model", format="onnx", quantize="int8")
+    assert report == json.loads((tmp_path / "model" / "report.json").read_text())
+    figures = report["test"]["top1_error"]
+    assert figures["run"] == run.results["test"]["top1_error"]
+    assert figures["difference"] == pytest.approx(figures["export"] - figures["run"])
+    assert set(report["milliseconds"]) == {"1", "64"}
+    plain = onnx_model.OnnxModel(tmp_path / "model").outputs(TEXTS)["scores"]
+    assert 0.0 < np.abs(plain - run.scores(TEXTS)).max() < 1.0
+    assert "0.00% of the inputs have another class first" in onnx_report.text({**report, "changed": 0.0})
+    with pytest.raises(ValueError, match="max_loss=-1: quantization raises the top-1 error by 0.00 points"):
+        run.export(tmp_path / "worse", format="onnx", quantize="int8", max_loss=-1)
+    assert not (tmp_path / "worse").exists()
+
+
+@pytest.mark.nightly
+def test_errors(run, digits_run, tmp_path):
+    for source, options, message in (
+        (run, {"format": "onnx", "k": 3}, "format='onnx': scores all classes. Leave out top_k, index"),
+        (run, {"quantize": "int8"}, "quantize='int8': of ONNX models. Set format to 'onnx'"),
+        (run, {"format": "onnx", "max_loss": 1.0}, "max_loss=1.0: nothing is quantized. Set quantize"),
+        (digits_run, {"format": "onnx"}, "the export needs a text encoder of BERT's family"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            source.export(tmp_path / "model", **options)
+    with pytest.raises(FileNotFoundError, match=r"model\.json: no such file. Give a folder of rank4class"):
+        onnx_model.OnnxModel(tmp_path)
