@@ -98,8 +98,9 @@ def table(
         _warn_of_joined(names, train_path)
     known = f"in {classes}" if classes else f"in {train_path}. Name all classes in a file, data.classes"
     splits = {split: to_split(paths[split][0], each, names, known, bad_rows) for split, each in read.items()}
+    origins: Any = splits["train"].origins
     first_added = len(paths["train"]) - (len(tables.files_of(added)) if added else 0)
-    num_added = np.count_nonzero(splits["train"].origins.files >= first_added)
+    num_added = int(np.sum(origins.files >= first_added))
     splits = user_splits.complete(splits, fractions, split_seed, num_added)
     counts = {name: int(np.sum(each.num_relevant() == 0)) for name, each in splits.items() if several}
     if any(counts.values()):

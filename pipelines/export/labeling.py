@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import sklearn.cluster
@@ -21,11 +21,11 @@ _LEAST_WEIGHT = 1e-9
 def choose_indices(probabilities: np.ndarray, count: int, several: bool = False) -> np.ndarray:
     r"""Chooses inputs to label: a model is probably wrong on them, and they differ from one another.
 
-    k-means finds `count` clusters of the logarithms of the probabilities $p$. An input has the weight
-    $1 - \max_j p_j$, the probability that its first class is wrong, or $\sum_j \min(p_j, 1 - p_j)$, the
-    expected number of wrong decisions on several classes. The input next to each mean is chosen, that of the
-    cluster with the largest sum of weights first; where these are fewer, the inputs with the largest weights
-    follow. It takes `O(N n count)` time.
+    k-means finds `count` clusters of the logarithms of the probabilities $p$. The weight of an input is
+    $(1 - m)^2$, where the margin $m$ is the difference of its two largest probabilities. With several classes
+    it is $\sum_j (1 - |2 p_j - 1|)^2$. The input next to each mean is chosen, that of the cluster with the
+    largest sum of weights first; where these are fewer, the inputs with the largest weights follow. It takes
+    `O(N n count)` time.
 
     Args:
       probabilities: float `[N, n]`, of the classes, by any calibrated model.
@@ -43,9 +43,10 @@ def choose_indices(probabilities: np.ndarray, count: int, several: bool = False)
       Zhdanov (2019), "Diverse mini-batch active learning".
     """
     if several:
-        weights = np.minimum(probabilities, 1.0 - probabilities).sum(axis=1)
+        weights = np.square(1.0 - np.abs(2.0 * probabilities - 1.0)).sum(axis=1)
     else:
-        weights = 1.0 - probabilities.max(axis=1)
+        second, first = np.partition(probabilities, (-2, -1), axis=1)[:, -2:].T
+        weights = np.square(1.0 - (first - second))
     weights = np.maximum(weights, _LEAST_WEIGHT)
     order = np.argsort(-weights, kind="stable")
     if count < len(weights):
@@ -57,13 +58,13 @@ def choose_indices(probabilities: np.ndarray, count: int, several: bool = False)
         sums = np.bincount(means.labels_, weights, count)
         nearest = sklearn.metrics.pairwise_distances_argmin(means.cluster_centers_, points)
         order = np.concatenate([nearest[np.argsort(-sums, kind="stable")], order])
-    _, first = np.unique(order, return_index=True)
-    return order[np.sort(first)][:count]
+    _, places = np.unique(order, return_index=True)
+    return order[np.sort(places)][:count]
 
 
 def choose(
-    predictions: Iterable[Prediction], class_names: Sequence[str], several: bool, count: int, k: int
-) -> list[Prediction]:
+    predictions: Iterable[Prediction], class_names: Sequence[str], several: bool, count: int, k: int | None
+) -> Iterator[Prediction]:
     """Returns the predictions to label, see `choose_indices`, with their `k` best classes.
 
     Args:
@@ -71,7 +72,7 @@ def choose(
       class_names: of all classes.
       several: whether an input may have several classes.
       count: number of predictions to return.
-      k: number of classes.
+      k: number of classes; None is all.
 
     Raises:
       ValueError: the predictions have no probabilities.
@@ -88,5 +89,5 @@ def choose(
         row = np.zeros(len(ids), np.float32)
         row[[ids[name] for name in columns["classes"]]] = columns["probabilities"]
         probabilities.append(row)
-        shown.append(prediction.first(k))
-    return [shown[i] for i in choose_indices(np.array(probabilities), count, several)]
+        shown.append(prediction if k is None else prediction.first(k))
+    return (shown[i] for i in choose_indices(np.array(probabilities), count, several))

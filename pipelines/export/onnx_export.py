@@ -68,7 +68,7 @@ def save(
       FileNotFoundError: the data of the training are not here.
     """
     _check(trained, folder)
-    inputs = trained.description.inputs
+    inputs: Any = trained.description.inputs
     encoder = inputs.encoder or trained.model.encoder
     onnx = compat.import_extra("onnx", "onnx")
     report: dict[str, Any] = {}
@@ -112,7 +112,7 @@ def _check(trained: TrainedModel, folder: str) -> None:
     described = trained.description
     inputs = described.inputs
     experiment = trained.experiment
-    encoder = inputs.encoder or getattr(trained.model, "encoder", None)
+    encoder: Any = inputs.encoder or getattr(trained.model, "encoder", None)
     tokenizer = inputs.tokenizer
     for is_wrong, reason in (
         (
@@ -176,7 +176,8 @@ def write_tokenizer(tokenizer: data.Tokenizer, path: str) -> None:
 
 def _write_words(trained: TrainedModel, path: str) -> None:
     """Writes the arguments of `onnx_model.Words`."""
-    hashes, idf = trained.description.inputs.words.get_weights()
+    words: Any = trained.description.inputs.words
+    hashes, idf = words.get_weights()
     added = trained.model.words
     weight = added.weight.numpy()
     scores = {"kernel": weight * added.kernel.numpy(), "bias": weight * added.bias.numpy()}
@@ -207,7 +208,8 @@ def _encoded(task_data: TaskData, model: onnx_model.OnnxModel) -> TaskData:
     """Returns the task whose features are those of `_of_vectors`, by an exported model."""
 
     def encoded(split: data.Split) -> data.Split:
-        features = model.features(split.inputs.tolist())
+        texts: Any = split.inputs
+        features = model.features(texts.tolist())
         return dataclasses.replace(split, features=features, lengths=None)
 
     splits = {name: split for name, split in task_data.splits.items() if name != "train"}
@@ -237,7 +239,7 @@ def _write_answers(answers: Answers, path: str) -> None:
         results = answers.score(dict(zip(specs, inputs, strict=True)))
         return {"ranking": answers.ranking(results["scores"]), **results}
 
-    handlers = {"UpperBound": (_upper_bound, [])}
+    handlers: dict[str, Any] = {"UpperBound": (_upper_bound, [])}
     with _without_warnings():  # of the run's table of tokens, which is no part of the graph
         converted, _ = tf2onnx.convert.from_function(
             score, [*specs.values()], opset=onnx_graph.OPSET, custom_op_handlers=handlers
@@ -281,8 +283,8 @@ def _compare(
         }
         for each in comparison.compare_all(*columns)
     }
-    calibrated = [result.calibrated for result in results]
-    if all(calibrated):
+    calibrated = [result.calibrated for result in results if result.calibrated is not None]
+    if len(calibrated) == len(results):
         before, after = (100.0 * each.after.ece for each in calibrated)
         figures["ece"] = {"run": before, "export": after, "difference": after - before}
     changed = 100.0 * float(np.mean(results[0].top_classes != results[1].top_classes))

@@ -19,7 +19,7 @@ DESCRIPTION = "model.json"
 TOKENIZER = "tokenizer.json"
 ENCODER, ANSWERS = "encoder.onnx", "answers.onnx"
 WORDS = "words.npz"
-BATCH = 64
+BATCH = 16  # texts of similar lengths that are encoded at a time: more of them have more padding
 _CHARACTERS = 512  # of a text, those whose runs are terms; see `models.encoders.Words`
 _HAN = re.compile(
     "([\u2e80-\u2fd5\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufad9"
@@ -40,7 +40,7 @@ class OnnxModel:
 
     Args:
       folder: of the model.
-      threads: number of threads of an operator; 0 is one for each core.
+      threads: number of threads of the encoder; 0 is one for each core.
 
     Raises:
       FileNotFoundError: the folder holds no such model.
@@ -58,7 +58,8 @@ class OnnxModel:
         self._prefix: str = described["prefix"]
         tokenizers = compat.import_extra("tokenizers", "onnx")
         self._tokenizer = tokenizers.Tokenizer.from_file(os.path.join(folder, TOKENIZER))
-        self._encoder, self._answers = (session(os.path.join(folder, n), threads) for n in (ENCODER, ANSWERS))
+        self._encoder = session(os.path.join(folder, ENCODER), threads)
+        self._answers = session(os.path.join(folder, ANSWERS), 1)  # small products
         path = os.path.join(folder, WORDS)
         self._words = Words(**np.load(path)) if os.path.isfile(path) else None
 
@@ -115,6 +116,8 @@ def session(path: str, threads: int = 0) -> Any:
     runtime = compat.import_extra("onnxruntime", "onnx")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
+    # Waiting threads would take the time of the other session, and of the words.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # The fused operator is several times as slow as its parts.
     fusions = ["SkipLayerNormFusion"]
     return runtime.InferenceSession(
@@ -140,8 +143,8 @@ class Words:
         """Returns float32 `[n]`."""
         scores = self._bias.copy()
         for kind, terms in enumerate(_terms(text)):
-            counts = collections.Counter(self._columns.get(2 * self._hash(term) + kind) for term in terms)
-            counts.pop(None, None)
+            hashes = (2 * self._hash(term) + kind for term in terms)
+            counts = collections.Counter(self._columns[each] for each in hashes if each in self._columns)
             if counts:
                 columns = [*counts]
                 values = (1.0 + np.log([*counts.values()])) * self._idf[columns]

@@ -175,8 +175,8 @@ def with_kept(
 
     empty = {}
     if for_labels:
-        of_labels = {columns.label_column, *columns.label_columns} - {None, *keep}
-        empty = {name: "" for name in sorted(of_labels)}
+        of_labels = [*columns.label_columns, *([columns.label_column] if columns.label_column else [])]
+        empty = {name: "" for name in of_labels if name not in keep}
     if not keep:
         return (prediction._replace(kept=empty) for prediction in predictions)
 
