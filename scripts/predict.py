@@ -98,7 +98,8 @@ def main() -> None:
     options = {flag.name: flag.value for flag in _OPTIONS}
     count, skipped = run.predict_file(_INPUT.value, _OUTPUT.value, k=_TOP_K.value, **options)
     seconds = time.monotonic() - start
-    print(f"{count:,} inputs in {seconds:.1f} s, {count / seconds:,.0f} a second", file=sys.stderr)
+    rate = f", {count / seconds:,.0f} a second" if options["informative"] is None else ""
+    print(f"{count:,} inputs in {seconds:.1f} s{rate}", file=sys.stderr)
     if skipped:
         _print_skipped(skipped)
     if _OUTPUT.value:
