@@ -18,7 +18,7 @@ OUT_OF_RANGE = {
     "imbalance": (0.5, math.nan),
 }
 NO_RANGE = {
-    "path", "tfds_dir", "classes", "multi_label", "text_column", "text_pair_column", "label_column",
+    "added", "path", "tfds_dir", "classes", "multi_label", "text_column", "text_pair_column", "label_column",
     "image_column", "vector_column", "feature_columns", "label_separator", "label_columns",
     "exclude_known", "feature_names", "label", "tests", "gcide",
     "split_seed",  # which `pipelines.task_data.checks` checks
