@@ -70,7 +70,8 @@ def add_examples(most: int, cache: Cache, task_data: TaskData) -> TaskData:
         or task_data.seen is not None
     ):
         return task_data
-    ids = np.flatnonzero(train.class_counts(n) <= most).astype(train.labels.dtype)
+    is_few = (train.class_counts(n) <= most) & (most > 0)
+    ids = np.flatnonzero(is_few).astype(train.labels.dtype)
     if task_data.inputs.cells is not None or not len(ids):  # names of classes have no cells
         return task_data
     texts = [name.replace("_", " ") for name in task_data.class_names]
