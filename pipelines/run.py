@@ -180,7 +180,8 @@ class Run:
             None keeps "id", if there is one.
           neighbors: number of training examples to write beside each input, see `neighbors`; or None.
           informative: writes this number of inputs alone, those whose labels would teach the model most, see
-            `labeling.choose_indices`, with all columns and an empty one for the label; or None.
+            `labeling.choose_indices`, with all columns and an empty one for the label; or None. The
+            probabilities of all inputs are then in memory.
 
         Returns:
           The number of predictions, and a message for each skipped input.

@@ -67,6 +67,7 @@ def complete(
     drawn = {name: part.features["index"] for name, part in parts_drawn.items()}
     if returns:
         drawn["train"] = np.append(drawn["train"], drawn.pop("validation"))
+    in_train = np.append(drawn.pop("train"), added)
     indices = {name: np.flatnonzero(np.isin(first[:end], each)) for name, each in drawn.items()}
-    indices["train"] = np.flatnonzero(np.isin(first, np.append(drawn["train"], added)))
+    indices["train"] = np.flatnonzero(np.isin(first, in_train))
     return splits | {name: train.select(each) for name, each in indices.items()}

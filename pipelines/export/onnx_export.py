@@ -45,10 +45,11 @@ def save(
     `Answers.score`; `tokenizer.json`; `words.npz`, if there are words; `model.json`, with the names of the
     classes; `report.json` and the model card, `README.md`.
 
-    With "int8" the matrices of the encoder have eight bits, by rows of their transposes, and so have its
-    inputs, text by text. Calibration, thresholds, prediction sets and detector are then fitted anew to its
-    scores of the validation and calibration splits, and the report compares it with the run on the test
-    split, all of which have to be here.
+    With "int8" the matrices of the encoder have eight bits, with a scale for each column, and so have their
+    inputs, with a scale for each batch: the scores of a text depend a little on the others in its batch.
+    Calibration, thresholds, prediction sets and detector are then fitted anew to its scores of the validation
+    and calibration splits, and the report compares it with the run on the test split. The data of the
+    training have to be here.
 
     Args:
       trained: the model.

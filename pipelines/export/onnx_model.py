@@ -95,6 +95,7 @@ class OnnxModel:
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Returns the vectors of texts, float32 `[N, d]`, encoded in batches of similar lengths."""
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        used = {each.name for each in self._encoder.get_inputs()}
         parts = []
         for first in range(0, len(order), BATCH):
             encodings = self._tokenizer.encode_batch(
@@ -105,7 +106,6 @@ class OnnxModel:
                 name: np.array([getattr(each, attribute) for each in encodings], np.int32)
                 for name, attribute in ids.items()
             }
-            used = {each.name for each in self._encoder.get_inputs()}
             parts.append(self._encoder.run(None, {name: feeds[name] for name in used})[0])
         vectors = np.concatenate(parts)
         return vectors[np.argsort(order)]
