@@ -15,9 +15,9 @@ from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import comparison, evaluator, trained_model, worst_examples
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
-from rank4class.pipelines.export import exporting, labeling, prediction, prediction_files
+from rank4class.pipelines.export import exporting, prediction, prediction_files
 from rank4class.pipelines.export.answers import Answers
-from rank4class.pipelines.export.prediction import Prediction, Predictor
+from rank4class.pipelines.export.prediction import Predictor
 from rank4class.pipelines.reporting import plots, run_html, run_page
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task_data import class_frequencies, description
@@ -139,9 +139,12 @@ class Run:
         0      0     8
         2      1     6
         """
-        predictor = self._predictor(self._k(k, coverage), False, coverage, prior)
+        predicted_k = prediction_files.default_k(k, coverage, self.class_names)
+        predictor = self._predictor(predicted_k, False, coverage, prior)
         predictions = predictor(self._raw(inputs), self._batch_size, BadRows("fail", None))
-        return prediction.frame(self._first(predictions, k), predictor.outputs)
+        if self.answers.has_items and k:
+            predictions = (each.first(k) for each in predictions)
+        return prediction.frame(predictions, predictor.outputs)
 
     def predict_file(
         self,
@@ -192,10 +195,9 @@ class Run:
           OSError: the output cannot be written.
         """
         arguments.check_positive(batch_size=batch_size)
-        of_model = self.class_names, self.answers.has_items
-        prediction_files.check(output, path, *of_model, k, coverage, max_set_size, wide, informative)
-        k, class_columns = (len(self.class_names), self.class_names) if wide else (k, None)
-        written_k = self._k(k, coverage)
+        of_model = self.class_names, self.answers.has_items, self._trained.description.multi_label
+        options = k, coverage, max_set_size, wide, keep, informative
+        written = prediction_files.FileOutput(path, output, *of_model, *options)
         path = os.fspath(path)
         model_inputs = self.answers.inputs
         kind = model_inputs.kind
@@ -206,17 +208,9 @@ class Run:
         columns = model_inputs.file_columns(self.experiment.data.options() | text_columns)
         ids = self._trained.description.instance_ids
         inputs = kind.read(path, self.answers.specs, bad_rows, columns, ids)
-        predicted_k = written_k if informative is None else len(self.class_names)
-        predictor = self._predictor(predicted_k, exclude_known, coverage, prior, neighbors)
-        predictions = self._first(predictor(inputs, batch_size or self._batch_size, bad_rows), k)
-        predictions = prediction_files.not_empty(predictions, path, bad_rows)
-        columns = columns._replace(has_header=not columns.by_position)
-        predictions = prediction_files.with_kept(predictions, path, columns, keep, informative is not None)
-        if informative is not None:
-            several = self._trained.description.multi_label
-            predictions = labeling.choose(predictions, self.class_names, several, informative, written_k)
-        count = prediction_files.write(output, predictions, written_k, class_columns, max_set_size)
-        return count, bad_rows.messages
+        predictor = self._predictor(written.predicted_k, exclude_known, coverage, prior, neighbors)
+        predictions = predictor(inputs, batch_size or self._batch_size, bad_rows)
+        return written.write(predictions, columns, bad_rows), bad_rows.messages
 
     def neighbors(self, inputs: Iterable[Any], k: int = 5) -> pd.DataFrame:
         """Returns the nearest training examples of some inputs, by the cosine of the model's vectors.
@@ -364,14 +358,6 @@ class Run:
     def _batch_size(self) -> int:
         """Inputs per call of the model, whose scores of all classes are in memory together."""
         return evaluator.batch_size(self.experiment.evaluation_batch_size, len(self.class_names))
-
-    def _first(self, predictions: Iterator[Prediction], k: int | None) -> Iterator[Prediction]:
-        """Yields predictions with the `k` best items of each list; models of classes have these alone."""
-        return (each.first(k) for each in predictions) if self.answers.has_items and k else predictions
-
-    def _k(self, k: int | None, coverage: float | None = None) -> int | None:
-        """Returns the number of classes to predict; None for those of a prediction set."""
-        return k if k is not None or coverage is not None else min(5, len(self.class_names))
 
     def _answers(self, *options: Any) -> Answers:
         return self.answers if set(options) == {None} else Answers(self._trained, *options)

@@ -33,14 +33,18 @@ _UNKNOWN = flags.DEFINE_float(
 )
 
 
+def check() -> None:
+    if _SETS.value == "none":
+        raise ValueError(f"--sets=none: fits none. Choose one of {', '.join(config.Sets.names()[1:])}.")
+    cli.check_run(_WORKDIR.value, _DATA_PATH.value)
+
+
 def main() -> None:
     from rank4class.pipelines import distribution
     from rank4class.pipelines.evaluation import prediction_sets, trained_model
 
     strategy = _STRATEGY()
     trained = trained_model.restore(_WORKDIR.value, strategy)
-    if _SETS.value == "none":
-        raise ValueError(f"--sets=none: fits none. Choose one of {', '.join(config.Sets.names()[1:])}.")
     part = None
     if _UNKNOWN.value is None or _SETS.value is not None:
         names = (_SETS.value, trained.experiment.sets.name, "threshold")
@@ -83,4 +87,4 @@ def _fit_sets(trained: Any, task_data: Any, part: config.Sets, is_chief: bool) -
 
 
 if __name__ == "__main__":
-    cli.run(main, arguments=["workdir", "data.path"])
+    cli.run(main, check, arguments=["workdir", "data.path"])

@@ -161,6 +161,20 @@ def check_files(experiment: config.Experiment) -> None:
         FILES[part.name](**part.options())
 
 
+def check_run(workdir: str, path: str | None = None, labeled: bool = True, **selected: str | None) -> None:
+    """Raises the errors of a run's folder, and of a file for its model, that show without TensorFlow.
+
+    See `RunDirectory.check_file` for the arguments; None is no file, and no column.
+    """
+    from rank4class.pipelines.storage.run_directory import RunDirectory
+
+    run_dir = RunDirectory(workdir)
+    run_dir.experiment()
+    if path is not None:
+        columns = {name: column for name, column in selected.items() if column is not None}
+        run_dir.check_file(path, labeled, **columns)
+
+
 def run(
     main: Callable[[], None],
     check: Callable[[], None] = lambda: None,
@@ -181,10 +195,8 @@ def run(
         try:
             check()  # before the logs: the command logs the same when it reads the files
             set_up_logs(flags.FLAGS.debug)
-            import tensorflow as tf
-
             if not flags.FLAGS.debug:
-                tf.get_logger().setLevel("ERROR")
+                python_logging.getLogger("tensorflow").setLevel("ERROR")
             for name in ("cache", "log"):
                 if name in flags.FLAGS and flags.FLAGS[name].value is not None:
                     os.environ[f"RANK4CLASS_{name.upper()}"] = flags.FLAGS[name].value

@@ -13,7 +13,7 @@ import pytest
 
 from rank4class import __main__ as program
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import trained_model
+from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.scripts import cli
 
 COMMANDS = list(program.summaries())
@@ -100,6 +100,13 @@ FILE_ERRORS = {
     "describe_data FOLDER/no.csv": "no.csv: no such file or folder. Check the path.",
     f"train --workdir=FOLDER/x {TEXTS}=FOLDER/no.csv": "no.csv: no such file or folder. Check the path.",
 }
+RUN_ERRORS = {
+    "export FOLDER/nowhere": "nowhere: no such folder. Give the --workdir of a training.",
+    "predict FOLDER/run FOLDER/none.txt": "none.txt: no such file or folder. Check the path.",
+    "predict FOLDER/run FOLDER/two.csv --text_column=body": "two.csv: no column 'body'. The columns are",
+    "evaluate FOLDER/run --data.path=FOLDER/two.csv": "no column 'label'. The columns are 'text', 'a', 'b'.",
+    "compare FOLDER/run FOLDER": ": not the folder of a run, as it has no config.json.",
+}
 MORE_FILE_ERRORS = {
     f"describe_data {TEXTS}=FOLDER/a.csv --config.data.label_column=lbel": "a.csv: no column 'lbel'. Did you",
     f"train --workdir=FOLDER/x {TEXTS}=FOLDER/a.csv --config.data.text_column=b": "Choose among them with --",
@@ -114,6 +121,7 @@ MORE_FILE_ERRORS = {
     [
         ERRORS,
         FILE_ERRORS,
+        RUN_ERRORS,
         *(pytest.param(each, marks=[pytest.mark.nightly]) for each in (MORE_ERRORS, MORE_FILE_ERRORS)),
     ],
 )
@@ -123,6 +131,9 @@ def test_errors_are_reported_without_importing_tensorflow(tmp_path, messages):
     (tmp_path / "utf16.csv").write_text("text,label\na text,x\n", encoding="utf-16")
     (tmp_path / "a.parquet").write_text("text,label\na text,x\n")
     (tmp_path / "flags").write_text("--config=digits_mlp\n--loss=rankmx\n")
+    (tmp_path / "run").mkdir()
+    experiment = config.Experiment(data=config.Data("text_file", path="x", text_column="text"))
+    (tmp_path / "run" / "config.json").write_text(config.to_json(experiment))
     typed = "def get_config():\n    return config.Experiment(loss='softmax')\n"
     (tmp_path / "typed.py").write_text(f"from rank4class.pipelines import config\n{typed}")
     commands = [command.replace("FOLDER", str(tmp_path)).split() for command in messages]
@@ -206,7 +217,7 @@ def test_a_missing_package_is_an_error_of_one_line(command, monkeypatch):
     def fail(*_):
         raise ImportError("lightgbm: not installed. Install it.")
 
-    monkeypatch.setattr(trained_model, "restore", fail)
+    monkeypatch.setattr(RunDirectory, "experiment", fail)
     ended = command("compare", "--workdir=a", "--workdir=b")
     assert (ended.returncode, ended.stderr) == (1, "error: lightgbm: not installed. Install it.\n")
 

@@ -307,7 +307,7 @@ def test_serve_ends_though_a_client_reads_no_answer(opened, small_commands):
 # A command in a folder with `file` and `images.npy` -> a part of its error. RUN is a finished run.
 ERRORS = {
     "train --workdir=new": "--config",
-    "train DIGITS --workdir=file/run": "--workdir=file/run: file is not a directory. Choose a folder that",
+    "train DIGITS --workdir=file/run": "--workdir=file/run: Not a directory. Choose a folder that",
     "train DIGITS --workdir=new somewhere": "somewhere: no argument is taken here. Set --FLAG=VALUE, or",
     "train DIGITS --workdir=new --config.loss.nme=mse": "loss.nme: loss 'softmax' has no such option. It",
     "train DIGITS --workdir=new --loss=rankmax --config.loss.k=2000000000": "loss.k=2000000000: selects all",
@@ -325,9 +325,9 @@ ERRORS = {
     "calibrate --workdir=RUN": "no calibration examples besides those of the training. Train with validation",
     "calibrate --workdir=RUN --sets=none": "--sets=none: fits none. Choose one of rank,",
     "evaluate --workdir=~/nowhere": os.path.expanduser("~/nowhere: no such folder."),  # bash leaves ~ here
-    "calibrate --workdir=RUN --sets=lac --data.path=x": "sets='lac': unknown. There are: none, rank,",
+    "calibrate --workdir=RUN --sets=lac --data.path=file": "sets='lac': unknown. There are: none, rank,",
     "evaluate --workdir=. --output=new": "not the folder of a run, as it has no config.json",
-    "evaluate --workdir=RUN --data.path=other.tsv": "--data.path=other.tsv: dataset 'digits' reads no",
+    "evaluate --workdir=RUN --data.path=file": "--data.path=file: dataset 'digits' reads no",
     "evaluate --workdir=RUN --output=file": "file",
     "evaluate --workdir=RUN --nokeep_scores": "--keep_scores: has no effect without --output. Set both.",
     "evaluate --workdir=RUN --tpu=mine": "tpu=mine: has no effect with strategy 'default'. Set",

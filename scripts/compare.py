@@ -19,6 +19,11 @@ _PATH = flags.DEFINE_string(
 _OUTPUT = flags.DEFINE_string("output", None, "Folder of the report; None: runs/compare/NAMES, of the runs.")
 
 
+def check() -> None:
+    for workdir in _WORKDIRS.value:
+        cli.check_run(workdir, _PATH.value)
+
+
 def main() -> None:
     from rank4class.pipelines.evaluation import comparison, trained_model
     from rank4class.pipelines.reporting import page, tables
@@ -48,4 +53,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, arguments=["workdir"] * 20)
+    cli.run(main, check, arguments=["workdir"] * 20)

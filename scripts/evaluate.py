@@ -39,11 +39,15 @@ _KEEP_SCORES = flags.DEFINE_bool(
 )
 
 
-def main() -> None:
+def check() -> None:
     if flags.FLAGS["split"].present and _DATA_PATH.value is not None:
         raise ValueError("--split: has no effect with --data.path, which is evaluated whole. Leave it out.")
     if flags.FLAGS["keep_scores"].present and _OUTPUT.value is None:
         raise ValueError("--keep_scores: has no effect without --output. Set both.")
+    cli.check_run(_WORKDIR.value, _DATA_PATH.value)
+
+
+def main() -> None:
     from rank4class.pipelines import distribution
     from rank4class.pipelines.evaluation import split_report, trained_model
     from rank4class.pipelines.storage import files
@@ -103,4 +107,4 @@ def _print(report: Any, monitor: str) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, arguments=["workdir", "data.path"])
+    cli.run(main, check, arguments=["workdir", "data.path"])

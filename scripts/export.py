@@ -75,4 +75,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, arguments=["workdir", "output"])
+    cli.run(main, lambda: cli.check_run(_WORKDIR.value), arguments=["workdir", "output"])

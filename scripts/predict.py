@@ -2,14 +2,19 @@ r"""Predicts the classes of new inputs with the model of a run.
 
     python -m rank4class.scripts.predict runs/mine comments.txt --output=predictions.tsv
 
+The model is that of a run, or the ONNX model that `rank4class export --format=onnx` wrote, which answers
+without TensorFlow.
+
 Inputs are texts (.txt, .tsv, .csv, .jsonl), an image or a folder of images, arrays (.npy, .npz) in the
 range of the training data, such as 0..255 for uint8, users by name, or queries with documents, as the model
 takes them; or a table of `--data=table`. Without --output the predictions are printed as TSV. TSV has no
 quotes: a backslash in a cell is \\, a tab \t, a line end \n, and a quote at the start \".
 """
 
+import functools
 import sys
 import time
+from typing import Any
 
 from absl import flags
 
@@ -18,7 +23,7 @@ from rank4class.scripts import cli
 SHOWN_SKIPPED = 20
 
 _STRATEGY = cli.define_strategy(("default", "mirrored"))
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run, or of an ONNX model.", required=True)
 _INPUT = flags.DEFINE_string(
     "input",
     None,
@@ -90,13 +95,28 @@ _OPTIONS = (  # of `Run.predict_file`
 )
 
 
-def main() -> None:
-    from rank4class.pipelines.run import Run
+def check() -> None:
+    from rank4class.pipelines.export import onnx_model
 
-    run = Run(_WORKDIR.value, _STRATEGY())
+    if not onnx_model.is_model(_WORKDIR.value):
+        columns = {name: flags.FLAGS[name].value for name in ("text_column", "text_pair_column")}
+        cli.check_run(_WORKDIR.value, _INPUT.value, labeled=False, **columns)
+
+
+def main() -> None:
+    from rank4class.pipelines.export import onnx_model
+
+    if onnx_model.is_model(_WORKDIR.value):
+        from rank4class.pipelines.export import onnx_files
+
+        predict_file: Any = functools.partial(onnx_files.predict_file, onnx_model.OnnxModel(_WORKDIR.value))
+    else:
+        from rank4class.pipelines.run import Run
+
+        predict_file = Run(_WORKDIR.value, _STRATEGY()).predict_file
     start = time.monotonic()
     options = {flag.name: flag.value for flag in _OPTIONS}
-    count, skipped = run.predict_file(_INPUT.value, _OUTPUT.value, k=_TOP_K.value, **options)
+    count, skipped = predict_file(_INPUT.value, _OUTPUT.value, k=_TOP_K.value, **options)
     seconds = time.monotonic() - start
     rate = f", {count / seconds:,.0f} a second" if options["informative"] is None else ""
     print(f"{count:,} inputs in {seconds:.1f} s{rate}", file=sys.stderr)
@@ -121,4 +141,4 @@ def _print_skipped(skipped: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, arguments=["workdir", "input"])
+    cli.run(main, check, arguments=["workdir", "input"])

@@ -108,8 +108,8 @@ class Kind:
           FileNotFoundError: no such file or folder.
           ValueError: an empty file, one of another format, or an invalid row.
         """
-        if not (os.path.exists(path) or (path == text_rows.STANDARD_INPUT and self.has_rows)):
-            raise FileNotFoundError(f"{path}: no such file or folder. Check the path.")
+        if path != text_rows.STANDARD_INPUT or not self.has_rows:
+            tables.check_exists(path)
         if columns.text_pair_column is not None and "text_pair" not in specs:
             raise ValueError(
                 f"text_pair_column={columns.text_pair_column}: the model takes one text. Leave it out."
@@ -151,15 +151,12 @@ class Kind:
                     vector = vectors[[i]].toarray()[0] if scipy.sparse.issparse(vectors) else vectors[i]
                     yield tables.origin(file, number), {"embedding": vector}
 
-    def check_columns(self, path: str, **columns: str | None) -> None:
+    def check_columns(self, path: str, **columns: str) -> None:
         """Raises ValueError for a column, by the argument that selects it, that a path of `read` lacks."""
         for name, column in columns.items():
-            if column is not None and not self.has_rows:
+            if not self.has_rows:
                 raise ValueError(f"{name}={column}: the inputs of the model have no columns. Leave it out.")
-            if column is not None and not text_rows.has_columns(path):
-                raise ValueError(
-                    f"{name}={column}: {path} has no columns. Leave it out, or give a .tsv or .csv."
-                )
+        text_rows.check_has_columns(path, **columns)
 
     def features_of(self, value: Any, specs: Specs, ids: Mapping[str, int], where: str) -> dict[str, Any]:
         """Returns the raw features of one input; raises ValueError if the model takes other inputs.

@@ -164,6 +164,21 @@ class Reader:
         return Block(numbers, {"embedding": vectors}, labels, any_several)
 
 
+def check_inputs(path: str, columns: Columns) -> None:
+    """Raises the errors of a file or folder of inputs that its existence and its columns show."""
+    if path == text_rows.STANDARD_INPUT:
+        return
+    check_exists(path)
+    if is_table(path) and not arrays.is_arrays(path):
+        next(Reader(columns, BadRows("skip", None)).whole_rows(path), None)
+
+
+def check_exists(path: str) -> None:
+    """Raises FileNotFoundError if there is no file or folder."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{path}: no such file or folder. Check the path.")
+
+
 def files_of(path: str) -> list[str]:
     """Returns the files of a table: a file, the parts in a folder, or its `arrays.PAIR`; [] without one."""
     if not os.path.isdir(path):

@@ -65,6 +65,13 @@ def has_columns(path: str) -> bool:
     return path != STANDARD_INPUT and not files.uncompressed(path).endswith(".txt")
 
 
+def check_has_columns(path: str, **selected: str) -> None:
+    """Raises ValueError for a column, by the argument that selects it, of a file without columns."""
+    for name, column in selected.items():
+        if not has_columns(path):
+            raise ValueError(f"{name}={column}: {path} has no columns. Leave it out, or give a .tsv or .csv.")
+
+
 def _table(
     path: str, records: Iterator[tuple[str, list[str]]], columns: Columns, bad_rows: rows.BadRows
 ) -> Iterator[tuple[str, Row]]:

@@ -13,16 +13,10 @@ from rank4class.pipelines.evaluation.calibration import Platt, Temperature
 from rank4class.pipelines.evaluation.detector import logits_of
 from rank4class.pipelines.evaluation.stages.decisions import Rule, decision_rule
 from rank4class.pipelines.evaluation.trained_model import TrainedModel
+from rank4class.pipelines.export.outputs import OF_INPUTS
 from rank4class.pipelines.task_data import class_frequencies, count_priors
 
 Features = Mapping[str, tf.Tensor]
-OF_DETECTOR = ("unknown", "p_value")  # outputs of a `detector.Detector`
-OF_NEIGHBORS = {  # outputs of `neighbors.Neighbors`, and the name of one of an input
-    "neighbors": "neighbor",
-    "neighbor_classes": "neighbor_class",
-    "similarities": "similarity",
-}
-OF_INPUTS = {"set_size", *OF_DETECTOR, *OF_NEIGHBORS}  # outputs that are not of a class
 
 
 class Answers(tf.Module):

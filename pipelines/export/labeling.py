@@ -10,7 +10,7 @@ import sklearn.metrics
 from sklearn.exceptions import ConvergenceWarning
 
 from rank4class import arguments
-from rank4class.pipelines.export.prediction import Prediction
+from rank4class.pipelines.export.outputs import Prediction
 from rank4class.progress import Progress
 
 _ITERATIONS = 10

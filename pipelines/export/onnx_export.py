@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from rank4class import compat, data, models
 from rank4class.data.dataset import map_splits
+from rank4class.data.readers.columns import Columns
 from rank4class.pipelines.evaluation import comparison, detector
 from rank4class.pipelines.evaluation.trained_model import TrainedModel
 from rank4class.pipelines.export import onnx_graph, onnx_model
@@ -81,7 +82,14 @@ def save(
         write_tokenizer(inputs.tokenizer, os.path.join(partial, onnx_model.TOKENIZER))
         if inputs.words is not None:
             _write_words(trained, os.path.join(partial, onnx_model.WORDS))
-        described = {"classes": trained.description.class_names, "prefix": inputs.tokenizer.prefix}
+        options = trained.experiment.data.options()
+        described = {
+            "classes": trained.description.class_names,
+            "several": trained.description.multi_label,
+            "coverage": coverage,
+            "prefix": inputs.tokenizer.prefix,
+            "columns": {name: options[name] for name in Columns._fields if name in options},
+        }
         write_json(os.path.join(partial, onnx_model.DESCRIPTION), described)
         of_vectors = _of_vectors(trained)
         if quantize == "int8":

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,20 @@ _IGNORED = re.compile(  # Unicode's property Default_Ignorable_Code_Point
 _SPACES = re.compile("[ \t\n\v\f\r]+")
 
 
+def is_model(folder: str | os.PathLike) -> bool:
+    """Whether a folder is that of an ONNX model."""
+    return os.path.isfile(os.path.join(folder, DESCRIPTION))
+
+
 class OnnxModel:
     """A model that `export --format=onnx` wrote, for ONNX Runtime.
 
     Attributes:
       class_names: names of the classes, by id.
+      coverage: of the prediction sets, or None.
+      several: whether a text may have several classes.
+      columns: options of the table of the training, such as "text_column", by name.
+      num_cut: number of texts so far that were cut at `limit` tokens.
 
     Args:
       folder: of the model.
@@ -48,16 +57,21 @@ class OnnxModel:
 
     def __init__(self, folder: str | os.PathLike, threads: int = 0):
         path = os.path.join(folder, DESCRIPTION)
-        if not os.path.isfile(path):
+        if not is_model(folder):
             raise FileNotFoundError(
                 f"{path}: no such file. Give a folder of rank4class export --format=onnx."
             )
         with open(path, encoding="utf-8") as file:
             described = json.load(file)
         self.class_names = tuple(described["classes"])
+        self.coverage: float | None = described["coverage"]
+        self.several: bool = described["several"]
+        self.columns: dict[str, Any] = described["columns"]
         self._prefix: str = described["prefix"]
         tokenizers = compat.import_extra("tokenizers", "onnx")
         self._tokenizer = tokenizers.Tokenizer.from_file(os.path.join(folder, TOKENIZER))
+        self.limit: int = self._tokenizer.truncation["max_length"]
+        self.num_cut = 0
         self._encoder = session(os.path.join(folder, ENCODER), threads)
         self._answers = session(os.path.join(folder, ANSWERS), 1)  # small products
         path = os.path.join(folder, WORDS)
@@ -69,16 +83,24 @@ class OnnxModel:
         These are "in_set" of the best classes and "set_size", and "unknown" and "p_value", if the model has
         them.
         """
+        answers = self.answers(texts, k)
+        return [
+            {"classes": names} | {n: x.tolist() for n, x in outputs.items()} for names, outputs in answers
+        ]
+
+    def answers(self, texts: Sequence[str], k: int | None) -> Iterator[tuple[list[str], dict[str, Any]]]:
+        """Yields the `k` best classes of each text, the best first, and its outputs, those of these classes.
+
+        None yields the classes that are decided, without "in_set".
+        """
         outputs = self.outputs(texts)
         ranking = outputs.pop("ranking")
-        best = np.argsort(-ranking, axis=1, kind="stable")[:, :k]
-        answers = []
-        for i, ids in enumerate(best):
-            answer: dict[str, Any] = {"classes": [self.class_names[j] for j in ids]}
-            for name, values in outputs.items():
-                answer[name] = (values[i, ids] if values.ndim == 2 else values[i]).tolist()
-            answers.append(answer)
-        return answers
+        for i, ids in enumerate(np.argsort(-ranking, axis=1, kind="stable")):
+            ids = ids[outputs["in_set"][i, ids]] if k is None else ids[:k]
+            of_text = {name: x[i, ids] if x.ndim == 2 else x[i] for name, x in outputs.items()}
+            if k is None:
+                del of_text["in_set"]
+            yield [self.class_names[j] for j in ids], of_text
 
     def outputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Returns "scores" of all classes `[N, n]`, "ranking", by which they are ranked, and the others."""
@@ -101,6 +123,7 @@ class OnnxModel:
             encodings = self._tokenizer.encode_batch(
                 [self._prefix + texts[i] for i in order[first : first + BATCH]]
             )
+            self.num_cut += sum(bool(each.overflowing) for each in encodings)
             ids = {"input_word_ids": "ids", "input_mask": "attention_mask", "input_type_ids": "type_ids"}
             feeds = {
                 name: np.array([getattr(each, attribute) for each in encodings], np.int32)

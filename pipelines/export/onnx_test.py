@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -12,7 +13,7 @@ import rank4class
 from rank4class import data
 from rank4class.models import encoders
 from rank4class.pipelines import config
-from rank4class.pipelines.export import onnx_export, onnx_graph, onnx_model
+from rank4class.pipelines.export import onnx_export, onnx_files, onnx_graph, onnx_model
 from rank4class.pipelines.reporting import onnx_report
 
 onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
@@ -145,6 +146,61 @@ def test_a_run_answers_alike_without_tensorflow(run, tmp_path):
         assert answer["unknown"] == rows["unknown"].iloc[0]
         assert answer["p_value"] == pytest.approx(rows["p_value"].iloc[0], abs=1e-4)
     assert "OnnxModel" in (tmp_path / "model" / "README.md").read_text()
+
+
+FILES = """
+import json, sys
+from rank4class.pipelines.export import onnx_files, onnx_model
+model = onnx_model.OnnxModel(sys.argv[1])
+for path, options in json.loads(sys.argv[2]):
+    print(*onnx_files.predict_file(model, "texts.csv", path, **options))
+assert "tensorflow" not in sys.modules
+"""
+
+
+@pytest.mark.nightly
+def test_files_are_those_of_the_run(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"id": range(5), "text": TEXTS, "more": "x"}).to_csv("texts.csv", index=False)
+    run.export("model", format="onnx", coverage=0.9)
+    calls = [
+        ("sets.csv", {}),
+        ("best.jsonl", {"k": 2, "max_set_size": 1, "keep": ["more"]}),
+        ("wide.tsv", {"wide": True}),
+        ("label.csv", {"informative": 2, "text_column": "text"}),
+    ]
+    command = [sys.executable, "-c", FILES, "model", json.dumps(calls)]
+    printed = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert printed.stdout.split() == ["5", "[]", "5", "[]", "5", "[]", "2", "[]"]
+    assert "1 texts are empty or white space" in printed.stderr
+    assert "2 texts have more than 16 tokens, and are cut" in printed.stderr
+    for path, options in calls:
+        coverage = {} if path in ("wide.tsv", "label.csv") else {"coverage": 0.9}
+        run.predict_file("texts.csv", f"of_run_{path}", **options, **coverage)
+        if path == "best.jsonl":
+            frame, expected = (pd.read_json(name, lines=True) for name in (path, f"of_run_{path}"))
+            assert list(frame.columns) == list(expected.columns)
+            assert frame["classes"].tolist() == expected["classes"].tolist()
+            continue
+        sep = "\t" if path.endswith("tsv") else ","
+        frame, expected = (pd.read_csv(name, sep=sep) for name in (path, f"of_run_{path}"))
+        numbers = ["scores", "probabilities"] if path == "sets.csv" else []
+        for name in numbers:
+            values = [[float(x) for x in str(cell).split(";")] for cell in frame[name]]
+            others = [[float(x) for x in str(cell).split(";")] for cell in expected[name]]
+            for one, other in zip(values, others, strict=True):
+                np.testing.assert_allclose(one, other, atol=1e-3)
+        pd.testing.assert_frame_equal(
+            frame[expected.columns].drop(columns=numbers),  # wide ones have the size of the set too
+            expected.drop(columns=numbers),
+            atol=1e-3,
+            check_exact=False,
+        )
+    model = onnx_model.OnnxModel("model")
+    with pytest.raises(ValueError, match=r"prior=uniform: an ONNX model cannot do that. Leave it out, or"):
+        onnx_files.predict_file(model, "texts.csv", prior="uniform")
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.csv: no such file or folder"):
+        onnx_files.predict_file(model, "nowhere.csv")
 
 
 @pytest.mark.nightly

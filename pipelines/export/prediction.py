@@ -3,44 +3,22 @@
 import functools
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse
 import tensorflow as tf
-from absl import logging
 
 from rank4class import compat, data
 from rank4class.data.readers.rows import BadRows
-from rank4class.pipelines.export.answers import OF_DETECTOR, OF_NEIGHBORS, Answers
+from rank4class.pipelines.export import prediction_files
+from rank4class.pipelines.export.answers import Answers
+from rank4class.pipelines.export.outputs import LISTS, OF_DETECTOR, Prediction
 
 Numbered = tuple[int, data.RawInput]
-# Name of a list of a prediction -> that of one of its items.
-LISTS = {"classes": "class", "scores": "score", "probabilities": "probability", "in_set": "in_set"}
 ALL: Any = object()  # in place of a number of classes
 SORTED_BATCHES = 16  # number of batches of texts that are sorted by length at a time
-
-
-class Prediction(NamedTuple):
-    """The answer to one input.
-
-    The columns are lists of its best classes, the best first, by the names of `LISTS`: `classes`, or the
-    positions of its items from 1; `scores`, float32 `[k]`; `probabilities`, float32 `[k]`, of a calibrated
-    model. With a coverage, a count prior or thresholds there are `set_size`, the number of all decided
-    classes, and, except for prediction sets, `in_set`, which of the best are decided, bool `[k]`. A run that
-    detects unknown inputs has `unknown`, a bool, and `p_value`, a float. With neighbors `neighbor_1`,
-    `neighbor_class_1`, `similarity_1`, ... are those of the input, the nearest first.
-    """
-
-    name: str  # of the input
-    columns: dict[str, Any]
-    kept: Mapping[str, Any] = {}  # columns of the input
-
-    def first(self, k: int) -> "Prediction":
-        """Returns the prediction with the `k` best items alone."""
-        columns = {name: x[:k] if name in LISTS else x for name, x in self.columns.items()}
-        return self._replace(columns=columns)
 
 
 class Predictor:
@@ -113,10 +91,7 @@ class Predictor:
                 cut += np.count_nonzero(lengths > limit)
                 order = np.argsort(lengths, kind="stable")
             yield from self._predict_window(window, order, batch_size, bad_rows)
-        if empty:
-            logging.warning("%s texts are empty or white space, and are predicted like others", f"{empty:,}")
-        if cut:
-            logging.warning("%s texts have more than %d tokens, and are cut", f"{cut:,}", limit)
+        prediction_files.warn(empty, cut, limit)
 
     def _predict_window(
         self, window: list[data.RawInput], order: np.ndarray, batch_size: int, bad_rows: BadRows
@@ -217,17 +192,5 @@ def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray]) -
     else:
         keep = result["scores"] != -np.inf  # the classes at the end are left out; NaN is kept
         classes = [each.decode() for each in result["classes"][keep]]
-    columns: dict[str, Any] = {"classes": classes}
-    columns |= {key: result[key].item() for key in OF_DETECTOR if key in result}
-    for key in ("scores", "probabilities", "set_size", "in_set"):
-        if key in result:
-            columns[key] = int(result[key]) if key == "set_size" else result[key][keep]
-    lists = [(one, result[key]) for key, one in OF_NEIGHBORS.items() if key in result]
-    for i in range(len(lists[0][1]) if lists else 0):
-        for one, values in lists:
-            value = values[i].item() if one == "similarity" else values[i].decode()
-            columns[f"{one}_{i + 1}"] = value
-    for key in ("scores", "probabilities"):
-        if not np.isfinite(columns.get(key, ())).all():
-            raise ValueError(f"{name}: its {key} are not finite. Look at the input, or train again.")
-    return Prediction(name, columns)
+    best = {key: values[keep] if key in LISTS else values for key, values in result.items()}
+    return Prediction.of(name, classes, best)

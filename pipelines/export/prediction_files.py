@@ -1,6 +1,7 @@
 """Files of predictions: TSV, CSV, JSON lines or Parquet, written whole or not at all."""
 
 import csv
+import dataclasses
 import functools
 import itertools
 import json
@@ -10,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from rank4class import arguments
 from rank4class.data.readers import arrays, tables
 from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
-from rank4class.pipelines.export.prediction import LISTS, Prediction
+from rank4class.pipelines.export.outputs import LISTS, Prediction
 from rank4class.pipelines.storage import files
 from rank4class.progress import Progress
 
@@ -82,33 +84,90 @@ def write(
     return count
 
 
-def check(
-    output: str | os.PathLike | None,
-    path: str | os.PathLike,
-    class_names: Sequence[str],
-    has_items: bool,
-    k: int | None,
-    coverage: float | None,
-    max_set_size: int | None,
-    wide: bool,
-    informative: int | None,
-) -> None:
-    """Raises ValueError for arguments of `Run.predict_file` that do not fit one another, or the model."""
-    if max_set_size is not None:
-        arguments.check_integer(1, max_set_size=max_set_size)
-        if coverage is None:
-            raise ValueError(f"max_set_size={max_set_size}: needs prediction sets. Set coverage too.")
-    if output is not None:
-        check_output(output, path)
-    if wide and (k is not None or coverage is not None or has_items or "input" in class_names):
-        raise ValueError(
-            "wide=True: takes no top_k, no coverage, no lists of items and no class of the name 'input'. "
-            "Leave it out."
-        )
-    if informative is not None and (coverage is not None or has_items):
-        raise ValueError(f"informative={informative}: takes no coverage and no lists of items. Leave it out.")
-    if coverage is not None and k is None:
-        check_separable(output, class_names)
+@dataclasses.dataclass(frozen=True)
+class FileOutput:
+    """What is written of the predictions of a file, by the arguments of `Run.predict_file`.
+
+    Raises:
+      ValueError: arguments that do not fit one another, or the model.
+    """
+
+    inputs: str | os.PathLike
+    path: str | os.PathLike | None
+    class_names: Sequence[str]
+    has_items: bool
+    several: bool  # whether an input may have several classes
+    k: int | None
+    coverage: float | None
+    max_set_size: int | None
+    wide: bool
+    keep: Sequence[str] | None
+    informative: int | None
+
+    def __post_init__(self) -> None:
+        if self.max_set_size is not None:
+            arguments.check_integer(1, max_set_size=self.max_set_size)
+            if self.coverage is None:
+                raise ValueError(
+                    f"max_set_size={self.max_set_size}: needs prediction sets. Set coverage too."
+                )
+        if self.path is not None:
+            check_output(self.path, self.inputs)
+        takes_no_sets = self.coverage is not None or self.has_items
+        if self.wide and (takes_no_sets or self.k is not None or "input" in self.class_names):
+            raise ValueError(
+                "wide=True: takes no top_k, no coverage, no lists of items and no class of the name 'input'. "
+                "Leave it out."
+            )
+        if self.informative is not None and takes_no_sets:
+            raise ValueError(
+                f"informative={self.informative}: takes no coverage and no lists of items. Leave it out."
+            )
+        if self.coverage is not None and self.k is None:
+            check_separable(self.path, self.class_names)
+
+    @property
+    def written_k(self) -> int | None:
+        """Number of classes to write of an input; None for those of its prediction set."""
+        return len(self.class_names) if self.wide else default_k(self.k, self.coverage, self.class_names)
+
+    @property
+    def predicted_k(self) -> int | None:
+        """Number of classes to predict of an input; None for those of its prediction set."""
+        return self.written_k if self.informative is None else len(self.class_names)
+
+    def write(self, predictions: Iterator[Prediction], columns: Columns, bad_rows: BadRows) -> int:
+        """Writes predictions of the inputs with some columns; returns their number.
+
+        ValueError, with the first of the bad rows: there is none.
+        """
+        from rank4class.pipelines.export import labeling  # slow to import
+
+        path = os.fspath(self.inputs)
+        to_label = self.informative is not None
+        if self.has_items and self.k:
+            predictions = (each.first(self.k) for each in predictions)
+        predictions = not_empty(predictions, path, bad_rows)
+        columns = columns._replace(has_header=not columns.by_position)
+        predictions = with_kept(predictions, path, columns, self.keep, to_label)
+        if self.informative is not None:
+            options = self.class_names, self.several, self.informative, self.written_k
+            predictions = labeling.choose(predictions, *options)
+        class_columns = self.class_names if self.wide else None
+        return write(self.path, predictions, self.written_k, class_columns, self.max_set_size)
+
+
+def default_k(k: int | None, coverage: float | None, class_names: Sequence[str]) -> int | None:
+    """Returns the number of classes to predict: 5 unless set; None for those of a prediction set."""
+    return k if k is not None or coverage is not None else min(5, len(class_names))
+
+
+def warn(empty: int, cut: int, limit: int | None) -> None:
+    """Logs how many texts are empty or white space, and how many have more tokens than the limit."""
+    if empty:
+        logging.warning("%s texts are empty or white space, and are predicted like others", f"{empty:,}")
+    if cut:
+        logging.warning("%s texts have more than %d tokens, and are cut", f"{cut:,}", limit)
 
 
 def check_output(path: str | os.PathLike, inputs: str | os.PathLike | None = None) -> str:

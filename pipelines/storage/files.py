@@ -7,29 +7,66 @@ import json
 import math
 import os
 import re
+import shutil
+import sys
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from rank4class import compat
 
 
+class _Disk:
+    """The functions of `tf.io.gfile` for files on disk, since TensorFlow takes seconds to import."""
+
+    GFile = staticmethod(open)
+    copy = staticmethod(shutil.copyfile)
+    exists = staticmethod(os.path.exists)
+    isdir = staticmethod(os.path.isdir)
+    listdir = staticmethod(os.listdir)
+    remove = staticmethod(os.remove)
+    rmtree = staticmethod(shutil.rmtree)
+
+    @staticmethod
+    def makedirs(path: str | os.PathLike) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    @staticmethod
+    def rename(source: str | os.PathLike, target: str | os.PathLike, overwrite: bool = False) -> None:
+        os.replace(source, target)
+
+
+def _system(path: str | os.PathLike) -> Any:
+    """Returns the file system of a path."""
+    if is_local(path):
+        return _Disk
+    import tensorflow as tf
+
+    return tf.io.gfile
+
+
 @contextlib.contextmanager
 def errors_of(path: str | os.PathLike, remedy: str = "") -> Iterator[None]:
-    """Turns the errors of TensorFlow's file system within the block into an `OSError` that names `path`."""
+    """Turns the errors of file systems within the block into an `OSError` that names `path`."""
     try:
         yield
-    except tf.errors.OpError as error:
+    except OSError as error:
+        if error.errno is None:  # it names its file already
+            raise
+        raise OSError(f"{path}: {error.strerror}{remedy}") from error
+    except Exception as error:
+        tf = sys.modules.get("tensorflow")
+        if tf is None or not isinstance(error, tf.errors.OpError):
+            raise
         raise OSError(f"{path}: {compat.reason(error)}{remedy}") from error
 
 
 def exists(path: str | os.PathLike) -> bool:
     """Whether a file or folder exists."""
     with errors_of(path):
-        return tf.io.gfile.exists(path)
+        return _system(path).exists(path)
 
 
 def check_folder_name(field: str, path: str) -> str:
@@ -49,7 +86,7 @@ def read_text(path: str | os.PathLike) -> str:
 
 def read_bytes(path: str | os.PathLike) -> bytes:
     """Returns a file's content."""
-    with errors_of(path), tf.io.gfile.GFile(path, "rb") as file:
+    with errors_of(path), _system(path).GFile(path, "rb") as file:
         return file.read()
 
 
@@ -65,16 +102,16 @@ def writing(path: str | os.PathLike) -> Iterator["_File"]:
     partial = f"{path}.partial-{uuid.uuid4().hex}"  # other processes may write the same file
     with errors_of(path):
         try:
-            with tf.io.gfile.GFile(partial, "wb") as file:
+            with _system(path).GFile(partial, "wb") as file:
                 yield _File(file)
-            tf.io.gfile.rename(partial, path, overwrite=True)
+            _system(path).rename(partial, path, overwrite=True)
         except BaseException:
             remove([partial])
             raise
 
 
 class _File(io.RawIOBase):
-    """TensorFlow's file for writing, with all that `zipfile` and PyArrow expect of one."""
+    """A file for writing, perhaps TensorFlow's, with all that `zipfile` and PyArrow expect of one."""
 
     def __init__(self, file: Any):
         self._file = file
@@ -114,7 +151,7 @@ def new_folder(path: str | os.PathLike) -> Iterator[str]:
         try:
             make_folder(partial, f"output={path}")
             yield partial
-            tf.io.gfile.rename(partial, path)
+            _system(path).rename(partial, path)
         except BaseException:
             remove([partial])
             raise
@@ -127,15 +164,15 @@ def link(source: str | os.PathLike, target: str | os.PathLike) -> None:
         os.link(source, target)
     except OSError:
         with errors_of(target):
-            tf.io.gfile.copy(source, target)
+            _system(target).copy(source, target)
 
 
 def names_in(folder: str | os.PathLike) -> list[str]:
     """Returns the names in a folder, without a trailing slash; none if the folder does not exist."""
     with errors_of(folder):
-        if not tf.io.gfile.exists(folder):
+        if not exists(folder):
             return []
-        return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(folder))
+        return sorted(name.rstrip("/") for name in _system(folder).listdir(folder))
 
 
 _WRITABLE = ". Choose a folder that can be written."
@@ -144,7 +181,7 @@ _WRITABLE = ". Choose a folder that can be written."
 def make_folder(path: str | os.PathLike, field: str | None = None) -> None:
     """Makes a folder and those above it; its OSError names the field that sets it (None: --workdir)."""
     with errors_of(field or f"--workdir={path}", _WRITABLE):
-        tf.io.gfile.makedirs(path)
+        _system(path).makedirs(path)
 
 
 def make_writable(path: str | os.PathLike, field: str | None = None) -> None:
@@ -153,7 +190,7 @@ def make_writable(path: str | os.PathLike, field: str | None = None) -> None:
     probe = os.path.join(path, f"partial-{uuid.uuid4().hex}")
     with errors_of(field or f"--workdir={path}", _WRITABLE):
         try:
-            with tf.io.gfile.GFile(probe, "wb") as file:
+            with _system(path).GFile(probe, "wb") as file:
                 file.write(b"\n")
         finally:
             remove([probe])
@@ -162,11 +199,12 @@ def make_writable(path: str | os.PathLike, field: str | None = None) -> None:
 def remove(paths: Iterable[str | os.PathLike]) -> None:
     """Removes as many of the files and folders as possible."""
     for path in paths:
-        with contextlib.suppress(tf.errors.OpError):
-            if tf.io.gfile.isdir(path):
-                tf.io.gfile.rmtree(path)
+        system = _system(path)
+        with contextlib.suppress(OSError), errors_of(path):
+            if system.isdir(path):
+                system.rmtree(path)
             else:
-                tf.io.gfile.remove(path)
+                system.remove(path)
 
 
 def sha256(*parts: bytes | str) -> str:

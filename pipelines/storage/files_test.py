@@ -1,8 +1,8 @@
+import errno
 import json
 import os
 
 import pytest
-import tensorflow as tf
 
 from rank4class.pipelines.storage import files
 
@@ -31,9 +31,9 @@ def test_failed_writes_keep_the_old_content(tmp_path, monkeypatch):
     files.write(path, "old")
 
     def full(*_, **__):
-        raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(tf.io.gfile, "rename", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match=r"x\.json: No space left on device$"):
         files.write(path, "new")
     assert files.read_text(path) == "old"
@@ -42,18 +42,20 @@ def test_failed_writes_keep_the_old_content(tmp_path, monkeypatch):
 
 def test_errors_name_the_file(tmp_path):
     (tmp_path / "file").write_text("")
-    remedy = r"/file is not a directory\. Choose a folder that can be written\.$"
-    with pytest.raises(OSError, match=rf"^--workdir=.*/file/sub: .*{remedy}"):
+    remedy = r": Not a directory\. Choose a folder that can be written\.$"
+    with pytest.raises(OSError, match=rf"^--workdir=.*/file/sub{remedy}"):
         files.make_folder(str(tmp_path / "file" / "sub"))
-    with pytest.raises(OSError, match=rf"^--output=x: .*{remedy}"):
+    with pytest.raises(OSError, match=rf"^--output=x{remedy}"):
         files.make_writable(str(tmp_path / "file" / "sub"), "--output=x")
     with (
-        pytest.raises(OSError, match=rf"^output=.*/file/sub: .*{remedy}"),
+        pytest.raises(OSError, match=rf"^output=.*/file/sub{remedy}"),
         files.new_folder(tmp_path / "file" / "sub"),
     ):
         pass
-    with pytest.raises(OSError, match=r"nowhere: .*No such file"):
+    with pytest.raises(OSError, match=r"nowhere: No such file"):
         files.read_text(str(tmp_path / "nowhere"))
+    with pytest.raises(OSError, match="^ram:///nowhere: "):
+        files.read_text("ram:///nowhere")
 
 
 def test_json_of_numbers_that_are_not_finite():

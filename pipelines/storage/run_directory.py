@@ -14,6 +14,8 @@ from typing import Any, TextIO
 import numpy as np
 
 from rank4class import strict_json
+from rank4class.data.readers import tables
+from rank4class.data.readers.columns import Columns
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 
@@ -114,6 +116,17 @@ class RunDirectory:
                 )
         text = files.read_text(self._config)
         return config.from_json(text, self._config)
+
+    def check_file(self, path: str, labeled: bool, **selected: str) -> None:
+        """Raises the errors of a file or folder for the model that its existence and its columns show.
+
+        Args:
+          path: of the file.
+          labeled: whether it has labels.
+          selected: columns in place of those of the training, by the option of the dataset.
+        """
+        columns = Columns.of_options(self.experiment().data.options() | selected)
+        tables.check_inputs(path, columns if labeled else columns.without_labels())
 
     def results(self) -> dict[str, Any] | None:
         """Returns the results of a finished run, or None."""
