@@ -20,8 +20,8 @@ GRACE = 5  # seconds; less than those after which Docker kills
 _MODEL = flags.DEFINE_string(
     "model",
     None,
-    "Folder of a SavedModel, or of versions, of which the highest is served; or of a run, which is exported "
-    "to its folder export first, unless that exists.",
+    "Folder of a SavedModel or an ONNX model, or of versions, of which the highest is served; or of a run, "
+    "which is exported to its folder export first, unless that exists.",
     required=True,
 )
 _NAME = flags.DEFINE_string("name", None, "Name of the model in the routes; None: that of its folder.")
@@ -34,16 +34,17 @@ def main() -> None:
     import uvicorn
 
     from rank4class.pipelines.export import serving
-    from rank4class.pipelines.run import Run
     from rank4class.pipelines.storage import run_directory
 
     folder = _MODEL.value
     name = _NAME.value
     if run_directory.is_run(folder):
         name = name or os.path.basename(os.path.abspath(folder))
-        run, folder = Run(folder), os.path.join(folder, "export")
+        run, folder = folder, os.path.join(folder, "export")
         if not os.path.exists(folder):
-            run.export(os.path.join(folder, "1"))
+            from rank4class.pipelines.run import Run
+
+            Run(run).export(os.path.join(folder, "1"))
     with socket.socket(socket.AF_INET6 if ":" in _HOST.value else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((_HOST.value, _PORT.value))  # an error comes before the model is loaded

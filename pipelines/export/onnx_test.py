@@ -203,6 +203,47 @@ def test_files_are_those_of_the_run(run, tmp_path, monkeypatch):
         onnx_files.predict_file(model, "nowhere.csv")
 
 
+SERVED = """
+import json, sys, threading, time, urllib.request
+import uvicorn
+from rank4class.pipelines.export import serving
+app = serving.app(sys.argv[1])
+server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+thread = threading.Thread(target=server.run)
+thread.start()
+while not server.started:
+    time.sleep(0.01)
+address = "http://{}:{}".format(*server.servers[0].sockets[0].getsockname()) + app.state.path
+for name in ("classify", "score", "encode"):
+    body = {"signature_name": name, "inputs": {"text": json.loads(sys.argv[2])}}
+    answer = json.load(urllib.request.urlopen(address + ":predict", json.dumps(body).encode()))
+    print(json.dumps(answer["outputs"]))
+described = json.load(urllib.request.urlopen(address + "/metadata"))["metadata"]["signature_def"]
+print(json.dumps(described["signature_def"]["serving_default"]))
+server.should_exit = True
+thread.join()
+assert "tensorflow" not in sys.modules
+"""
+
+
+@pytest.mark.nightly
+def test_the_server_answers_as_the_run(run, tmp_path):
+    run.export(tmp_path / "mine" / "2", format="onnx")
+    command = [sys.executable, "-c", SERVED, str(tmp_path / "mine"), json.dumps(TEXTS)]
+    printed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    best, scores, vectors, described = map(json.loads, printed.splitlines())
+    expected = run.outputs(TEXTS)
+    frame = run.predict(TEXTS)
+    assert np.ravel(best["classes"]).tolist() == frame["class"].tolist()
+    np.testing.assert_allclose(np.ravel(best["probabilities"]), frame["probability"], atol=1e-4)
+    assert scores.keys() == expected.keys()
+    np.testing.assert_allclose(scores["scores"], expected["scores"], atol=1e-4)
+    features = {"text": tf.constant(TEXTS)}
+    np.testing.assert_allclose(vectors, run.answers.encode(features)["vectors"], atol=1e-4)
+    assert described["inputs"]["text"]["dtype"] == "DT_STRING"
+    assert described["outputs"]["classes"]["dtype"] == "DT_STRING"
+
+
 @pytest.mark.nightly
 def test_quantization_says_what_it_costs(run, tmp_path):
     report = run.export(tmp_path / "model", format="onnx", quantize="int8")

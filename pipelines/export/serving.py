@@ -1,95 +1,179 @@
-"""A SavedModel over HTTP, with the routes and the JSON of TensorFlow Serving.
+"""An exported model over HTTP, with the routes and the JSON of TensorFlow Serving.
 
 Requests that come while the model runs are answered together by its next call.
 """
 
 import asyncio
 import base64
+import collections
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
-import tensorflow_text  # noqa: F401  the operations of tokenizers
+import prometheus_client
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from tensorflow.core.framework import types_pb2
 
-from rank4class import compat, strict_json
+from rank4class import strict_json
+from rank4class.pipelines.export import onnx_model, signatures
+from rank4class.pipelines.export.signatures import Arrays, Signature, Spec
 from rank4class.pipelines.storage import files
 
 MAX_BODY = 32 << 20  # bytes
-MAX_BATCH = 256  # requests in progress, and inputs of a call of the model, unless one request has more
+MAX_BATCH = 64  # inputs of a call of the model, unless one request has more
+MAX_WAITING = 1024  # inputs that wait for the model, unless one request has more
 BODY_SECONDS = 10.0  # in which the body of a request has to arrive
+BATCH_SECONDS = 0.002  # in which requests of other clients join a batch
 
-Arrays = dict[str, np.ndarray]
+
+class _Metrics:
+    """What `/metrics` shows Prometheus."""
+
+    def __init__(self) -> None:
+        self.registry = prometheus_client.CollectorRegistry()
+        of_registry = {"registry": self.registry}
+        self.requests = prometheus_client.Counter(
+            "rank4class_requests", "Requests by route and status.", ["route", "status"], **of_registry
+        )
+        self.seconds = prometheus_client.Histogram(
+            "rank4class_request_seconds", "Seconds from a request to its answer.", ["route"], **of_registry
+        )
+        self.batches = prometheus_client.Histogram(
+            "rank4class_batch_size",
+            "Inputs of a call of the model.",
+            buckets=[2**i for i in range(11)],
+            **of_registry,
+        )
+        self.waiting = prometheus_client.Gauge(
+            "rank4class_waiting", "Inputs that wait for the model.", **of_registry
+        )
 
 
-class _Signature:
-    """A signature of a model, with the specs of its inputs and outputs by name.
+class _Call(NamedTuple):
+    """A call of a signature that waits for the model."""
 
-    TensorFlow answers the calls of several threads that wait for the model by one call of it.
-    """
+    signature: Signature
+    inputs: Arrays
+    answer: asyncio.Future
 
-    def __init__(self, function: Any, threads: ThreadPoolExecutor):
-        self._function = function
-        self._threads = threads
-        self.inputs: dict[str, tf.TensorSpec] = function.structured_input_signature[1]
-        self.outputs: dict[str, tf.TensorSpec] = function.structured_outputs
-        batch = tf.nondifferentiable_batch_function(1, MAX_BATCH, batch_timeout_micros=0, autograph=False)
+    @property
+    def size(self) -> int:
+        return max((len(values) for values in self.inputs.values()), default=1)
 
-        @tf.function(input_signature=[self.inputs], autograph=False)
-        def together(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            def call(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-                return function(**dict(zip(inputs, tensors, strict=True)))
+    @property
+    def group(self) -> Any:
+        """Calls of equal groups can be one call."""
+        shapes = [(name, values.shape[1:]) for name, values in sorted(self.inputs.items())]
+        return id(self.signature), shapes
 
-            return batch(call)(*inputs.values())
 
-        self._together = together
+class _Queue:
+    """The calls that wait for the model, which answers as many as possible together, one batch at a time."""
 
-    async def __call__(self, inputs: Arrays) -> Arrays:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._call, inputs)
+    def __init__(self, metrics: _Metrics):
+        self._metrics = metrics
+        self._waiting: collections.deque[_Call] = collections.deque()
+        self._size = 0  # inputs that wait
+        self._thread = ThreadPoolExecutor(1)
+        self._task: asyncio.Task | None = None
 
-    def _call(self, inputs: Arrays) -> Arrays:
-        tensors = {name: tf.constant(inputs[name], spec.dtype) for name, spec in self.inputs.items()}
+    async def call(self, signature: Signature, inputs: Arrays) -> Arrays:
+        """Returns the outputs of a signature; HTTPException if they are wrong, or too many wait."""
+        call = _Call(signature, inputs, asyncio.get_running_loop().create_future())
+        if self._size and self._size + call.size > MAX_WAITING:
+            raise HTTPException(503, f"more than {MAX_WAITING:,} inputs wait. Send the request again later.")
+        self._waiting.append(call)
+        self._count(call.size)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        return await call.answer
+
+    def _count(self, change: int) -> None:
+        self._size += change
+        self._metrics.waiting.set(self._size)
+
+    async def _run(self) -> None:
+        batch: list[_Call] = []
+        while self._waiting:
+            if len(batch) > 1:  # their clients may send the next requests at once
+                await asyncio.sleep(BATCH_SECONDS)
+            batch = self._next()
+            await self._answer(batch)
+
+    def _next(self) -> list[_Call]:
+        """Returns the first of the calls, with others that can be one call with it."""
+        batch: list[_Call] = []
+        others = []
+        size = 0
+        while self._waiting and size < MAX_BATCH:
+            call = self._waiting.popleft()
+            if not batch or (call.group == batch[0].group and size + call.size <= MAX_BATCH):
+                batch.append(call)
+                size += call.size
+            else:
+                others.append(call)
+        self._waiting.extendleft(reversed(others))
+        self._count(-size)
+        return batch
+
+    async def _answer(self, batch: list[_Call]) -> None:
+        signature = batch[0].signature
+        sizes = [call.size for call in batch]
+        inputs = {name: np.concatenate([call.inputs[name] for call in batch]) for name in signature.inputs}
+        self._metrics.batches.observe(sum(sizes))
         try:
-            outputs = self._together(tensors) if tensors else self._function()
-        except tf.errors.OpError:  # of a wrong request beside it, of other shapes, or of too many inputs
-            outputs = self._function(**tensors)
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+            loop = asyncio.get_running_loop()
+            outputs = await loop.run_in_executor(self._thread, signature.call, inputs)
+        except Exception as error:
+            if len(batch) > 1:  # a wrong request is beside others
+                for call in batch:
+                    await self._answer([call])
+            elif not batch[0].answer.done():
+                is_wrong = isinstance(error, ValueError)
+                batch[0].answer.set_exception(HTTPException(400, str(error)) if is_wrong else error)
+            return
+        ends = np.cumsum(sizes)
+        for call, end in zip(batch, ends, strict=True):
+            if not call.answer.done():  # its client has gone
+                of_call = {name: x[end - call.size : end] for name, x in outputs.items()}
+                call.answer.set_result(of_call if signature.inputs else outputs)
 
 
 def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
-    """Returns the ASGI application that serves a SavedModel; `state.path` is the route of the model.
+    """Returns the ASGI application that serves a model; `state.path` is the route of the model.
+
+    `/metrics` has the requests, their seconds, the sizes of batches and the inputs that wait, in Prometheus's
+    format.
 
     Args:
-      folder: of the model, or of its versions, of which the highest number is served.
+      folder: of a SavedModel or an ONNX model, or of versions of one, of which the highest number is served.
       name: of the model in the routes; None is the name of the folder that has the versions.
 
     Raises:
-      FileNotFoundError: there is no SavedModel in the folder.
+      FileNotFoundError: there is no model in the folder.
     """
     folder = os.fspath(folder).rstrip("/")
-    if not files.exists(os.path.join(folder, "saved_model.pb")):
+    if not _is_model(folder):
         versions = [version for version in files.names_in(folder) if version.isdigit()]
         if not versions:
-            raise FileNotFoundError(f"model={folder}: no SavedModel. Write one with: rank4class export")
+            raise FileNotFoundError(f"model={folder}: no exported model. Write one with: rank4class export")
         folder = os.path.join(folder, max(versions, key=int))
     parent, version = os.path.split(os.path.abspath(folder))
     name = name or os.path.basename(parent if version.isdigit() else folder)
     version = version if version.isdigit() else "1"
-    model = tf.saved_model.load(folder)
-    threads = ThreadPoolExecutor(MAX_BATCH)
-    signatures = {key: _Signature(function, threads) for key, function in model.signatures.items()}
+    is_onnx = onnx_model.is_model(folder)
+    served = signatures.of_onnx_model(folder) if is_onnx else signatures.of_saved_model(folder)
+    metrics = _Metrics()
+    queue = _Queue(metrics)
     state = {"version": version, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
     described = {
         key: {"inputs": _described(one.inputs), "outputs": _described(one.outputs)}
-        for key, one in signatures.items()
+        for key, one in served.items()
     }
 
     async def status(_: Request) -> Any:
@@ -101,11 +185,12 @@ def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
 
     async def predict(request: Request) -> Any:
         body = await _body(request)
-        signature = _signature(signatures, body, "serving_default")
+        signature = _signature(served, body, "serving_default")
         by_row = "instances" in body
         if by_row == ("inputs" in body):
             raise HTTPException(400, 'the body needs either "instances" or "inputs".')
-        outputs = _to_json(await signature(_arrays(signature, body, "instances" if by_row else "inputs")))
+        arrays = _arrays(signature, body, "instances" if by_row else "inputs")
+        outputs = _to_json(await queue.call(signature, arrays))
         if len(outputs) == 1:
             [values] = outputs.values()
         elif by_row:
@@ -116,38 +201,56 @@ def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
 
     async def classify(request: Request) -> Any:
         body = await _body(request)
-        signature = _signature(signatures, body, "classify")
+        signature = _signature(served, body, "classify")
         if "classes" not in signature.outputs:
             raise HTTPException(400, "the signature returns no classes.")
-        outputs = _to_json(await signature(_arrays(signature, body, "examples")))
+        outputs = _to_json(await queue.call(signature, _arrays(signature, body, "examples")))
         pairs = zip(outputs["classes"], outputs.get("probabilities", outputs["scores"]), strict=True)
         return {"result": [list(map(list, zip(*pair, strict=True))) for pair in pairs]}
 
+    async def show_metrics(_: Request) -> Response:
+        content = prometheus_client.generate_latest(metrics.registry)
+        return Response(content, media_type=prometheus_client.CONTENT_TYPE_LATEST)
+
     prefixes = [f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}"]
     routes = {"": status, "/metadata": metadata, ":predict": predict, ":classify": classify}
-    served = Starlette(
+    served_app = Starlette(
         routes=[
-            Route(prefix + path, _route(handle), methods=["POST" if path.startswith(":") else "GET"])
-            for prefix in prefixes
-            for path, handle in routes.items()
+            *(
+                Route(
+                    prefix + path,
+                    _route(path.lstrip(":/") or "status", handle, metrics),
+                    methods=["POST" if path.startswith(":") else "GET"],
+                )
+                for prefix in prefixes
+                for path, handle in routes.items()
+            ),
+            Route("/metrics", show_metrics),
         ],
-        exception_handlers={
-            404: _no_route,
-            405: _no_route,
-            HTTPException: lambda _, error: _json({"error": error.detail}, error.status_code),
-            tf.errors.InvalidArgumentError: lambda _, error: _json({"error": compat.reason(error)}, 400),
-        },
+        exception_handlers={404: _no_route, 405: _no_route},
     )
-    served.state.path, served.state.model = prefixes[0], model  # which has the variables
-    return served
+    served_app.state.path = prefixes[0]
+    return served_app
 
 
-def _route(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
+def _is_model(folder: str) -> bool:
+    return onnx_model.is_model(folder) or files.exists(os.path.join(folder, "saved_model.pb"))
+
+
+def _route(name: str, handle: Callable[[Request], Any], metrics: _Metrics) -> Callable[[Request], Any]:
     async def respond(request: Request) -> Response:
-        try:
-            return _json(await handle(request))
-        except asyncio.CancelledError as error:
-            raise HTTPException(503, "the server ends. Send the request again.") from error
+        status = 500
+        with metrics.seconds.labels(name).time():
+            try:
+                content = await handle(request)
+                status = 200
+            except HTTPException as error:
+                content, status = {"error": error.detail}, error.status_code
+            except asyncio.CancelledError:
+                content, status = {"error": "the server ends. Send the request again."}, 503
+            finally:
+                metrics.requests.labels(name, status).inc()
+        return _json(content, status)
 
     return respond
 
@@ -182,14 +285,14 @@ async def _read(request: Request) -> bytearray:
     return content
 
 
-def _signature(signatures: Mapping[str, _Signature], body: Mapping[str, Any], default: str) -> _Signature:
+def _signature(served: Mapping[str, Signature], body: Mapping[str, Any], default: str) -> Signature:
     name = body.get("signature_name", default)
-    if not isinstance(name, str) or name not in signatures:
-        raise HTTPException(400, f"signature_name={name!r}: unknown. There are: {', '.join(signatures)}.")
-    return signatures[name]
+    if not isinstance(name, str) or name not in served:
+        raise HTTPException(400, f"signature_name={name!r}: unknown. There are: {', '.join(served)}.")
+    return served[name]
 
 
-def _arrays(signature: _Signature, body: Mapping[str, Any], field: str) -> Arrays:
+def _arrays(signature: Signature, body: Mapping[str, Any], field: str) -> Arrays:
     """Returns the inputs of a signature that a body has, by row or for "inputs" by name."""
     values = body.get(field)
     specs = signature.inputs
@@ -222,19 +325,19 @@ _KINDS = {
 }
 
 
-def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
-    dtype = np.dtype(spec.dtype.as_numpy_dtype)
+def _array(name: str, value: Any, spec: Spec) -> np.ndarray:
+    dtype = spec.dtype
     needed, kinds = _KINDS[dtype.kind]
     try:
         array = np.array(_decoded(value), dtype if kinds == "O" else None)
     except ValueError as error:
         raise HTTPException(400, f"{name}: {str(error).splitlines()[0]}") from error
-    if array.dtype.kind in kinds and array.size and spec.shape.is_compatible_with(array.shape):
+    if array.dtype.kind in kinds and array.size and spec.fits(array.shape):
         typed = array.astype(dtype)
         is_text = all(isinstance(item, str | bytes) for item in array.ravel()) if kinds == "O" else True
         if is_text and (dtype.kind == "f" or np.array_equal(typed, array)):
             return typed
-    stated = f"{spec.dtype.name} {spec.shape}, not {array.dtype} {array.shape}"
+    stated = f"{dtype} {spec.shape}, not {array.dtype} {array.shape}"
     raise HTTPException(400, f"{name}: needs {needed}: {stated}.")
 
 
@@ -247,17 +350,18 @@ def _decoded(value: Any) -> Any:
 
 
 def _to_json(arrays: Arrays) -> dict[str, Any]:
-    def values(array: np.ndarray) -> list:
-        return (np.char.decode(array.astype(bytes), "utf-8") if array.dtype == object else array).tolist()
-
-    return {name: values(array) for name, array in arrays.items()}
+    return {name: array.tolist() for name, array in arrays.items()}
 
 
-def _described(specs: Mapping[str, tf.TensorSpec]) -> dict[str, Any]:
+# NumPy's name of a dtype -> TensorFlow's, if it is another.
+_DATA_TYPES = {"object": "STRING", "float64": "DOUBLE", "float32": "FLOAT", "float16": "HALF"}
+
+
+def _described(specs: Mapping[str, Spec]) -> dict[str, Any]:
     """Returns the metadata of tensors as TensorFlow Serving shows them."""
     return {
         name: {
-            "dtype": types_pb2.DataType.Name(spec.dtype.as_datatype_enum),
+            "dtype": f"DT_{_DATA_TYPES.get(spec.dtype.name, spec.dtype.name.upper())}",
             "tensor_shape": {"dim": [{"size": str(size or -1), "name": ""} for size in spec.shape]},
             "name": name,
         }

@@ -23,7 +23,7 @@ uvicorn = pytest.importorskip("uvicorn", reason=REASON)
 
 from starlette.exceptions import HTTPException  # noqa: E402
 
-from rank4class.pipelines.export import serving  # noqa: E402
+from rank4class.pipelines.export import serving, signatures  # noqa: E402
 
 
 @contextlib.contextmanager
@@ -97,6 +97,37 @@ def test_answers_are_those_of_the_model(address, folder, images):
     )
     classes = {"signature_name": "encode_classes", "inputs": {}}
     assert request(address, "digits:predict", classes)[1]["outputs"]["classes"] == list("0123456789")
+
+
+def test_metrics_are_those_of_the_requests(folder, images):
+    app = serving.app(folder)
+    with served(app) as address:
+        for body in ({"instances": images.tolist()}, {"instances": []}):
+            request(address, "digits:predict", body)
+        with urllib.request.urlopen("http://{}:{}/metrics".format(*address)) as response:
+            lines = response.read().decode().splitlines()
+    for line in (
+        'rank4class_requests_total{route="predict",status="200"} 1.0',
+        'rank4class_requests_total{route="predict",status="400"} 1.0',
+        'rank4class_request_seconds_count{route="predict"} 2.0',
+        "rank4class_batch_size_sum 20.0",
+        "rank4class_waiting 0.0",
+    ):
+        assert line in lines
+
+
+def test_a_full_queue_refuses_requests(folder, images, monkeypatch):
+    monkeypatch.setattr(serving, "MAX_WAITING", 3)
+    monkeypatch.setattr(serving, "MAX_BATCH", 1)
+    app = serving.app(folder)
+    body = {"instances": images[:2].tolist()}
+    with served(app) as address, concurrent.futures.ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda _: request(address, "digits:predict", body), range(60)))
+        refused = [answer for status, answer in answers if status == 503]
+        assert refused[0] == {"error": "more than 3 inputs wait. Send the request again later."}
+        assert 0 < len(refused) < 60
+        assert {status for status, _ in answers} == {200, 503}
+        assert request(address, "digits:predict", body)[0] == 200
 
 
 def test_status_and_metadata(address):
@@ -201,7 +232,7 @@ def test_texts_and_bytes_as_base64(tmp_path):
         for values in (3, 0.5, {}, None, True, ["a", "b"]):
             status, answer = request(address, "lengths:predict", {"inputs": {"text": ["a", values]}})
             assert (status, answer["error"].partition(":")[0]) == (400, "text"), values
-    pixels = tf.TensorSpec([None], tf.uint8)
+    pixels = signatures.Spec((None,), np.dtype(np.uint8))
     assert serving._array("image", [255, 0], pixels).dtype == np.uint8
     for wrong in (256, -1, 2**70):  # not modulo 256
         with pytest.raises(HTTPException, match=r"image: needs integers: uint8 \(None,\), not "):
@@ -245,5 +276,7 @@ def test_an_empty_text_gets_the_same_answer_on_each_path(tmp_path, tiny_bert, ca
 
 
 def test_a_folder_without_a_model(tmp_path):
-    with pytest.raises(FileNotFoundError, match="model=.*: no SavedModel. Write one with: rank4class export"):
+    with pytest.raises(
+        FileNotFoundError, match="model=.*: no exported model. Write one with: rank4class export"
+    ):
         serving.app(tmp_path)
