@@ -141,8 +141,6 @@ class FileOutput:
 
         ValueError, with the first of the bad rows: there is none.
         """
-        from rank4class.pipelines.export import labeling  # slow to import
-
         path = os.fspath(self.inputs)
         to_label = self.informative is not None
         if self.has_items and self.k:
@@ -151,6 +149,8 @@ class FileOutput:
         columns = columns._replace(has_header=not columns.by_position)
         predictions = with_kept(predictions, path, columns, self.keep, to_label)
         if self.informative is not None:
+            from rank4class.pipelines.export import labeling  # slow to import
+
             options = self.class_names, self.several, self.informative, self.written_k
             predictions = labeling.choose(predictions, *options)
         class_columns = self.class_names if self.wide else None

@@ -40,7 +40,8 @@ class Description:
     def build_model(self) -> tf.keras.Model:
         """Returns a new model with its variables."""
         model = tf.keras.layers.deserialize(self._structure)
-        create_variables(model, inputs.zeros(self._features))
+        if not model.built:
+            create_variables(model, inputs.zeros(self._features))
         return model
 
 
