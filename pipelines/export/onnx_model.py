@@ -116,6 +116,8 @@ class OnnxModel:
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Returns the vectors of texts, float32 `[N, d]`, encoded in batches of similar lengths."""
+        if isinstance(texts, str) or not len(texts):
+            raise ValueError(f"texts={texts[:80]!r}: no list with a text. Give a list of texts.")
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         used = {each.name for each in self._encoder.get_inputs()}
         parts = []

@@ -13,7 +13,8 @@ import pandas as pd
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  the operations of tokenizers
 
-from rank4class.pipelines import config, run
+from rank4class.pipelines import config
+from rank4class.pipelines import run as pipeline
 from rank4class.pipelines.export.onnx_model import OnnxModel
 from rank4class.scripts.research.benchmarks import datasets, suite
 
@@ -38,21 +39,27 @@ class Answers(suite.Workload):
 
 
 @functools.cache
-def _run() -> tuple[run.Run, list[str]]:
+def run() -> tuple[pipeline.Run, list[str]]:
     """Returns a run that has trained its words alone, and texts."""
     experiment = datasets.EXPERIMENTS["goemotions"]()
     experiment = config.override(experiment, {"epochs": 0.0, "words": "auto"})
-    trained = run.train(experiment, os.path.join(datasets.root(), "answers"), progress=False)
+    trained = pipeline.train(experiment, os.path.join(datasets.root(), "answers"), progress=False)
     path = os.path.join(str(experiment.data.path), "train.tsv")
     comments = pd.read_csv(path, sep="\t", header=None)
     return trained, comments[0].tolist()
 
 
 @functools.cache
-def _answer(name: str) -> Callable[[list[str]], Any]:
-    trained, _ = _run()
+def export(name: str) -> str:
+    """Exports the run by the name of a format; returns the folder."""
     folder = os.path.join(datasets.root(), name.replace(" ", "_"))
-    trained.export(folder, **_FORMATS[name])
+    run()[0].export(folder, **_FORMATS[name])
+    return folder
+
+
+@functools.cache
+def _answer(name: str) -> Callable[[list[str]], Any]:
+    folder = export(name)
     if name != "saved_model":
         return OnnxModel(folder).predict
     model = tf.saved_model.load(folder)
@@ -63,7 +70,7 @@ def _answer(name: str) -> Callable[[list[str]], Any]:
 
 
 def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
-    return Answers(_answer(step.name), _run()[1], size[0])
+    return Answers(_answer(step.name), run()[1], size[0])
 
 
 SUITE = suite.Suite(
