@@ -125,8 +125,8 @@ def _check(trained: TrainedModel, folder: str) -> None:
     tokenizer = inputs.tokenizer
     for is_wrong, reason in (
         (
-            not isinstance(encoder, models.encoders.Bert) or tokenizer is None,
-            "needs a text encoder of BERT's family",
+            not isinstance(encoder, (models.encoders.Bert, models.encoders.Static)) or tokenizer is None,
+            "needs a text encoder of BERT's family or static vectors",
         ),
         (tokenizer is not None and encoder.TOKENIZER != "WordPiece", "needs a tokenizer WordPiece"),
         (tokenizer is not None and tokenizer.windows > 1, "has no data.windows"),

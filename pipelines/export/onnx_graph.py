@@ -1,4 +1,4 @@
-"""ONNX graphs of text encoders of BERT's family, of operators that ONNX Runtime computes fast.
+"""ONNX graphs of text encoders, of operators that ONNX Runtime computes fast.
 
 Converted from TensorFlow's operations the same network has three times as many operators, half of which
 quantization leaves as they are.
@@ -13,6 +13,7 @@ import numpy as np
 from rank4class import compat
 from rank4class.models.encoders.bert import Bert
 from rank4class.models.encoders.mpnet import Mpnet
+from rank4class.models.encoders.static import Static
 
 OPSET = 17
 INPUTS = Bert.FEATURES
@@ -54,11 +55,23 @@ class _Graph:
         return model
 
 
-def of_encoder(encoder: Bert) -> Any:
+def of_encoder(encoder: Bert | Static) -> Any:
     """Returns the `onnx.ModelProto` of an encoder: `INPUTS`, int32 `[B, length]`, to vectors `[B, d]`.
 
     The vectors are those of the encoder but for the rounding of float32.
     """
+    return _of_static(encoder) if isinstance(encoder, Static) else _of_bert(encoder)
+
+
+def _of_static(encoder: Static) -> Any:
+    add = _Graph()
+    table = encoder.table.numpy()
+    table[list(encoder.left_out)] = 0.0
+    sums, _ = _sums(add, add("Gather", table, "input_word_ids"))
+    return add.model(_unit(add, sums, encoder.width), encoder.width)
+
+
+def _of_bert(encoder: Bert) -> Any:
     weights = {name: variable.numpy() for name, variable in encoder.named_variables().items()}
     config, first = encoder.config, encoder.FIRST_POSITION
     width, heads = config["hidden_size"], config["num_heads"]
@@ -101,17 +114,26 @@ def of_encoder(encoder: Bert) -> Any:
         change = _activated(add, product(x, f"{layer}/intermediate"), weights, layer, config["activation"])
         x = normalized(add("Add", x, dense(change, f"{layer}/output")), f"{layer}/output_layer_norm")
     if encoder.pooling in ("mean", "normalized_mean"):
-        mask = add("Unsqueeze", add("Cast", "input_mask", to=1), np.array([2]))  # 1: float32
-        sums = [add("ReduceSum", each, np.array([1]), keepdims=0) for each in (add("Mul", x, mask), mask)]
-        x = add("Div", *sums)
+        x = add("Div", *_sums(add, x))
     else:
         x = add("Gather", x, np.array(0), axis=1)
     if encoder.pooling == "pooler":
         x = add("Tanh", dense(x, "pooler_transform"))
     if encoder.pooling.startswith("normalized_"):
-        unit = add("LpNormalization", x, axis=1, p=2)
-        x = add("Mul", unit, np.array(math.sqrt(width), np.float32))
+        x = _unit(add, x, width)
     return add.model(x, width)
+
+
+def _sums(add: _Graph, x: str) -> list[str]:
+    """Returns the sum of the tokens' vectors, `[B, d]`, and their number, `[B, 1]`."""
+    mask = add("Unsqueeze", add("Cast", "input_mask", to=1), np.array([2]))  # 1: float32
+    return [add("ReduceSum", each, np.array([1]), keepdims=0) for each in (add("Mul", x, mask), mask)]
+
+
+def _unit(add: _Graph, x: str, width: int) -> str:
+    """Returns vectors over their root mean square."""
+    unit = add("LpNormalization", x, axis=1, p=2)
+    return add("Mul", unit, np.array(math.sqrt(width), np.float32))
 
 
 def _activated(add: _Graph, x: str, weights: dict[str, np.ndarray], layer: str, activation: str) -> str:

@@ -2,7 +2,7 @@ r"""Measures servers under load: texts a second, and how long a text takes, for 
 
     python -m rank4class.scripts.research.serving_load --texts=banking77/test.csv \
         --server="rank4class serve models/int8 --name=mine --port=PORT" \
-        --server="peer/bin/python scripts/research/serving_peer.py MINILM banking77/train.csv PORT"
+        --server="peer/bin/python scripts/research/benchmarks/serving_peer.py MINILM banking77/train.csv PORT"
 
 All servers run at the same time and are measured in turn, on this machine and its address 127.0.0.1. Each
 client sends a text, waits for the answer, and sends the next one. The first server is the baseline.
