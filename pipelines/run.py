@@ -195,14 +195,24 @@ class Run:
           OSError: the output cannot be written.
         """
         arguments.check_positive(batch_size=batch_size)
-        of_model = self.class_names, self.answers.has_items, self._trained.description.multi_label
-        options = k, coverage, max_set_size, wide, keep, informative
-        written = prediction_files.FileOutput(path, output, *of_model, *options)
+        written = prediction_files.FileOutput(
+            path,
+            output,
+            self.class_names,
+            self.answers.has_items,
+            self._trained.description.multi_label,
+            k,
+            coverage,
+            max_set_size,
+            wide,
+            keep,
+            informative,
+        )
         path = os.fspath(path)
         model_inputs = self.answers.inputs
         kind = model_inputs.kind
-        text_columns = {"text_column": text_column, "text_pair_column": text_pair_column}
-        text_columns = {name: column for name, column in text_columns.items() if column is not None}
+        selected = (("text_column", text_column), ("text_pair_column", text_pair_column))
+        text_columns = {name: column for name, column in selected if column is not None}
         kind.check_columns(path, **text_columns)
         bad_rows = BadRows(on_invalid_row, "on_invalid_row")
         columns = model_inputs.file_columns(self.experiment.data.options() | text_columns)

@@ -47,7 +47,7 @@ def export(
     if format == "onnx":
         if has_options:
             raise ValueError(f"format={format!r}: scores all classes. Leave out top_k, index and neighbors.")
-        card = functools.partial(_card, trained, coverage, onnx_export.USAGE)
+        card = functools.partial(_card, trained, coverage, onnx_export.usage(trained.description.inputs))
         return onnx_export.save(trained, folder, card, coverage, quantize, max_loss)
     num_classes = len(trained.description.class_names)
     if trained.description.inputs.kind.ranks_items and k is not None:

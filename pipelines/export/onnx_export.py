@@ -1,4 +1,4 @@
-"""Export of a run of texts for ONNX Runtime, and what it costs."""
+"""Export of a run for ONNX Runtime, and what it costs."""
 
 import contextlib
 import dataclasses
@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from rank4class import compat, data, models
 from rank4class.data.dataset import map_splits
-from rank4class.data.readers.columns import Columns
 from rank4class.pipelines.evaluation import comparison, detector
 from rank4class.pipelines.evaluation.trained_model import TrainedModel
 from rank4class.pipelines.export import onnx_graph, onnx_model
@@ -24,12 +23,17 @@ from rank4class.pipelines.storage.run_directory import write_json
 from rank4class.pipelines.task_data.inputs import Inputs
 from rank4class.pipelines.task_data.task_data import TaskData
 
-USAGE = """from rank4class.pipelines.export.onnx_model import OnnxModel  # imports no TensorFlow
-
-model = OnnxModel("FOLDER")
-print(model.predict(["a text", "another"], k=3))"""
 _SHOWN = 0.9  # coverage in the report
 _REPETITIONS = {1: 200, 64: 20}  # texts -> timed calls
+
+
+def usage(inputs: Inputs) -> str:
+    """Returns a program that loads an ONNX model, for the model card."""
+    example = '["a text", "another"]' if inputs.tokenizer else "array"
+    return f"""from rank4class.pipelines.export.onnx_model import OnnxModel  # imports no TensorFlow
+
+model = OnnxModel("FOLDER")
+print(model.predict({example}, k=3))"""
 
 
 def save(
@@ -40,11 +44,11 @@ def save(
     quantize: str = "none",
     max_loss: float | None = None,
 ) -> dict[str, Any]:
-    """Writes a model of texts to a folder for `onnx_model.OnnxModel`, all files or none; returns its report.
+    """Writes a model to a folder for `onnx_model.OnnxModel`, all files or none; returns its report.
 
-    The files are `encoder.onnx`, from tokens to vectors; `answers.onnx`, from vectors to all outputs of
-    `Answers.score`; `tokenizer.json`; `words.npz`, if there are words; `model.json`, with the names of the
-    classes; `report.json` and the model card, `README.md`.
+    The files are, of texts, `tokenizer.json`, `encoder.onnx`, from tokens to vectors, and `words.npz`, if
+    there are words; `answers.onnx`, from vectors or arrays to all outputs of `Answers.score`; `model.json`,
+    with the names of the classes; `report.json` and the model card, `README.md`.
 
     With "int8" the matrices of the encoder have eight bits, with a scale for each column, and so have their
     inputs, with a scale for each batch: the scores of a text depend a little on the others in its batch.
@@ -66,32 +70,24 @@ def save(
       and "changed", the share of inputs whose first class is another, in percent.
 
     Raises:
-      ValueError: the model is not of texts, or has a part that the export lacks; or the loss is larger.
+      ValueError: the model has a part that the export lacks, or the loss is larger.
       FileNotFoundError: the data of the training are not here.
     """
-    _check(trained, folder)
-    inputs: Any = trained.description.inputs
-    encoder = inputs.encoder or trained.model.encoder
-    onnx = compat.import_extra("onnx", "onnx")
+    _check(trained, folder, quantize)
+    inputs = trained.description.inputs
     report: dict[str, Any] = {}
     with files.new_folder(folder) as partial, tempfile.TemporaryDirectory() as temporary:
-        path, plain = os.path.join(partial, onnx_model.ENCODER), os.path.join(temporary, onnx_model.ENCODER)
-        onnx.save(onnx_graph.of_encoder(encoder), plain if quantize == "int8" else path)
-        if quantize == "int8":
-            _quantize(plain, path)
-        write_tokenizer(inputs.tokenizer, os.path.join(partial, onnx_model.TOKENIZER))
-        if inputs.words is not None:
-            _write_words(trained, os.path.join(partial, onnx_model.WORDS))
-        options = trained.experiment.data.options()
+        if inputs.tokenizer is not None:
+            _write_encoder(trained, partial, temporary, quantize)
         described = {
             "classes": trained.description.class_names,
             "several": trained.description.multi_label,
             "coverage": coverage,
-            "prefix": inputs.tokenizer.prefix,
-            "columns": {name: options[name] for name in Columns._fields if name in options},
+            "prefix": inputs.tokenizer and inputs.tokenizer.prefix,
+            "columns": inputs.file_columns(trained.experiment.data.options())._asdict(),
         }
         write_json(os.path.join(partial, onnx_model.DESCRIPTION), described)
-        of_vectors = _of_vectors(trained)
+        of_vectors = _of_vectors(trained) if inputs.tokenizer else trained
         if quantize == "int8":
             _write_answers(Answers(of_vectors, coverage), os.path.join(partial, onnx_model.ANSWERS))
             model = onnx_model.OnnxModel(partial)
@@ -114,7 +110,21 @@ def save(
     return report
 
 
-def _check(trained: TrainedModel, folder: str) -> None:
+def _write_encoder(trained: TrainedModel, folder: str, temporary: str, quantize: str) -> None:
+    """Writes the files of a model of texts between strings and the features of the answers."""
+    inputs: Any = trained.description.inputs
+    onnx = compat.import_extra("onnx", "onnx")
+    path, plain = (os.path.join(place, onnx_model.ENCODER) for place in (folder, temporary))
+    graph = onnx_graph.of_encoder(inputs.encoder or trained.model.encoder)
+    onnx.save(graph, plain if quantize == "int8" else path)
+    if quantize == "int8":
+        _quantize(plain, path)
+    write_tokenizer(inputs.tokenizer, os.path.join(folder, onnx_model.TOKENIZER))
+    if inputs.words is not None:
+        _write_words(trained, os.path.join(folder, onnx_model.WORDS))
+
+
+def _check(trained: TrainedModel, folder: str, quantize: str) -> None:
     """Raises ValueError for a model that the export does not take, or a folder that is not local."""
     if not files.is_local(folder):
         raise ValueError(f"output={folder}: ONNX's files are written to a disk. Choose a folder there.")
@@ -123,9 +133,14 @@ def _check(trained: TrainedModel, folder: str) -> None:
     experiment = trained.experiment
     encoder: Any = inputs.encoder or getattr(trained.model, "encoder", None)
     tokenizer = inputs.tokenizer
+    is_of_arrays = inputs.specs.keys() in ({"embedding"}, {"image"}) and inputs.words is None
     for is_wrong, reason in (
         (
-            not isinstance(encoder, (models.encoders.Bert, models.encoders.Static)) or tokenizer is None,
+            tokenizer is None and not is_of_arrays,
+            "takes texts, vectors and images in memory. It has no decoder of images",
+        ),
+        (
+            tokenizer is not None and not isinstance(encoder, (models.encoders.Bert, models.encoders.Static)),
             "needs a text encoder of BERT's family or static vectors",
         ),
         (tokenizer is not None and encoder.TOKENIZER != "WordPiece", "needs a tokenizer WordPiece"),
@@ -140,6 +155,8 @@ def _check(trained: TrainedModel, folder: str) -> None:
     ):
         if is_wrong:
             raise ValueError(f"format='onnx': the export {reason}. Set it to 'saved_model'.")
+    if quantize != "none" and tokenizer is None:
+        raise ValueError(f"quantize={quantize!r}: of encoders of texts. Set it to 'none'.")
 
 
 def _quantize(source: str, target: str) -> None:
@@ -301,16 +318,18 @@ def _compare(
 
 
 def _milliseconds(model: onnx_model.OnnxModel) -> dict[str, list[float]]:
-    """Returns the number of texts of a call -> median and 99th percentile of its time."""
+    """Returns the number of inputs of a call -> median and 99th percentile of its time."""
     text = "Where is the parcel that I sent to my sister last week, and what may it cost now?"
     times = {}
     for count, repetitions in _REPETITIONS.items():
-        texts = [text[: len(text) - 5 * (i % 10)] for i in range(count)]  # of different lengths
-        model.outputs(texts)
+        inputs: Any = [text[: len(text) - 5 * (i % 10)] for i in range(count)]  # of different lengths
+        if isinstance(model.features, onnx_model.ArrayFeatures):
+            inputs = np.zeros([count, *(size or 1 for size in model.features.shape[1:])])
+        model.outputs(inputs)
         seconds = []
         for _ in range(repetitions):
             start = time.perf_counter()
-            model.outputs(texts)
+            model.outputs(inputs)
             seconds.append(time.perf_counter() - start)
         times[str(count)] = [1e3 * float(each) for each in np.percentile(seconds, [50, 99])]
     return times

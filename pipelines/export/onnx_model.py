@@ -1,4 +1,4 @@
-"""An exported ONNX model of texts, which needs neither TensorFlow nor its run."""
+"""An exported ONNX model, which needs neither TensorFlow nor its run."""
 
 import collections
 import functools
@@ -37,6 +37,9 @@ def is_model(folder: str | os.PathLike) -> bool:
     return os.path.isfile(os.path.join(folder, DESCRIPTION))
 
 
+Inputs = Sequence[str] | np.ndarray  # texts, or an array [N, ...]
+
+
 class OnnxModel:
     """A model that `export --format=onnx` wrote, for ONNX Runtime.
 
@@ -44,8 +47,8 @@ class OnnxModel:
       class_names: names of the classes, by id.
       coverage: of the prediction sets, or None.
       several: whether a text may have several classes.
-      columns: options of the table of the training, such as "text_column", by name.
-      num_cut: number of texts so far that were cut at `limit` tokens.
+      columns: those of the table of the training, the arguments of `Columns`, by name.
+      features: function of inputs to the inputs of the graph of the answers, by name.
 
     Args:
       folder: of the model.
@@ -67,54 +70,96 @@ class OnnxModel:
         self.coverage: float | None = described["coverage"]
         self.several: bool = described["several"]
         self.columns: dict[str, Any] = described["columns"]
-        self._prefix: str = described["prefix"]
+        is_of_texts = os.path.isfile(os.path.join(folder, TOKENIZER))
+        # Of texts, those are small products.
+        self._answers = session(os.path.join(folder, ANSWERS), 1 if is_of_texts else threads)
+        self.features: TextFeatures | ArrayFeatures = (
+            TextFeatures(folder, described["prefix"], threads)
+            if is_of_texts
+            else ArrayFeatures(self._answers)
+        )
+
+    def predict(self, inputs: Inputs, k: int = 5) -> list[dict[str, Any]]:
+        """Returns the answer to each input: its `k` best "classes", "scores", "probabilities", and others.
+
+        These are "in_set" of the best classes and "set_size", and "unknown" and "p_value", if the model has
+        them.
+        """
+        answers = self.answers(inputs, k)
+        return [
+            {"classes": names} | {n: x.tolist() for n, x in outputs.items()} for names, outputs in answers
+        ]
+
+    def answers(self, inputs: Inputs, k: int | None) -> Iterator[tuple[list[str], dict[str, Any]]]:
+        """Yields the `k` best classes of each input, the best first, and its outputs, those of these classes.
+
+        None yields the classes that are decided, without "in_set".
+        """
+        outputs = self.outputs(inputs)
+        ranking = outputs.pop("ranking")
+        for i, ids in enumerate(np.argsort(-ranking, axis=1, kind="stable")):
+            ids = ids[outputs["in_set"][i, ids]] if k is None else ids[:k]
+            of_input = {name: x[i, ids] if x.ndim == 2 else x[i] for name, x in outputs.items()}
+            if k is None:
+                del of_input["in_set"]
+            yield [self.class_names[j] for j in ids], of_input
+
+    def outputs(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        """Returns "scores" of all classes `[N, n]`, "ranking", by which they are ranked, and the others."""
+        names = [output.name for output in self._answers.get_outputs()]
+        return dict(zip(names, self._answers.run(names, self.features(inputs)), strict=True))
+
+
+class ArrayFeatures:
+    """Arrays, `[N, ...]`, as the only feature of a model.
+
+    Args:
+      session: of the answers.
+    """
+
+    def __init__(self, session: Any):
+        [feature] = session.get_inputs()
+        self.name = feature.name
+        self.shape = tuple(size if isinstance(size, int) else None for size in feature.shape)
+        self.dtype = np.dtype({"float": "float32"}.get(feature.type[7:-1], feature.type[7:-1]))
+
+    def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        """Returns the feature; ValueError for other shapes, and numbers that are not finite."""
+        array = np.asarray(inputs)
+        if array.ndim != len(self.shape) or any(
+            size not in (None, other) for size, other in zip(self.shape, array.shape, strict=True)
+        ):
+            raise ValueError(f"inputs: shape {array.shape}, but the model takes {self.shape}. Reshape them.")
+        if not np.isfinite(array).all():
+            raise ValueError("inputs: a number is not finite. Correct it.")
+        return {self.name: array.astype(self.dtype, copy=False)}
+
+
+class TextFeatures:
+    """The vectors of texts, and the scores of their words if the model has any.
+
+    Attributes:
+      num_cut: number of texts so far that were cut at `limit` tokens.
+    """
+
+    def __init__(self, folder: str | os.PathLike, prefix: str, threads: int):
+        self._prefix = prefix
         tokenizers = compat.import_extra("tokenizers", "onnx")
         self._tokenizer = tokenizers.Tokenizer.from_file(os.path.join(folder, TOKENIZER))
         self.limit: int = self._tokenizer.truncation["max_length"]
         self.num_cut = 0
         self._encoder = session(os.path.join(folder, ENCODER), threads)
-        self._answers = session(os.path.join(folder, ANSWERS), 1)  # small products
         path = os.path.join(folder, WORDS)
         self._words = Words(**np.load(path)) if os.path.isfile(path) else None
 
-    def predict(self, texts: Sequence[str], k: int = 5) -> list[dict[str, Any]]:
-        """Returns the answer to each text: its `k` best "classes", "scores", "probabilities", and the others.
-
-        These are "in_set" of the best classes and "set_size", and "unknown" and "p_value", if the model has
-        them.
-        """
-        answers = self.answers(texts, k)
-        return [
-            {"classes": names} | {n: x.tolist() for n, x in outputs.items()} for names, outputs in answers
-        ]
-
-    def answers(self, texts: Sequence[str], k: int | None) -> Iterator[tuple[list[str], dict[str, Any]]]:
-        """Yields the `k` best classes of each text, the best first, and its outputs, those of these classes.
-
-        None yields the classes that are decided, without "in_set".
-        """
-        outputs = self.outputs(texts)
-        ranking = outputs.pop("ranking")
-        for i, ids in enumerate(np.argsort(-ranking, axis=1, kind="stable")):
-            ids = ids[outputs["in_set"][i, ids]] if k is None else ids[:k]
-            of_text = {name: x[i, ids] if x.ndim == 2 else x[i] for name, x in outputs.items()}
-            if k is None:
-                del of_text["in_set"]
-            yield [self.class_names[j] for j in ids], of_text
-
-    def outputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Returns "scores" of all classes `[N, n]`, "ranking", by which they are ranked, and the others."""
-        names = [output.name for output in self._answers.get_outputs()]
-        return dict(zip(names, self._answers.run(names, self.features(texts)), strict=True))
-
-    def features(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    def __call__(self, texts: Inputs) -> dict[str, np.ndarray]:
         """Returns "embedding", the vectors of texts `[N, d]`, and "words", the scores of words `[N, n]`."""
         features = {"embedding": self.encode(texts)}
         if self._words is not None:
             features["words"] = np.stack([self._words(text) for text in texts])
         return features
 
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
+    def encode(self, texts: Inputs) -> np.ndarray:
         """Returns the vectors of texts, float32 `[N, d]`, encoded in batches of similar lengths."""
         if isinstance(texts, str) or not len(texts):
             raise ValueError(f"texts={texts[:80]!r}: no list with a text. Give a list of texts.")

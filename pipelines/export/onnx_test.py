@@ -1,5 +1,6 @@
 """ONNX models: their encoders, tokens and words beside TensorFlow's, and whole runs, also with eight bits."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -150,6 +151,32 @@ def test_a_run_answers_alike_without_tensorflow(run, tmp_path):
     assert "OnnxModel" in (tmp_path / "model" / "README.md").read_text()
 
 
+@pytest.mark.nightly
+def test_arrays_are_answered_alike(digits_run, tmp_path):
+    images = data.get("digits").splits["test"].features["image"][:20]
+    digits_run.export(tmp_path / "model", format="onnx")
+    model = onnx_model.OnnxModel(tmp_path / "model")
+    expected = digits_run.outputs(images)
+    outputs = model.outputs(images.astype(np.float64))
+    assert outputs.keys() == {"ranking", *expected}
+    for name, values in expected.items():
+        np.testing.assert_allclose(outputs[name], values, atol=1e-5)
+    np.save(tmp_path / "x.npy", images)
+    for name, predict in (
+        ("one.csv", functools.partial(onnx_files.predict_file, model)),
+        ("other.csv", digits_run.predict_file),
+    ):
+        assert predict(tmp_path / "x.npy", tmp_path / name) == (20, [])
+    one, other = (pd.read_csv(tmp_path / name) for name in ("one.csv", "other.csv"))
+    pd.testing.assert_frame_equal(one, other, atol=1e-5)
+    for wrong, message in (
+        (images[0], r"inputs: shape \(8, 8, 1\), but the model takes \(None, 8, 8, 1\)\. Reshape them"),
+        (images + np.inf, r"inputs: a number is not finite\. Correct it"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.predict(wrong)
+
+
 FILES = """
 import json, sys
 from rank4class.pipelines.export import onnx_files, onnx_model
@@ -268,9 +295,13 @@ def test_errors(run, digits_run, tmp_path):
         (run, {"format": "onnx", "k": 3}, "format='onnx': scores all classes. Leave out top_k, index"),
         (run, {"quantize": "int8"}, "quantize='int8': of ONNX models. Set format to 'onnx'"),
         (run, {"format": "onnx", "max_loss": 1.0}, "max_loss=1.0: nothing is quantized. Set quantize"),
-        (digits_run, {"format": "onnx"}, "the export needs a text encoder of BERT's family or"),
+        (digits_run, {"format": "onnx", "quantize": "int8"}, "quantize='int8': of encoders of texts. Set"),
     ):
         with pytest.raises(ValueError, match=message):
             source.export(tmp_path / "model", **options)
+    run.export(tmp_path / "model", format="onnx")
+    for wrong in ("a text", []):
+        with pytest.raises(ValueError, match=r"texts=.*: no list with a text. Give a list of texts"):
+            onnx_model.OnnxModel(tmp_path / "model").predict(wrong)
     with pytest.raises(FileNotFoundError, match=r"model\.json: no such file. Give a folder of rank4class"):
         onnx_model.OnnxModel(tmp_path)

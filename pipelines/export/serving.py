@@ -36,7 +36,7 @@ class _Metrics:
 
     def __init__(self) -> None:
         self.registry = prometheus_client.CollectorRegistry()
-        of_registry = {"registry": self.registry}
+        of_registry: Any = {"registry": self.registry}
         self.requests = prometheus_client.Counter(
             "rank4class_requests", "Requests by route and status.", ["route", "status"], **of_registry
         )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rank4class import compat
-from rank4class.pipelines.export.onnx_model import OnnxModel
+from rank4class.pipelines.export.onnx_model import Inputs, OnnxModel, TextFeatures
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -70,7 +70,7 @@ def _decoded(array: np.ndarray) -> np.ndarray:
 
 
 def of_onnx_model(folder: str | os.PathLike) -> dict[str, Signature]:
-    """Returns the signatures of an ONNX model by name: "classify", "score" and "encode".
+    """Returns the signatures of an ONNX model by name: "classify", "score", and of texts "encode".
 
     The first returns the five best classes, or with prediction sets all.
     """
@@ -78,25 +78,34 @@ def of_onnx_model(folder: str | os.PathLike) -> dict[str, Signature]:
     n = len(model.class_names)
     k = min(5, n) if model.coverage is None else n
 
-    def classify(texts: list[str]) -> Arrays:
+    features = model.features
+
+    def classify(inputs: Inputs) -> Arrays:
         answers = [
-            {"classes": np.array(classes, object), **outputs} for classes, outputs in model.answers(texts, k)
+            {"classes": np.array(classes, object), **outputs} for classes, outputs in model.answers(inputs, k)
         ]
         return {name: np.stack([answer[name] for answer in answers]) for name in answers[0]}
 
-    def score(texts: list[str]) -> Arrays:
-        return {name: values for name, values in model.outputs(texts).items() if name != "ranking"}
+    def score(inputs: Inputs) -> Arrays:
+        return {name: values for name, values in model.outputs(inputs).items() if name != "ranking"}
 
-    def signature(function: Callable[[list[str]], Arrays]) -> Signature:
+    def signature(function: Callable[[Inputs], Arrays]) -> Signature:
         def call(arrays: Arrays) -> Arrays:
-            return function([text if isinstance(text, str) else text.decode() for text in arrays["text"]])
+            [values] = arrays.values()
+            if values.dtype == object:
+                return function([text if isinstance(text, str) else text.decode() for text in values])
+            return function(values)
 
-        outputs = {name: Spec((None, *x.shape[1:]), x.dtype) for name, x in function(["a text"]).items()}
-        return Signature({"text": Spec((None,), np.dtype(object))}, outputs, call)
+        outputs = {name: Spec((None, *x.shape[1:]), x.dtype) for name, x in call(example).items()}
+        return Signature(specs, outputs, call)
 
-    signatures = {
-        "classify": signature(classify),
-        "score": signature(score),
-        "encode": signature(lambda texts: {"vectors": model.encode(texts)}),
-    }
+    functions: dict[str, Callable[[Inputs], Arrays]] = {"classify": classify, "score": score}
+    if isinstance(features, TextFeatures):
+        specs = {"text": Spec((None,), np.dtype(object))}
+        example = {"text": np.array(["a text"], object)}
+        functions["encode"] = lambda texts: {"vectors": features.encode(texts)}
+    else:
+        specs = {features.name: Spec(features.shape, features.dtype)}
+        example = {features.name: np.zeros([size or 1 for size in features.shape], features.dtype)}
+    signatures = {name: signature(function) for name, function in functions.items()}
     return {**signatures, "serving_default": signatures["classify"]}

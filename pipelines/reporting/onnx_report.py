@@ -19,7 +19,7 @@ def text(report: Mapping[str, Any]) -> str:
         blocks.append(tables.text_table(rows))
         blocks.append(f"{report['changed']:.2f}% of the inputs have another class first.")
     times = (
-        f"{count} text{'s' * (count != '1')} {median:.1f} ms (99th percentile {slow:.1f})"
+        f"{count} input{'s' * (count != '1')} {median:.1f} ms (99th percentile {slow:.1f})"
         for count, (median, slow) in report["milliseconds"].items()
     )
     blocks.append(f"{report['bytes'] / 2**20:.0f} MB; on this machine {', '.join(times)}.")
