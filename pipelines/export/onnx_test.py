@@ -2,6 +2,8 @@
 
 import functools
 import json
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -271,6 +273,23 @@ def test_the_server_answers_as_the_run(run, tmp_path):
     np.testing.assert_allclose(vectors, run.answers.encode(features)["vectors"], atol=1e-4)
     assert described["inputs"]["text"]["dtype"] == "DT_STRING"
     assert described["outputs"]["classes"]["dtype"] == "DT_STRING"
+
+
+@pytest.mark.nightly
+def test_the_program_of_the_guide_needs_no_rank4class(run, tmp_path):
+    experiment = config.override(run.experiment, {"words": "none", "unknown": None})
+    plain = rank4class.train(experiment, tmp_path / "run", progress=False)
+    plain.export(tmp_path / "model", format="onnx")
+    guide = pathlib.Path(__file__).parents[2] / "docs" / "guides" / "predicting.md"
+    [program] = re.findall(r"```py\n([^`]*import onnxruntime[^`]*)```", guide.read_text())
+    program = program.replace("models/fast", str(tmp_path / "model"))
+    program += "import sys\nassert not {'rank4class', 'tensorflow'} & set(sys.modules)\n"
+    command = [sys.executable, "-c", program.replace("I lost my card", TEXTS[0])]
+    printed = subprocess.run(command, capture_output=True, check=True, text=True, cwd=tmp_path).stdout
+    frame = plain.predict(TEXTS[:1], k=3)
+    assert re.findall(r"'(\w+)'", printed) == frame["class"].tolist()
+    numbers = [float(number) for number in re.findall(r"[\d.]+(?:e-\d+)?(?=\))", printed)]
+    np.testing.assert_allclose([each for each in numbers if each], frame["probability"], atol=1e-4)
 
 
 @pytest.mark.nightly
