@@ -6,6 +6,8 @@ import pathlib
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -13,8 +15,7 @@ import pandas as pd
 import pytest
 import scipy.special
 
-from rank4class.pipelines import config, tpu_test
-from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines import tpu_test
 from rank4class.pipelines.evaluation import unknown_inputs
 
 DIGITS = "--config=digits_mlp"
@@ -368,15 +369,17 @@ def test_a_diverging_training_is_an_error_of_one_line(error_of, tmp_path):
 
 
 @pytest.mark.nightly
-def test_demo(output_of, tmp_path, monkeypatch):
-    # The demo has no config flags.
-    short = config.override(digits_mlp.get_config(), {"epochs": 1.0, "encoder.hidden": (16,)})
-    monkeypatch.setattr(digits_mlp, "get_config", lambda: short)
-    finished = output_of("demo", f"--workdir={tmp_path}", "--seeds=1")
-    assert "[  6/6] approx_ndcg-concat_mlp-seed0: test top1_error" in finished
-    assert "[  4/4] pairwise_logistic-dot-1-seed0: test top1_error" in finished
+def test_demo(tmp_path):
+    command = [sys.executable, "-m", "rank4class", "demo", f"--workdir={tmp_path}", "--seeds=1"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    _, digit, cross = re.findall(r"^(?:input|.*new\.csv:\d)\t.*$", finished, re.MULTILINE)
+    assert digit.split("\t")[1:6] == ["digit", "0", "0.15822", "2", "1;3"]
+    assert cross.split("\t")[1:3] == ["cross", "1"]
+    assert float(cross.split("\t")[-1]) == pytest.approx(0.999, abs=1e-3)
+    assert "[  2/2] softmax-dot-1-seed0: test top1_error" in finished
     assert "Differences from softmax, dot, 0, paired" in " ".join(finished.split())
-    assert "tensorboard --logdir" in finished
+    assert f"serve {tmp_path}/digits" in finished
+    assert (tmp_path / "digits" / "report.html").exists()
     for name in ("report.md", "differences.png", "curves.png"):
         assert (tmp_path / "long_tail" / name).stat().st_size > 500
 
