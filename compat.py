@@ -6,7 +6,9 @@ from then on. Losses, metrics and models work with either. Pipelines, and encode
 Keras 2.
 """
 
+import contextlib
 import importlib
+import logging
 import os
 import re
 import sys
@@ -46,6 +48,16 @@ def is_keras_3() -> bool:
 def variable_path(variable: Any) -> str:
     """Returns the name of a variable after those of its layers, such as "dense/kernel"."""
     return getattr(variable, "path", variable.name).removesuffix(":0")
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """Silences the logs of all packages, except errors, within the block."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def in_xla() -> bool:

@@ -1,12 +1,10 @@
 """Export of a run for ONNX Runtime, and what it costs."""
 
-import contextlib
 import dataclasses
-import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -164,19 +162,10 @@ def _quantize(source: str, target: str) -> None:
     # Operators of ONNX Runtime state no type of their outputs, which are all float32.
     options = {"DefaultTensorType": compat.import_extra("onnx", "onnx").TensorProto.FLOAT}
     int8 = quantization.QuantType.QInt8
-    with _without_warnings():  # of graphs that are not prepared, as of images
+    with compat.without_warnings():  # of graphs that are not prepared, as of images
         quantization.quantize_dynamic(
             source, target, per_channel=True, weight_type=int8, extra_options=options
         )
-
-
-@contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 def write_tokenizer(tokenizer: data.Tokenizer, path: str) -> None:
@@ -266,7 +255,7 @@ def _write_answers(answers: Answers, path: str) -> None:
         return {"ranking": answers.ranking(results["scores"]), **results}
 
     handlers: dict[str, Any] = {"UpperBound": (_upper_bound, [])}
-    with _without_warnings():  # of the run's table of tokens, which is no part of the graph
+    with compat.without_warnings():  # of the run's table of tokens, which is no part of the graph
         converted, _ = tf2onnx.convert.from_function(
             score, [*specs.values()], opset=onnx_graph.OPSET, custom_op_handlers=handlers
         )

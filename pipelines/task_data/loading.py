@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from rank4class import arguments, data, models
+from rank4class import arguments, compat, data, models
 from rank4class.data import candidates
 from rank4class.data.dataset import map_splits
 from rank4class.data.readers.rows import BadRows
@@ -149,7 +149,8 @@ def read_dataset(data_config: config.Data, with_folds: bool = False) -> data.Dat
     dataset = data.get(data_config.name, **options)
     is_default = options.get("validation_fraction", 0.0) is None
     if with_folds and is_default and len(dataset.splits["train"]) < MOST_IN_FOLDS:
-        return data.get(data_config.name, **options | {"validation_fraction": 0.0})
+        with compat.without_warnings():  # the first reading has logged them
+            return data.get(data_config.name, **options | {"validation_fraction": 0.0})
     return dataset
 
 
