@@ -124,9 +124,10 @@ class _Queue:
     async def _answer(self, batch: list[_Call]) -> None:
         signature = batch[0].signature
         sizes = [call.size for call in batch]
-        inputs = {name: np.concatenate([call.inputs[name] for call in batch]) for name in signature.inputs}
         self._metrics.batches.observe(sum(sizes))
         try:
+            names = signature.inputs
+            inputs = {name: np.concatenate([call.inputs[name] for call in batch]) for name in names}
             loop = asyncio.get_running_loop()
             outputs = await loop.run_in_executor(self._thread, signature.call, inputs)
         except Exception as error:

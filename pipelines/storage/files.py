@@ -164,7 +164,7 @@ def link(source: str | os.PathLike, target: str | os.PathLike) -> None:
         os.link(source, target)
     except OSError:
         with errors_of(target):
-            _system(target).copy(source, target)
+            _system(target if is_local(source) else source).copy(source, target)
 
 
 def names_in(folder: str | os.PathLike) -> list[str]:

@@ -58,6 +58,15 @@ def test_errors_name_the_file(tmp_path):
         files.read_text("ram:///nowhere")
 
 
+@pytest.mark.parametrize("scheme", ["", "ram://"])
+def test_links_have_the_content(tmp_path, scheme):
+    source = f"{scheme}{tmp_path}/source"
+    files.write(source, "content")
+    files.write(tmp_path / "target", "old")
+    files.link(source, tmp_path / "target")
+    assert (tmp_path / "target").read_text() == "content"
+
+
 def test_json_of_numbers_that_are_not_finite():
     value = {"a": [1.5, float("nan"), {"b": -float("inf")}], "c": (1, None, "Infinity"), "d": True}
     expected = {"a": [1.5, None, {"b": None}], "c": [1, None, "Infinity"], "d": True}
