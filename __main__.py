@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 
+from rank4class import __version__
 from rank4class.registry import did_you_mean
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
@@ -17,6 +18,7 @@ USAGE = """Multiclass classification as ranking.
   rank4class train FILE
   rank4class COMMAND [--FLAG=VALUE ...]
   rank4class COMMAND --help
+  rank4class --version
 
 """
 
@@ -40,6 +42,9 @@ def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name.lstrip("-") in ("help", "h", "?", "research"):
         print(_help(SCRIPTS / "research" if name == "--research" else SCRIPTS))
+        return
+    if name == "--version":
+        print(f"rank4class {__version__}")
         return
     commands = files()
     if name not in commands:

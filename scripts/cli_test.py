@@ -11,6 +11,7 @@ import sysconfig
 
 import pytest
 
+import rank4class
 from rank4class import __main__ as program
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import RunDirectory
@@ -57,6 +58,12 @@ def test_help_lists_all_flags_and_fields_without_importing_tensorflow():
         expected = config.values(config.Experiment()) if command in WITH_CONFIG else {}
         assert sorted(fields) == sorted(expected)
         assert "logtostderr" not in output
+
+
+def test_version(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["rank4class", "--version"])
+    program.main()
+    assert capsys.readouterr().out == f"rank4class {rank4class.__version__}\n"
 
 
 def test_help_shows_the_defaults():

@@ -1,4 +1,4 @@
-r"""Exports the model of a run as a SavedModel that takes raw inputs, or its text encoder as files.
+r"""Exports the model of a run as a SavedModel or for ONNX Runtime, or its text encoder as files.
 
     python -m rank4class.scripts.export runs/mine models/mine/1
     python -m rank4class.scripts.export runs/mine models/fast --format=onnx --quantize=int8
@@ -6,10 +6,11 @@ r"""Exports the model of a run as a SavedModel that takes raw inputs, or its tex
     python -m rank4class.scripts.export runs/mine models/static --format=static
 
 TensorFlow Serving finds the model below models/mine, as version 1. A program that loads a model of texts
-imports `tensorflow_text`, whose operations the tokenizer needs. ONNX models of texts need no TensorFlow; with
-eight bits they are some three times as fast, and a report says what that costs. `AutoModel.from_pretrained`
-of transformers loads the encoder, and so does the option encoder.path of another run. Static vectors of
-tokens, which take some minutes to compute, are an encoder that is many times as fast and less exact.
+imports `tensorflow_text`, whose operations the tokenizer needs. ONNX models need no TensorFlow; those of
+texts with eight bits are some three times as fast, and a report says what that costs.
+`AutoModel.from_pretrained` of transformers loads the encoder, and so does the option encoder.path of another
+run. Static vectors of tokens, which take some minutes to compute, are an encoder that is many times as fast
+and less exact.
 """
 
 import os
