@@ -204,12 +204,11 @@ def test_texts_of_standard_input(monkeypatch):
 
 def test_columns_that_cannot_be_read(tmp_path):
     data.kind_of(TEXT).check_columns("a.csv", text_column="a")
-    data.kind_of(TEXT).check_columns("a.txt", text_column=None)
     for path, specs, columns, message in (
         ("a.TXT", TEXT, {"text_column": "b"}, r"text_column=b: a\.TXT has no columns\. Leave it out, or"),
         ("-", ID, {"text_column": "b"}, r"text_column=b: - has no columns\. Leave it out"),
         ("a.npy", VECTOR, {"text_column": "b"}, r"text_column=b: the inputs of the model have no columns\."),
-        ("x", VECTOR, {"text_column": None, "text_pair_column": "c"}, r"text_pair_column=c: the inputs of"),
+        ("x", VECTOR, {"text_pair_column": "c"}, r"text_pair_column=c: the inputs of"),
     ):
         with pytest.raises(ValueError, match=message):
             data.kind_of(specs).check_columns(path, **columns)
