@@ -204,17 +204,22 @@ class Words:
     """
 
     def __init__(self, hashes: np.ndarray, idf: np.ndarray, kernel: np.ndarray, bias: np.ndarray):
-        self._columns = {value: i for i, value in enumerate(hashes.tolist())}
+        columns = {value: i for i, value in enumerate(hashes.tolist())}
         self._idf, self._kernel, self._bias = idf, kernel, bias
         fingerprint = compat.import_extra("farmhash", "onnx").fingerprint64
-        self._hash = functools.lru_cache(1 << 18)(lambda term: fingerprint(term) % 2**62)
+
+        @functools.lru_cache(1 << 18)
+        def column(term: str, kind: int) -> int | None:
+            return columns.get(2 * (fingerprint(term) % 2**62) + kind)
+
+        self._column = column
 
     def __call__(self, text: str) -> np.ndarray:
         """Returns float32 `[n]`."""
         scores = self._bias.copy()
         for kind, terms in enumerate(_terms(text)):
-            hashes = (2 * self._hash(term) + kind for term in terms)
-            counts = collections.Counter(self._columns[each] for each in hashes if each in self._columns)
+            counts = collections.Counter(map(self._column, terms, itertools.repeat(kind)))
+            counts.pop(None, None)
             if counts:
                 columns = [*counts]
                 values = (1.0 + np.log([*counts.values()])) * self._idf[columns]
