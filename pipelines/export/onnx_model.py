@@ -29,6 +29,7 @@ _IGNORED = re.compile(  # Unicode's property Default_Ignorable_Code_Point
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+_NO_COLUMN = -1  # of a term that is not known
 _SPACES = re.compile("[ \t\n\v\f\r]+")
 
 
@@ -209,8 +210,8 @@ class Words:
         fingerprint = compat.import_extra("farmhash", "onnx").fingerprint64
 
         @functools.lru_cache(1 << 18)
-        def column(term: str, kind: int) -> int | None:
-            return columns.get(2 * (fingerprint(term) % 2**62) + kind)
+        def column(term: str, kind: int) -> int:
+            return columns.get(2 * (fingerprint(term) % 2**62) + kind, _NO_COLUMN)
 
         self._column = column
 
@@ -219,7 +220,7 @@ class Words:
         scores = self._bias.copy()
         for kind, terms in enumerate(_terms(text)):
             counts = collections.Counter(map(self._column, terms, itertools.repeat(kind)))
-            counts.pop(None, None)
+            counts.pop(_NO_COLUMN, None)
             if counts:
                 columns = [*counts]
                 values = (1.0 + np.log([*counts.values()])) * self._idf[columns]
