@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rank4class import arguments
 from rank4class.data.readers import arrays, tables, text_rows
 from rank4class.data.readers.columns import Columns
 from rank4class.data.readers.rows import BadRows
@@ -37,6 +38,8 @@ def predict_file(
     for name, value in others.items():
         if value not in (None, False):
             raise ValueError(f"{name}={value}: an ONNX model cannot do that. Leave it out, or give the run.")
+    if k is not None:
+        arguments.check_integer(1, len(model.class_names), top_k=k)
     path = os.fspath(path)
     coverage = None if wide or informative is not None else model.coverage
     written = prediction_files.FileOutput(

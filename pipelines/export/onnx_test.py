@@ -230,6 +230,8 @@ def test_files_are_those_of_the_run(run, tmp_path, monkeypatch):
     model = onnx_model.OnnxModel("model")
     with pytest.raises(ValueError, match=r"prior=uniform: an ONNX model cannot do that. Leave it out, or"):
         onnx_files.predict_file(model, "texts.csv", prior="uniform")
+    with pytest.raises(ValueError, match=r"top_k=4: not an integer in 1\.\.3"):
+        onnx_files.predict_file(model, "texts.csv", k=4)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.csv: no such file or folder"):
         onnx_files.predict_file(model, "nowhere.csv")
 
