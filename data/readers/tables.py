@@ -169,7 +169,11 @@ def check_inputs(path: str, columns: Columns) -> None:
     if path == text_rows.STANDARD_INPUT:
         return
     check_exists(path)
-    if is_table(path) and not arrays.is_arrays(path):
+    if all(map(str.isdecimal, columns.by_column())):  # positions, or names of a header
+        return
+    if arrow_files.is_arrow(path):
+        columns.check(path, [name for name, _ in arrow_files.column_kinds(path)])
+    elif is_table(path) and not arrays.is_arrays(path):
         next(Reader(columns, BadRows("skip", None)).whole_rows(path), None)
 
 

@@ -66,7 +66,7 @@ def predict_file(
     bad_rows = BadRows(on_invalid_row, "on_invalid_row")
 
     def predictions() -> Iterator[Prediction]:
-        rows = _rows(path, columns, bad_rows)
+        rows = _rows(path, columns._replace(has_header=not (of_texts or columns.by_position)), bad_rows)
         empty = 0
         while window := list(itertools.islice(rows, WINDOW)):
             names, inputs = zip(*window, strict=True)

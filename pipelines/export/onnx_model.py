@@ -131,9 +131,15 @@ class ArrayFeatures:
             size not in (None, other) for size, other in zip(self.shape, array.shape, strict=True)
         ):
             raise ValueError(f"inputs: shape {array.shape}, but the model takes {self.shape}. Reshape them.")
-        if not np.isfinite(array).all():
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"inputs: {array.dtype}, expected {self.dtype}. Give numbers.")
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinity
+            numbers = array.astype(self.dtype, copy=False)
+        if not np.isfinite(array).all() or not np.isfinite(numbers).all():
             raise ValueError("inputs: a number is not finite. Correct it.")
-        return {self.name: array.astype(self.dtype, copy=False)}
+        if self.dtype.kind != "f" and not np.array_equal(numbers, array):
+            raise ValueError(f"inputs: {array.dtype}, expected the range of {self.dtype}. Convert the array.")
+        return {self.name: numbers}
 
 
 class TextFeatures:

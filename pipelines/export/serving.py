@@ -130,6 +130,8 @@ class _Queue:
             inputs = {name: np.concatenate([call.inputs[name] for call in batch]) for name in names}
             loop = asyncio.get_running_loop()
             outputs = await loop.run_in_executor(self._thread, signature.call, inputs)
+            if len(batch) > 1 and {np.shape(x)[:1] for x in outputs.values()} != {(sum(sizes),)}:
+                raise ValueError("outputs that are not of an input")
         except Exception as error:
             if len(batch) > 1:  # a wrong request is beside others
                 for call in batch:
@@ -138,11 +140,15 @@ class _Queue:
                 is_wrong = isinstance(error, ValueError)
                 batch[0].answer.set_exception(HTTPException(400, str(error)) if is_wrong else error)
             return
+        if len(batch) == 1:
+            if not batch[0].answer.done():  # its client has gone
+                batch[0].answer.set_result(outputs)
+            return
         ends = np.cumsum(sizes)
         for call, end in zip(batch, ends, strict=True):
-            if not call.answer.done():  # its client has gone
+            if not call.answer.done():
                 of_call = {name: x[end - call.size : end] for name, x in outputs.items()}
-                call.answer.set_result(of_call if signature.inputs else outputs)
+                call.answer.set_result(of_call)
 
 
 def app(folder: str | os.PathLike, name: str | None = None) -> Starlette:
