@@ -313,7 +313,7 @@ def _milliseconds(model: onnx_model.OnnxModel) -> dict[str, list[float]]:
     for count, repetitions in _REPETITIONS.items():
         inputs: Any = [text[: len(text) - 5 * (i % 10)] for i in range(count)]  # of different lengths
         if isinstance(model.features, onnx_model.ArrayFeatures):
-            inputs = np.zeros([count, *(size or 1 for size in model.features.shape[1:])])
+            inputs = np.zeros([count, *(size or 1 for size in model.features.spec.shape[1:])])
         model.outputs(inputs)
         seconds = []
         for _ in range(repetitions):

@@ -9,7 +9,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -111,6 +111,19 @@ class OnnxModel:
         return dict(zip(names, self._answers.run(names, self.features(inputs)), strict=True))
 
 
+class Spec(NamedTuple):
+    """The shape and the dtype of an array; strings are objects, and None is a size that varies."""
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array may have a shape."""
+        return len(shape) == len(self.shape) and all(
+            size in (None, other) for size, other in zip(self.shape, shape, strict=True)
+        )
+
+
 class ArrayFeatures:
     """Arrays, `[N, ...]`, as the only feature of a model.
 
@@ -121,24 +134,24 @@ class ArrayFeatures:
     def __init__(self, session: Any):
         [feature] = session.get_inputs()
         self.name = feature.name
-        self.shape = tuple(size if isinstance(size, int) else None for size in feature.shape)
-        self.dtype = np.dtype({"float": "float32"}.get(feature.type[7:-1], feature.type[7:-1]))
+        name = feature.type.removeprefix("tensor(").removesuffix(")")
+        shape = tuple(size if isinstance(size, int) else None for size in feature.shape)
+        self.spec = Spec(shape, np.dtype({"float": "float32"}.get(name, name)))
 
     def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
         """Returns the feature; ValueError for other shapes, and numbers that are not finite."""
         array = np.asarray(inputs)
-        if array.ndim != len(self.shape) or any(
-            size not in (None, other) for size, other in zip(self.shape, array.shape, strict=True)
-        ):
-            raise ValueError(f"inputs: shape {array.shape}, but the model takes {self.shape}. Reshape them.")
+        shape, dtype = self.spec
+        if not self.spec.fits(array.shape):
+            raise ValueError(f"inputs: shape {array.shape}, but the model takes {shape}. Reshape them.")
         if array.dtype.kind not in "biuf":
-            raise ValueError(f"inputs: {array.dtype}, expected {self.dtype}. Give numbers.")
+            raise ValueError(f"inputs: {array.dtype}, expected {dtype}. Give numbers.")
         with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinity
-            numbers = array.astype(self.dtype, copy=False)
+            numbers = array.astype(dtype, copy=False)
         if not np.isfinite(array).all() or not np.isfinite(numbers).all():
             raise ValueError("inputs: a number is not finite. Correct it.")
-        if self.dtype.kind != "f" and not np.array_equal(numbers, array):
-            raise ValueError(f"inputs: {array.dtype}, expected the range of {self.dtype}. Convert the array.")
+        if dtype.kind != "f" and not np.array_equal(numbers, array):
+            raise ValueError(f"inputs: {array.dtype}, expected the range of {dtype}. Convert the array.")
         return {self.name: numbers}
 
 

@@ -86,7 +86,7 @@ def write(
 
 @dataclasses.dataclass(frozen=True)
 class FileOutput:
-    """What is written of the predictions of a file, by the arguments of `Run.predict_file`.
+    """The predictions of a file as they are written, by the arguments of `Run.predict_file`.
 
     Raises:
       ValueError: arguments that do not fit one another, or the model.

@@ -21,7 +21,8 @@ from starlette.routing import Route
 
 from rank4class import strict_json
 from rank4class.pipelines.export import onnx_model, signatures
-from rank4class.pipelines.export.signatures import Arrays, Signature, Spec
+from rank4class.pipelines.export.onnx_model import Spec
+from rank4class.pipelines.export.signatures import Arrays, Signature
 from rank4class.pipelines.storage import files
 
 MAX_BODY = 32 << 20  # bytes
@@ -32,7 +33,7 @@ BATCH_SECONDS = 0.002  # in which requests of other clients join a batch
 
 
 class _Metrics:
-    """What `/metrics` shows Prometheus."""
+    """The figures of `/metrics`, for Prometheus."""
 
     def __init__(self) -> None:
         self.registry = prometheus_client.CollectorRegistry()

@@ -23,7 +23,7 @@ uvicorn = pytest.importorskip("uvicorn", reason=REASON)
 
 from starlette.exceptions import HTTPException  # noqa: E402
 
-from rank4class.pipelines.export import serving, signatures  # noqa: E402
+from rank4class.pipelines.export import onnx_model, serving  # noqa: E402
 
 
 @contextlib.contextmanager
@@ -232,7 +232,7 @@ def test_texts_and_bytes_as_base64(tmp_path):
         for values in (3, 0.5, {}, None, True, ["a", "b"]):
             status, answer = request(address, "lengths:predict", {"inputs": {"text": ["a", values]}})
             assert (status, answer["error"].partition(":")[0]) == (400, "text"), values
-    pixels = signatures.Spec((None,), np.dtype(np.uint8))
+    pixels = onnx_model.Spec((None,), np.dtype(np.uint8))
     assert serving._array("image", [255, 0], pixels).dtype == np.uint8
     for wrong in (256, -1, 2**70):  # not modulo 256
         with pytest.raises(HTTPException, match=r"image: needs integers: uint8 \(None,\), not "):

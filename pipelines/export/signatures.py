@@ -3,27 +3,14 @@
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from rank4class import compat
-from rank4class.pipelines.export.onnx_model import Inputs, OnnxModel, TextFeatures
+from rank4class.pipelines.export.onnx_model import Inputs, OnnxModel, Spec, TextFeatures
 
 Arrays = Mapping[str, np.ndarray]
-
-
-class Spec(NamedTuple):
-    """The shape and the dtype of an array; strings are objects, and None is a size that varies."""
-
-    shape: tuple[int | None, ...]
-    dtype: np.dtype
-
-    def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether an array may have a shape."""
-        return len(shape) == len(self.shape) and all(
-            size in (None, other) for size, other in zip(self.shape, shape, strict=True)
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +92,8 @@ def of_onnx_model(folder: str | os.PathLike) -> dict[str, Signature]:
         example = {"text": np.array(["a text"], object)}
         functions["encode"] = lambda texts: {"vectors": features.encode(texts)}
     else:
-        specs = {features.name: Spec(features.shape, features.dtype)}
-        example = {features.name: np.zeros([size or 1 for size in features.shape], features.dtype)}
+        spec = features.spec
+        specs = {features.name: spec}
+        example = {features.name: np.zeros([size or 1 for size in spec.shape], spec.dtype)}
     signatures = {name: signature(function) for name, function in functions.items()}
     return {**signatures, "serving_default": signatures["classify"]}
